@@ -18,7 +18,7 @@ export function createProgram(version: string): Command {
   const program = new Command("airlock")
     .description("Runs untrusted Python in single-use containers: the command line of Airlock.")
     .version(version)
-    // Else the program would take its options from what follows the file of `run`.
+    // Without this, the program would take its own options from what follows the file of `run`.
     .enablePositionalOptions()
     // Without "[options]", which every command has.
     .configureHelp({ subcommandTerm: (one) => `${one.name()} ${argumentsOf(one)}`.trim() })

@@ -15,7 +15,7 @@ const callLastsMs = 10 * 60_000;
 /**
  * Cancels the jobs of a call. The call may still be storing its job, so it looks twice.
  *
- * @throws ProblemError where the service cannot serve that at the moment.
+ * @throws ProblemError if the service cannot do that now.
  */
 export async function cancelCall(airlock: Verbs, mark: Record<string, string>): Promise<void> {
   if (Object.keys(mark).length === 0) return;

@@ -1,10 +1,10 @@
 import { AirlockError } from "../typescript/src/errors.ts";
 import type { Api } from "./tools/call.ts";
 
-/** Runs work when the work before it allows. */
+/** Runs work when the queue has room. */
 export type Sequence = <T>(work: () => Promise<T>) => Promise<T>;
 
-/** Of the work given to it, at most `most` goes on at the same time; the rest waits in order. */
+/** Runs at most `most` pieces of work at the same time; the others wait in order. */
 export function createSequence(most: number): Sequence {
   const waiting: (() => void)[] = [];
   let free = most;
@@ -21,7 +21,7 @@ export function createSequence(most: number): Sequence {
   };
 }
 
-/** The same requests, of which files are read in sequence, and have at most `maxBytes` together. */
+/** The same requests, except that files are read one after the other and have at most `maxBytes` together. */
 export function boundDownloads(api: Api, maxBytes: number, inSequence: Sequence): Api {
   let left = maxBytes;
   return async (path, init) => {

@@ -95,7 +95,7 @@ function noTool(name: string): ProtocolError {
 }
 
 /**
- * Wrong arguments and refusals are a result, which the model reads to correct its call; programs read the problem.
+ * Wrong arguments and refusals give a result, which the model reads to correct its call. Programs read the problem.
  * Source: Model Context Protocol, tools, "Error Handling".
  */
 function refusedResult(text: string, problem: Partial<Problem> | undefined) {

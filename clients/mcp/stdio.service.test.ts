@@ -32,7 +32,7 @@ describe("MCP over stdio", () => {
     describeClient(connect, () => ({ agent, url: api.url }));
     describeCancelling(connect, () => ({ agent, url: api.url }));
 
-    test("a service that does not answer, or asks for a key, is a result that says so", async () => {
+    test("if the service does not answer or asks for a key, the result says so", async () => {
       const none = await stdio(command({ AIRLOCK_URL: "http://127.0.0.1:1" }));
       expect(await none.listTools()).toHaveLength(5);
       expect(await none.call("execute_code", { code: "1" })).toMatchObject({

@@ -51,7 +51,7 @@ async function reach(
   } catch (error) {
     if (error instanceof ConnectionError) {
       const mend =
-        "start it (npm start), or say where it is: --url, AIRLOCK_URL, airlock login; look at what is between, such as a proxy";
+        "start it (npm start), or give its address: --url, AIRLOCK_URL, airlock login; check what is between, such as a proxy";
       findings.push({ ok: false, what: error.message, mend });
     } else {
       const mend = "check the address; a proxy before the service may answer in its place";

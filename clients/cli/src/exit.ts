@@ -17,7 +17,7 @@ export class UsageError extends Error {
   override name = "UsageError";
 }
 
-/** No service is at the address; another try would not find one. */
+/** The address has no service, and another try would not find one. */
 export class NoServiceError extends AirlockError {
   override name = "NoServiceError";
 }

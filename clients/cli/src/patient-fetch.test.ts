@@ -6,7 +6,7 @@ import { NoServiceError } from "./exit.ts";
 import { patientFetch } from "./patient-fetch.ts";
 import type { Terminal } from "./terminal.ts";
 
-/** A service that answers with these statuses and is then gone. */
+/** A service that answers with these statuses and then stops. */
 async function startService(...statuses: number[]) {
   const notes: string[] = [];
   const server = createServer((_, response) => {
@@ -50,7 +50,7 @@ test("a refused connection is final at the fifth try, unless a service has answe
   }
 });
 
-test("an address where no service can be is final at once", async () => {
+test("an address that can have no service is final at once", async () => {
   const notes: string[] = [];
   const terminal = { note: (text: string) => void notes.push(text) } as unknown as Terminal;
   // One of the ports that no `fetch` connects to.

@@ -2,15 +2,15 @@ import { NoServiceError } from "./exit.ts";
 import { sayProxy } from "./proxy.ts";
 import { plain, type Terminal } from "./terminal.ts";
 
-/** Until a service has answered, one that is restarted gets so many tries: about 3 s. */
+/** Tries before a service has answered: about 3 s, enough for a restart. */
 const refusedTries = 5;
-/** After so long without an answer, a person wonders. */
+/** After this time without an answer, the command says that it waits. */
 const silentMs = 5000;
-/** Requests that the service answers when something has happened, and uploads, which show how far they are. */
+/** Requests that may take long: those that wait for an event, and uploads, which show their progress. */
 const mayTakeLong = /[?&]wait=|\/build\b|\/execute$|\/files\?/;
 
 /**
- * The global `fetch`. Says once why the command waits. Gives up early where no service has answered before: the
+ * The global `fetch`. Says once why the command waits. Gives up early if no service has answered before: then the
  * address is wrong, or nothing listens there.
  */
 export function patientFetch(url: string, terminal: Terminal): typeof fetch {
@@ -45,7 +45,7 @@ export function patientFetch(url: string, terminal: Terminal): typeof fetch {
   };
 }
 
-/** What the client repeats a request for, after as long as the service asks for. */
+/** Statuses after which the client repeats a request, when the service asks for it. */
 const isSoonBetter = new Set([429, 502, 503, 504]);
 
 async function describe(url: string, answer: Response): Promise<string> {
@@ -57,14 +57,14 @@ async function describe(url: string, answer: Response): Promise<string> {
   return `${url} cannot serve this now (${plain(detail)})`;
 }
 
-/** Errors that another try does not mend. "bad port" is one that no browser, and so no `fetch`, connects to. */
+/** Errors that another try does not mend. "bad port": browsers, and so `fetch`, connect to no such port. */
 const final = /^(ENOTFOUND|ERR_(SSL|TLS)_\w+|\w*CERT\w*|UNABLE_TO_\w+|bad port)$/;
 const untrusted = /CERT|UNABLE_TO_/;
 
 function explain(error: unknown): { reason: string; isFinal: boolean; isRefused: boolean } {
   const cause: unknown = error instanceof Error ? (error.cause ?? error) : error;
   const { message, code = message } = cause as NodeJS.ErrnoException;
-  const trust = untrusted.test(code) ? "; NODE_EXTRA_CA_CERTS=ca.pem trusts an authority" : "";
+  const trust = untrusted.test(code) ? "; NODE_EXTRA_CA_CERTS=ca.pem adds an authority" : "";
   return {
     reason: reasons[code] ?? (message || code) + trust,
     isFinal: final.test(code),

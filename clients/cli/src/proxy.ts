@@ -29,7 +29,7 @@ function setProxies(): ((env: Environment) => void) | undefined {
   return (http as { setGlobalProxyFromEnv?: (env: Environment) => void }).setGlobalProxyFromEnv;
 }
 
-/** The proxy on the way to an address, without the password that its own may have. */
+/** The proxy for an address, without the password that the proxy's address may have. */
 export function proxyOf(url: string, env: Environment): string | undefined {
   const { protocol, hostname } = new URL(url);
   const isDirect = exceptions(env).some(
@@ -42,7 +42,7 @@ function exceptions(env: Environment): string[] {
   return `${read(env, "no_proxy")},${local}`.split(/[,\s]+/).filter((one) => one !== "");
 }
 
-/** As curl does, takes `proxy:3128` for http. */
+/** Takes `proxy:3128` for http, as curl does. */
 function readProxy(env: Environment, name: string): URL | undefined {
   const given = read(env, name);
   if (given === "") return undefined;

@@ -40,8 +40,8 @@ test("only the user can read the file", () => {
   expect(statSync(file).mode & 0o777).toBe(0o600);
 });
 
-test("an address or a key that is none is refused", () => {
-  expect(() => readSettings({ url: "localhost:8080" }, env())).toThrow("is no address");
+test("a wrong address or key is refused", () => {
+  expect(() => readSettings({ url: "localhost:8080" }, env())).toThrow("is not the address");
   const broken = { url: stored.url, key: "two\nlines" };
   expect(() => readSettings(broken, env())).toThrow(UsageError);
 });

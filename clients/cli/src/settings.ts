@@ -29,7 +29,7 @@ export function readSettings(
 ): Settings {
   const file = settingsFile(env);
   const given = { url: flags.url ?? (env["AIRLOCK_URL"] || undefined), key: givenKey(flags, env) };
-  // A file that cannot be used stops only those who need it.
+  // A file that cannot be used is an error only for commands that need it.
   const isWhole = given.url !== undefined && given.key !== undefined;
   const stored = isWhole ? {} : readStored(file, replaces);
   const url = checkUrl(given.url ?? stored.url ?? defaultUrl);

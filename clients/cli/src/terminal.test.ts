@@ -18,7 +18,7 @@ test("a table lines up its columns, and cuts the last one at the terminal's widt
   expect(layOut(columns, rows, undefined, asIs)[2]).toMatch(/terminal$/);
 });
 
-test("a row takes several lines where its ids would wrap", () => {
+test("a row takes several lines if its ids would wrap", () => {
   const row = ["01a2065e-06ad-72d0-a76c-6bfbfa633bc7", "1 kB", "results of a long name"];
   expect(layOut(columns, [row], 40, asIs)).toEqual([
     "ID",

@@ -59,13 +59,13 @@ async function writeTo(stream: NodeJS.WriteStream, bytes: string | Uint8Array): 
   await new Promise<void>((resolve) => void stream.write(bytes, () => resolve()));
 }
 
-/** What the last column of a table has at least, so that it says something. */
+/** The least width of the last column, so that it stays useful. */
 const least = 6;
 const indent = "  ";
 
 /**
- * Lines of a table. Where the terminal is narrower, the last column gives way, and then each row takes several lines: an
- * id is never cut or wrapped, so that it can be copied.
+ * Lines of a table. If the terminal is too narrow, the last column is cut; if that is not enough, each row takes several
+ * lines. An id is never cut or wrapped, so that it can be copied.
  */
 export function layOut(
   columns: readonly Column[],

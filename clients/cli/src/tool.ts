@@ -52,7 +52,7 @@ export function addCommand(parent: Command, usage: string, summary: string): Com
   return command.showHelpAfterError("(--help shows how)");
 }
 
-/** An option whose values help and completion name. Whether a value is one of them, the service says. */
+/** An option whose values are named in help and completion. The service checks the value. */
 export function oneOf(flags: string, description: string, values: readonly string[]): Option {
   const option = new Option(flags, description);
   option.argChoices = [...values];
@@ -69,7 +69,7 @@ export function does(work: Work) {
     try {
       const settings = readSettings(globals, process.env, this.name() === "login");
       const airlock = connect({ ...settings, fetch: patientFetch(settings.url, terminal) });
-      // A script's empty variable names nothing, and would be another request.
+      // An empty variable of a script would make another request.
       if ([given[0]].flat().includes("")) throw new UsageError(`<${named}> is empty`);
       // Commander adds the command itself.
       const args = given.slice(0, -1);

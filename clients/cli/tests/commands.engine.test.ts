@@ -59,7 +59,7 @@ test("run gives the code input, arguments and standard input", async () => {
   });
 });
 
-test("run says so where an option of its own goes to the code, unless it comes after --", async () => {
+test("run says when one of its options goes to the code, unless it comes after --", async () => {
   const path = script("args.py", "import sys; print(sys.argv[1:])");
   const after = await airlock.run(["run", path, "a", "-o", "--timeout=5"]);
   expect(after).toMatchObject({ code: 0, stdout: "['a', '-o', '--timeout=5']\n" });
@@ -68,7 +68,7 @@ test("run says so where an option of its own goes to the code, unless it comes a
   expect(meant).toEqual({ code: 0, stdout: "['-o', '--timeout=5']\n", stderr: "" });
 });
 
-test("run leaves a standard input alone that it is not asked to read, and says how to pass it on", async () => {
+test("run does not read standard input unless it is asked to, and says how to pass it on", async () => {
   const path = script("reads.py", "import sys; print(repr(sys.stdin.read()))");
   // Nobody ever closes this pipe.
   const { code, stdout, stderr } = await airlock.run(["run", path], { stdin: null });
@@ -83,7 +83,7 @@ test("run leaves a standard input alone that it is not asked to read, and says h
   expect(twice).toMatchObject({ code: 2, stdout: "" });
 });
 
-test("run says what a job that succeeded went without", async () => {
+test("run shows the warnings of a job that succeeded", async () => {
   const path = script("any.py", "print(1)");
   const { code, stdout, stderr } = await airlock.run(["run", "-r", "numpy", path]);
   expect({ code, stdout }).toEqual({ code: 0, stdout: "1\n" });

@@ -42,7 +42,7 @@ test("bash completes what the service knows, and nothing where there is none", a
   expect(await offered("show ", "http://127.0.0.1:1")).toEqual([""]);
 });
 
-test("where a file or an argument of the code stands, the shell completes files", async () => {
+test("the shell completes files for a file or an argument of the code", async () => {
   expect(await offered("run pack")).toEqual([""]);
   expect(await offered("run -d script.py --js")).toEqual([""]);
   expect(completionScripts["bash"]).toContain("complete -o default ");

@@ -47,7 +47,7 @@ test("doctor says that a key is missing or wrong, and where one goes", async () 
   expect(missing.stdout).toContain("the service needs an API key");
 });
 
-test("doctor does not say that a key is accepted where none is checked", async () => {
+test("doctor does not say that the service accepts a key if it checks none", async () => {
   const { url } = await start();
   const { stdout } = await commandFor(url, "any-key").run(["doctor"]);
   expect(stdout).toContain("ok  no key is needed: the one that was given is not checked\n");

@@ -59,7 +59,7 @@ test("Ctrl-C while run submits cancels the job that the request has made", async
   expect(await newest()).toMatchObject({ status: "cancelled" });
 });
 
-test("Ctrl-C while run submits to a service that is silent says that there may be a job", async () => {
+test("Ctrl-C while the service does not answer a submission says that there may be a job", async () => {
   await using slow = await startHoldingProxy(service.url, /^\/execute\/async/);
   const { child, ended } = commandFor(slow.url).start(["run", long]);
   await slow.held;

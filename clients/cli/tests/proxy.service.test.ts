@@ -39,7 +39,7 @@ test("the command goes through the proxy of the environment, but not to this mac
   expect(asked).toHaveLength(1);
 });
 
-test("where nothing listens at the proxy, the command names it", async () => {
+test("if nothing listens at the proxy, the command names the proxy", async () => {
   const port = await reservePort();
   const { code, stderr } = await commandFor(`http://${host}`).run(["ps"], {
     env: { HTTP_PROXY: `127.0.0.1:${port}` },

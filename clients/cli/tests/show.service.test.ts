@@ -81,7 +81,7 @@ test("run names the job that it can no longer follow, because the service is gon
 });
 
 test.each([[["cancel", ""]], [["files", "rm", ""]], [["build", ""]]])(
-  "an empty id, as of a script's variable, is refused: %j",
+  "an empty id, such as an empty variable of a script, is refused: %j",
   async (args) => {
     const { code, stderr } = await commandFor("http://127.0.0.1:1").run(args);
     expect(code).toBe(2);

@@ -29,7 +29,7 @@ const changes: Record<number, Look> = {
   49: { bg: undefined },
 };
 
-/** The look after an SGR sequence with these parameters. */
+/** The look of text after an SGR sequence with these parameters. */
 export function nextLook(before: Look, parameters: string): Look {
   const codes = parameters.split(/[;:]/).map(Number);
   let look = before;

@@ -7,7 +7,7 @@ interface Run extends Piece {
   isPlain: boolean;
 }
 
-/** Longer runs are not put together: a text that is both extended and cut is copied each time. */
+/** Longer runs are not joined: a text that is both extended and cut is copied each time. */
 const mostMerged = 4096;
 
 /** One line of a terminal: text in runs of one look. Columns are cells, from 0. */
@@ -37,7 +37,7 @@ export class Line {
     return from + width;
   }
 
-  /** Removes what stands from a column on. */
+  /** Removes everything from a column on. */
   cut(column: number): void {
     if (column >= this.#width) return;
     this.#runs = this.#part(0, column);
@@ -73,7 +73,7 @@ export class Line {
   }
 }
 
-/** The part between two columns. Of a character that is cut in two, spaces are left. */
+/** The part between two columns. A character that is cut in two becomes spaces. */
 function slice(run: Run, from: number, to: number): Run {
   if (from <= 0 && to >= run.width) return run;
   let text = "";

@@ -92,7 +92,7 @@ test("its text is what is seen of it", () => {
   expect(output.text).toBe("one\ntw\noops\n");
 });
 
-test("a line has the same number and place whatever the order in which the streams are read", () => {
+test("a line has the same number and place, in whatever order the streams are read", () => {
   const watched = new Output();
   watched.append("stderr", "oops\n");
   watched.append("stdout", "one\ntwo\n");

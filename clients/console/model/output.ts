@@ -5,7 +5,7 @@ import { Terminal } from "./terminal.ts";
 
 export type Stream = "stdout" | "stderr";
 
-/** A line by its place in its stream, from 1: the lines of both come in another order when they are read from the record. */
+/** A line by its number in its stream, from 1. Read from the record, the lines of both streams come in another order. */
 export interface Place {
   stream: Stream;
   number: number;
@@ -29,7 +29,7 @@ const encoder = new TextEncoder();
 /** Output as it arrives, in lines; rows are made for those that are seen. It may be large. */
 export class Output {
   readonly #lines: Placed[] = [];
-  /** Where the lines of each stream are among all. */
+  /** The index of each stream's lines among all lines. */
   readonly #places: Record<Stream, number[]> = { stdout: [], stderr: [] };
   readonly #terminals = { stdout: this.#terminal("stdout"), stderr: this.#terminal("stderr") };
   /** Row at which each line begins, for `#columns`; only as far as it has been asked for. */
@@ -37,7 +37,7 @@ export class Output {
   #columns = 0;
   #now: number | undefined;
   bytes = 0;
-  /** All of it as it was written. */
+  /** All output as it was written. */
   raw = "";
 
   #terminal(stream: Stream): Terminal {

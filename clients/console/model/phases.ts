@@ -13,7 +13,7 @@ export interface Timed {
   attempts?: Attempt[] | undefined;
 }
 
-/** What the timeline needs as well. */
+/** What the timeline also needs. */
 interface Detailed extends Timed {
   timing: {
     startup_ms: number;
@@ -29,7 +29,7 @@ export interface Phase {
   durationMs: number;
 }
 
-/** How long it waited for an agent, without the attempts that were lost before the last one, and how long that ran. */
+/** How long the job waited for an agent, without lost attempts, and how long its last attempt ran. */
 export function timesOf(record: Timed, now: number): { waited: number; ran: number | undefined } {
   const { created_at, started_at, ended_at } = record;
   const ended = ended_at === null ? now : Date.parse(ended_at);

@@ -5,7 +5,7 @@ export interface Step {
   value: number;
 }
 
-/** The SVG path of steps, from `start` on; `most` is at 0, nothing at 100. Where a time has no step, the line ends. */
+/** The SVG path of steps from `start` on. `most` is at 0, zero at 100. The line has a gap where a time has no step. */
 export function pathOf(steps: Step[], start: number, most: number): string {
   let end: number | undefined;
   return steps

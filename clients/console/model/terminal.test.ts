@@ -56,13 +56,13 @@ test.each([
   ["a\nb\nc\n\x1b[3A\x1b[Jdone\n", "done\n\n"],
   ["up\x1b[999999999A and on", "up and on"],
   ["abc\x1b[2D\x1b[1Kx", " xc"],
-])("of %j, a person sees %j", (written, text) => {
+])("%j looks like %j", (written, text) => {
   expect(seen(written)).toBe(text);
   // In whatever pieces it comes.
   expect(seen(...written.split(""))).toBe(text);
 });
 
-test("what one stream moves leaves the lines of the other", () => {
+test("cursor movements of one stream leave the lines of the other", () => {
   const output = new Output();
   output.append("stdout", "bar 1\n");
   output.append("stderr", "warning\n");
@@ -70,7 +70,7 @@ test("what one stream moves leaves the lines of the other", () => {
   expect(output.text).toBe("bar 2\nwarning\n");
 });
 
-test("a line of 4 MB comes in pieces and is written over, each for its own cost", () => {
+test("a line of 4 MB that comes in pieces and is written over costs what its pieces cost", () => {
   const output = new Output();
   const piece = "x".repeat(4096);
   for (let i = 0; i < 1000; i++) output.append("stdout", piece);

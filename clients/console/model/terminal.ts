@@ -8,11 +8,11 @@ const tokens =
 /** The beginning of a sequence at the end of a piece. */
 // oxlint-disable-next-line no-control-regex -- it looks for control characters
 const unfinished = /\x1b(?:\[[0-?]{0,64}[ -/]*|\][^\x07\x1b]{0,256})?$/;
-/** No line is longer because a sequence says so. */
+/** No control sequence makes a line longer than this. */
 const mostColumns = 4096;
 
 /**
- * What one stream writes, in lines, as a terminal without an upper end shows it: progress bars write over their lines.
+ * What one stream writes, in lines, as a terminal of unlimited height shows it: progress bars write over their lines.
  * Source: ECMA-48, the functions CUU to CPL, ED, EL and SGR.
  */
 export class Terminal {
@@ -25,15 +25,15 @@ export class Terminal {
   #held = "";
 
   /**
-   * @param add Makes the next line.
-   * @param touch A line is about to change.
+   * @param add Adds a line at the end.
+   * @param touch Is called before a line changes.
    */
   constructor(add: () => Line, touch: (row: number) => void) {
     this.#add = add;
     this.#touch = touch;
   }
 
-  /** Whether the last line goes on. */
+  /** Whether the last line is not ended yet. */
   get isOpen(): boolean {
     return this.#row < this.#lines.length;
   }

@@ -106,7 +106,7 @@ test("phases follow each other from the submission", () => {
   expect(phasesOf(queued, now)).toEqual([{ name: "Waited", startMs: 0, durationMs: 3000 }]);
 });
 
-test("the time of a lost attempt is none that the job waited", () => {
+test("the time of a lost attempt does not count as waiting", () => {
   const at = (s: number): string => new Date(s * 1000).toISOString();
   const attempts = [
     { attempt: 1, claimed_at: at(1), ended_at: at(181) },
@@ -124,7 +124,7 @@ test("the time of a lost attempt is none that the job waited", () => {
   ]);
 });
 
-test("a line over time is drawn for the time that each value is for, and not where there is none", () => {
+test("a line is drawn over the time of each value, with gaps where there is no value", () => {
   const step = (from: number, value: number) => ({ from, to: from + 10, value });
   expect(pathOf([step(100, 0), step(110, 5), step(130, 10)], 100, 10)).toBe(
     "M0 100H10V50H20M30 0H40",

@@ -11,7 +11,7 @@ import { useFeed } from "../service/feed.ts";
 /** What is shown here; anything else is for download only. */
 type Kind = "picture" | "text" | "json" | "csv";
 const mostPictureBytes = 40 * 1024 * 1024;
-/** Of a longer text, this much is fetched. */
+/** This much of a longer text is fetched. */
 const mostFetched = 2 * 1024 * 1024;
 const shownRows = 100;
 const shownCharacters = 200_000;

@@ -39,7 +39,7 @@ const pauseS = 5;
 
 /**
  * Acts on all items that a filter finds. It counts them, asks for confirmation, and acts on one after the
- * other. If the service has no room for the next one, it says so and waits. While it acts, it can only be stopped.
+ * other. If the service has no room for the next one, it says so and waits. While it acts, the person can only stop it.
  */
 export function Bulk<Item>({ job, onClose }: Props<Item>) {
   const { title, thing, note, isDangerous } = job;
@@ -102,7 +102,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
   };
 
   const stop = (event: Event): void => {
-    // It would close the dialog, which is yet to say how far it came.
+    // Escape would close the dialog before it has said how far it came.
     event.preventDefault();
     ended.abort();
   };
@@ -157,7 +157,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
   );
 }
 
-/** Acts, and tries again while the service has no room. Throws once it is stopped. */
+/** Acts, and tries again while the service has no room. Throws when it is stopped. */
 async function actInTime(
   act: () => Promise<unknown>,
   signal: AbortSignal,

@@ -21,7 +21,7 @@ const periods: [string, string, number][] = [
 ];
 const isId = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const isShortId = /^…?([0-9a-f]{8})$/i;
-/** Without a space after the colon: "ValueError: x" is a text. */
+/** Without a space after the colon, because "ValueError: x" is a text of an error. */
 const isPair = /^[\w.-]{1,64}:\S/;
 
 /** Filters of the list. Each change is a new address. */
@@ -57,7 +57,7 @@ export function Filters({ query }: { query: URLSearchParams }) {
     change({ created_after: chosen === "" ? undefined : from, created_before: undefined });
   };
 
-  /** Filters without a control of their own: they can only be taken away. */
+  /** Filters without a control of their own: they can only be removed. */
   const others = [
     ...now.error.map((text) => ({ words: `error: ${text}`, without: { error: undefined } })),
     ...now.metadata.map((value) => ({

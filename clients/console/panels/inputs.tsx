@@ -9,7 +9,7 @@ import { addFile, changeDraft, draft, keptFiles, removeFile, uploading } from ".
 import type { Artifact } from "../service/records.ts";
 import type { Parent } from "../service/sendable.ts";
 
-/** What the code gets beside its input: arguments, standard input, time, files. A fork begins with those of its parent. */
+/** What the code gets in addition to its input: arguments, standard input, time limit, files. A fork begins with its parent's. */
 export function Inputs({ parent }: { parent: Parent | undefined }) {
   const { args, stdin, timeout } = draft.value;
   return (
@@ -95,7 +95,7 @@ function Files({ given }: { given: Artifact[] }) {
         </button>
         {kept.length < given.length && (
           <button class="small" onClick={() => changeDraft({ without: [] })}>
-            Put back those of its parent
+            Put back the parent's files
           </button>
         )}
         <span class="quiet hint">or drop them on the page</span>

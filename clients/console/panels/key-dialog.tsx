@@ -29,7 +29,7 @@ export function KeyDialog({ reason }: { reason: "missing" | "wrong" }) {
             spellcheck={false}
           />
         </label>
-        <p class="quiet">It stays in the open tabs of this console, and nowhere else.</p>
+        <p class="quiet">Only the open tabs of this console keep it.</p>
         <p class="actions">
           <button class="primary">Continue</button>
         </p>

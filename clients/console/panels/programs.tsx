@@ -11,7 +11,7 @@ interface Props {
   children?: ComponentChildren;
 }
 
-/** A call as a command. Its text is made when it is opened. */
+/** A call as a shell command. Its text is made when it is opened. */
 export function Programs({ title, call, children }: Props) {
   const isOpen = useSignal(false);
   return (

@@ -4,10 +4,10 @@ import { formatCount, formatTime } from "../model/time.ts";
 
 interface Props {
   title: string;
-  /** The ends of intervals of equal length, in ms since 1970. Intervals in which nothing was seen are left out. */
+  /** The ends of intervals of equal length, in ms since 1970. Intervals without a record are left out. */
   ends: number[];
   stepMs: number;
-  /** Each has a colour by its class, and a value for each interval. */
+  /** Each line has a colour by its class, and a value for each interval. */
   lines: { name: string; colour: string; values: number[] }[];
 }
 
@@ -18,7 +18,7 @@ const timeOf = (ms: number): string => minuteOf(ms).slice(-5);
 const tickOf = (ms: number): string =>
   timeOf(ms) === "00:00" ? minuteOf(ms).slice(5, 10) : timeOf(ms);
 
-/** A picture of some lines over time, the same as words, and the values of one interval. */
+/** A picture of lines over time, the same in words, and the values of one interval. */
 export function Chart({ title, ends, stepMs, lines }: Props) {
   const pointed = useSignal<number | undefined>(undefined);
   const start = ends[0]! - stepMs;

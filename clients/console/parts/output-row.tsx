@@ -2,7 +2,7 @@ import type { Look, Piece } from "../model/ansi.ts";
 import type { Place, Row } from "../model/output.ts";
 import { formatDuration } from "../model/time.ts";
 
-/** Characters that the time of a line takes, such as "12 min 30 s". */
+/** Width of the time of a line in characters, such as "12 min 30 s". */
 export const timeWidth = 12;
 
 interface RowProps {
@@ -59,13 +59,13 @@ function marked({ text, look }: Piece, needle: string) {
 const colour = (value: number | string | undefined): string | undefined =>
   typeof value === "number" ? `var(--ansi-${value})` : value;
 
-/** A colour by its numbers is made for a black screen: it gets a lightness that is read on the page, and keeps its hue. */
+/** A colour in numbers is meant for a black screen. It keeps its hue, and gets a lightness that can be read on the page. */
 const ink = (value: number | string | undefined): string | undefined =>
   typeof value === "string" && value.startsWith("#")
     ? `light-dark(oklch(from ${value} min(l, 0.5) c h), oklch(from ${value} max(l, 0.68) c h))`
     : colour(value);
 
-/** The palette is made for text: as a background, a colour is mixed with that of the page. */
+/** The palette is made for text. As a background, a colour is mixed with that of the page. */
 const ground = (value: number | string | undefined): string | undefined =>
   typeof value === "number" ? `color-mix(in srgb, var(--ansi-${value}) 30%, var(--sunk))` : value;
 
@@ -73,7 +73,7 @@ const greys = [0, 7, 8, 15];
 
 function foreground({ fg, bg, inverse }: Look): string | undefined {
   if (inverse) return colour(bg ?? "var(--sunk)");
-  // Black on yellow, or white on red: both are read on a background that fits the page.
+  // Such as black on yellow, or white on red: both can be read on a background that fits the page.
   const isOnPalette = typeof bg === "number" && greys.includes(fg as number);
   if (isOnPalette) return "var(--text)";
   return bg === undefined ? ink(fg) : colour(fg);

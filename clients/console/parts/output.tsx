@@ -9,23 +9,23 @@ import { OutputRow, timeWidth } from "./output-row.tsx";
 import { openRaw, save } from "./save.ts";
 
 const rowHeight = 20;
-/** A line that is not wrapped is cut into rows of this many characters. */
+/** A line that is not wrapped is cut into rows of so many characters. */
 const mostColumns = 4096;
 /** Rows beyond those that are seen. */
 const margin = 20;
 
 interface Props {
   label: string;
-  /** Of the file that a download makes. */
+  /** Name of the file that a download makes. */
   fileName: string;
   output: Output;
   /** Changes when the output has grown. */
   version: number;
   /** From when on the times of lines are counted, in ms since 1970. */
   startedAt?: number | undefined;
-  /** It grows. */
+  /** The output, which grows. */
   isLive: boolean;
-  /** Begins at the end, and follows it while it grows: a traceback is there. */
+  /** Begins at the end, where a traceback is, and follows it while output grows. */
   showsEnd?: boolean;
   empty: string;
 }

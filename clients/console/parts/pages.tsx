@@ -23,7 +23,7 @@ export function Pages({ view, filters, isFirst, before }: Props) {
   );
 }
 
-/** Shows what came since the list was opened, when the person wants it. */
+/** Shows the items that came since the list was opened, when the person asks for them. */
 export function Fresh<T>({ list: { fresh, showFresh } }: { list: List<T> }) {
   if (fresh === 0) return null;
   const show = (): void => {

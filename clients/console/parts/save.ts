@@ -1,4 +1,4 @@
-/** Puts bytes into the folder of downloads. A link cannot carry the key, so they are fetched before. */
+/** Puts bytes into the folder of downloads. A link cannot carry the key, so they are fetched first. */
 export function save(blob: Blob, name: string): void {
   Object.assign(document.createElement("a"), { href: addressOf(blob), download: name }).click();
 }

@@ -11,11 +11,11 @@ import { askForKey, key } from "./key.ts";
 /** Time since which the service has not answered; undefined while it answers. */
 export const lostSince = signal<number | undefined>(undefined);
 
-/** Until when the console asks for less: programs with the same key need the rest of what it may ask. */
+/** Until when the console polls less: programs with the same key need the rest of its rate limit. */
 let sparingUntil = 0;
 const longestSparingMs = 30_000;
 
-/** How long to wait until the next look, instead of the usual time. */
+/** How long to wait until the next poll, instead of the usual time. */
 export const sparing = (usualMs: number): number =>
   Math.max(usualMs, Math.min(sparingUntil - Date.now(), longestSparingMs));
 

@@ -46,7 +46,7 @@ const blank: Draft = {
 
 const storages = [sessionStorage, localStorage];
 
-/** A value that survives a reload of its tab and, as the next tab's beginning, its end. */
+/** A value that survives a reload of its tab. The next tab begins with it. */
 function kept<T extends object>(place: string, start: T): Signal<T> {
   const value = signal<T>(start);
   try {
@@ -63,7 +63,7 @@ function kept<T extends object>(place: string, start: T): Signal<T> {
       try {
         storage.setItem(place, JSON.stringify(value.value));
       } catch {
-        // What is too large to be stored is only lost at a reload.
+        // A value that is too large to be stored is lost at a reload, and only then.
         storage.removeItem(place);
       }
     }

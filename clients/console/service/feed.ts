@@ -8,17 +8,17 @@ import { cameBack } from "./location.ts";
 
 const usualMs = 5000;
 
-/** What a tab saw, for other tabs with the same key: they need not look themselves. */
+/** What a tab read, for other tabs with the same key, which then need not poll. */
 const looks = new BroadcastChannel("airlock-looks");
 interface Look {
   key: string;
   name: string;
   data: unknown;
 }
-/** The tab that looked looks again; another one does so only if it is later than this. */
+/** The tab that polled polls again. Another tab does so only if the next poll is later than this. */
 const graceMs = 500;
 
-/** What was seen last, by name: a page that one comes back to shows it at once. */
+/** The last data by name: a page shows them at once when the person comes back to it. */
 const seen = new Map<string, unknown>();
 const mostSeen = 20;
 
@@ -29,7 +29,7 @@ function remember(name: string, data: unknown): void {
 }
 
 export interface Feed<T> {
-  /** What the data are of. Just after a change of the name, it is the name before. */
+  /** The name that the data belong to: just after a change of the name, the earlier one. */
   name: string;
   data: T | undefined;
   /** Why the last look failed. The data of the look before stay. */
@@ -40,9 +40,9 @@ export interface Feed<T> {
 
 /**
  * Looks at the service now, every 5 s (or `everyMs`) and when the page is shown again; never while it is hidden.
- * Of several tabs that show the same, one looks.
+ * If several tabs show the same, one polls.
  *
- * @param name What is looked at, with all that the answer depends on: a new name begins anew.
+ * @param name Names what is polled, with all that the answer depends on. A new name begins anew.
  * @param isOver Whether there is nothing more to come.
  */
 export function useFeed<T>(

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 
 const place = "airlock-key";
-/** Long enough for another tab to answer; a person does not notice it. */
+/** Long enough for another tab to answer, and too short for a person to notice. */
 const othersMs = 150;
 
 /** The API key, for as long as the tab is open. */
@@ -12,21 +12,21 @@ export const keyWanted = signal<"missing" | "wrong" | undefined>(undefined);
 
 let asked: PromiseWithResolvers<void> | undefined;
 
-/** Only pages of the same origin hear it, and nothing of it is stored. */
+/** Only pages of the same origin receive it, and nothing is stored. */
 const tabs = new BroadcastChannel(place);
 type Message = { wants: "another"; than: string } | { gives: string } | { forgets: true };
 // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
 const tell = (message: Message): void => tabs.postMessage(message);
 
 tabs.addEventListener("message", ({ data }: MessageEvent<Message>) => {
-  // A tab that asks for a key itself has none that is good.
+  // A tab that asks for a key has none that works.
   if ("wants" in data && !asked && key.value !== "" && key.value !== data.than)
     tell({ gives: key.value });
   if ("gives" in data && asked && key.value !== data.gives) take(data.gives);
   if ("forgets" in data && key.value !== "") drop();
 });
 
-/** Resolves when there is another key: from an open tab of the console, else from the person. */
+/** Resolves when there is another key, from an open tab of the console or from the person. */
 export function askForKey(): Promise<void> {
   if (!asked) {
     asked = Promise.withResolvers();
@@ -54,12 +54,12 @@ export function giveKey(given: string): void {
 
 function drop(): void {
   sessionStorage.removeItem(place);
-  // The next person at this browser does not get what was written with it.
+  // The next person at this browser must not get what was written with this key.
   localStorage.clear();
   location.reload();
 }
 
-/** In every tab: each would give it back to the others. */
+/** Forgets the key in every tab: otherwise each would give it back to the others. */
 export function forgetKey(): void {
   tell({ forgets: true });
   drop();

@@ -4,18 +4,18 @@ import { type Feed, useFeed } from "./feed.ts";
 import { cameBack } from "./location.ts";
 import type { Page } from "./records.ts";
 
-/** The newest item that a person has been shown, and the oldest that came later; by name of the list. */
+/** The newest item that the person has seen, and the oldest that came later; by name of the list. */
 const shown = new Map<string, { top?: string | number; until?: string | number }>();
 
 export interface List<T> extends Feed<Page<T>> {
-  /** How many items have come since the list was opened; a page of them is the most. */
+  /** How many items have come since the list was opened, at most a page. */
   fresh: number;
   showFresh: () => void;
 }
 
 /**
- * A list, the newest first, that is looked at again and again. Its rows stay in their places: items that
- * come later are counted, until the person wants to see them.
+ * A list, the newest first, that is polled. Its rows stay in their places: items that come later are only
+ * counted, until the person asks for them.
  *
  * @param idOf Ids grow with time.
  */

@@ -7,10 +7,10 @@ const here = (): Route => routeOf(location.pathname, location.search);
 export const route = signal<Route>(here());
 
 let isBack = false;
-/** Whether the page was reached by the browser's Back or Forward: it shows what it showed before. */
+/** Whether the page was reached by Back or Forward of the browser: then it shows what it showed before. */
 export const cameBack = (): boolean => isBack;
 
-/** Where a person was on a page; it is kept with the page in the history. */
+/** Where a person was on a page. The browser's history keeps it with the page. */
 interface Place {
   y: number;
   /** Address of the link that was followed. */
@@ -22,7 +22,7 @@ interface GoOptions {
   replace?: boolean;
   /** Neither the focus nor the scroll position moves. */
   stay?: boolean;
-  /** Address of the link that was followed: coming back, the focus is there. */
+  /** Address of the link that was followed. Back returns the focus to it. */
   link?: string | undefined;
 }
 
@@ -46,10 +46,10 @@ export function go(
   }
 }
 
-/** A page may need some frames until it is as high as it was. */
+/** A page may need some frames to become as high as it was. */
 const restoreMs = 2000;
 
-/** Puts the view and the focus where they were, once that place is there again. */
+/** Restores the scroll position and the focus, once the page has them again. */
 function restore({ y, link }: Place): void {
   const started = performance.now();
   const moved = (): void => {

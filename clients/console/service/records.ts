@@ -132,7 +132,7 @@ export const allExecutions = (query: URLSearchParams, signal: AbortSignal) =>
 
 const mostCounted = 1000;
 
-/** How many executions the filters find, in words: from 1,000 on, they are not counted. */
+/** How many executions the filters find, as text. More than 1,000 are not counted. */
 export async function countExecutions(query: URLSearchParams, signal: AbortSignal) {
   const asked = new URLSearchParams(query);
   asked.delete("before");
@@ -140,7 +140,7 @@ export async function countExecutions(query: URLSearchParams, signal: AbortSigna
   return hasMore ? `more than ${formatCount(items.length)}` : formatCount(items.length);
 }
 
-/** The id of the newest execution whose id ends so, as lists show it. */
+/** The id of the newest execution that ends with this, as lists show ids. */
 export async function findByEnd(end: string): Promise<string | undefined> {
   const { items } = await listExecutions(
     new URLSearchParams(),

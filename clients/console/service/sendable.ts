@@ -22,7 +22,7 @@ export interface Parent extends Submitted {
   files: Artifact[];
 }
 
-/** Begins the draft of a fork with what its parent was submitted with. */
+/** Begins the draft of a fork with the submission of its parent. */
 export async function loadParent(
   id: string | undefined,
   signal: AbortSignal,
@@ -43,11 +43,11 @@ export async function loadParent(
   return { ...submitted, record, files: filesOf(record) };
 }
 
-/** What is to be sent for the draft. */
+/** What the draft sends. */
 interface Sendable {
   call: Call;
   isFork: boolean;
-  /** Files of the parent that an execution of its own gets copies of. */
+  /** Files of the parent that are copied for an execution of its own. */
   copied: Artifact[];
 }
 

@@ -41,7 +41,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.close();
   });
 
-  test("rows stay in their places while others come, and where one was is found again by Back", async () => {
+  test("rows stay in their places while others come, and Back returns to the same place", async () => {
     const page = await world.open("/console/executions");
     const first = page.getByRole("row").nth(1).locator("a.id");
     const top = (await first.getAttribute("title"))!;
@@ -71,7 +71,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.close();
   });
 
-  test("executions are found by several states, a text of their error, a time, and the short id", async () => {
+  test("executions are found by several statuses, a text in the error, a time, and the short id", async () => {
     const page = await world.open("/console/executions");
     await page.getByLabel("Status").selectOption("failed, timeout or oom");
     await page.waitForURL(/status=failed&status=timeout&status=oom/);
@@ -148,7 +148,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     await page.close();
   });
 
-  test("of many jobs that wait, the oldest are counted by what they wait for, and explained", async () => {
+  test("the oldest of many waiting jobs are grouped by what they wait for, with the reason", async () => {
     const oldest = await world.submit("0");
     const jobs = Array.from({ length: many }, () => ({ code: "1" }));
     const batch = await fetch(`${world.url}/execute/batch`, {
@@ -160,7 +160,7 @@ describe(`the console with ${executions} executions`, needs("chromium"), () => {
     const { batch_id: id } = (await batch.json()) as { batch_id: string };
     const page = await world.open("/console/queue");
     await page.getByText(/^The oldest 100 of 1,001\./).waitFor();
-    // What waits for the same is one row.
+    // Jobs that wait for the same are one row.
     const row = page.getByRole("row").filter({ has: page.getByTitle(oldest) });
     await row.getByRole("cell", { name: "100", exact: true }).waitFor();
     await row.getByRole("cell", { name: "Waiting for a worker, at position 1." }).waitFor();

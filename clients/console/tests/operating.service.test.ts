@@ -63,7 +63,7 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await page.close();
   });
 
-  test("stopped in the middle, it says how far it came, in its place alone", async () => {
+  test("when it is stopped, it says how far it came, and only in its dialog", async () => {
     const count = queueSize + 2;
     await fail(count, { metadata: { night: "sunday" } });
     const page = await world.open("/console/executions?metadata=night:sunday");
@@ -72,7 +72,7 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await dialog.getByRole("button", { name: `Run again (${count})` }).click();
     await dialog.getByText(`${queueSize} of ${count} done.`).waitFor();
     await dialog.getByText("The queue is full").waitFor();
-    // Escape alone does not leave it unsaid.
+    // Escape alone does not close the dialog before it has said so.
     await page.keyboard.press("Escape");
     await dialog.getByRole("button", { name: "Stop" }).click();
     await dialog.getByText(`Stopped after ${queueSize} of ${count}.`).waitFor();

@@ -57,7 +57,7 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.close();
   });
 
-  test("it is downloaded and opened as it was written", async () => {
+  test("output is downloaded and opened as it was written", async () => {
     const written = "\u001b[32mgreen\u001b[0m\r\n50%\r100%\n";
     const id = await ran(written);
     const page = await world.open(`/console/executions/${id}`);
@@ -75,7 +75,7 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.close();
   });
 
-  test("it fills the window until Escape, and nothing behind it takes the focus", async () => {
+  test("output fills the window until Escape, and nothing behind it takes the focus", async () => {
     const id = await ran("short\n");
     const page = await world.open(`/console/executions/${id}`);
     await page.getByRole("button", { name: "Full window" }).click();
@@ -105,7 +105,7 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.close();
   });
 
-  test("of a failure, the end is shown: its traceback is there", async () => {
+  test("the output of a failed run is shown from its end, where the traceback is", async () => {
     const id = await ran("line\n".repeat(200), {
       status: "failed",
       exit_code: 1,
@@ -119,7 +119,7 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.close();
   });
 
-  test("files of every kind of text are shown, of a long one the beginning", async () => {
+  test("text files of every kind are shown; of a long one, the beginning", async () => {
     const { id, lease } = await begin();
     const files = {
       "rows.jsonl": '{"row": 1}\n',
@@ -137,7 +137,7 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.close();
   });
 
-  test("Back from a relative finds the execution where it was left", async () => {
+  test("Back from a related execution returns to the same place of the page", async () => {
     const parent = await ran("line\n".repeat(100));
     await fetch(`${world.url}/jobs/${parent}/rerun`, { method: "POST" });
     await world.agent.result((await world.agent.takeJob()).lease_id);

@@ -18,7 +18,7 @@ describe("the playground", needs("chromium"), () => {
     await page.keyboard.type(code);
   }
 
-  test("what was written is there in the next tab, until the key is forgotten", async () => {
+  test("the next tab has the draft, until the key is forgotten", async () => {
     const page = await world.open("/console");
     await type(page, "print('kept')");
     await page.close({ runBeforeUnload: true });
@@ -32,7 +32,7 @@ describe("the playground", needs("chromium"), () => {
     await next.close();
   });
 
-  test("on a phone a run's output comes to the top of the screen", async () => {
+  test("on a phone, the output of a run is at the top of the screen", async () => {
     const page = await world.open("/console");
     await page.setViewportSize({ width: 360, height: 740 });
     await type(page, "print('on a phone')");
@@ -50,7 +50,7 @@ describe("the playground", needs("chromium"), () => {
     await page.close();
   });
 
-  test("an execution is run with another input and other files, by copies of those that are kept", async () => {
+  test("an execution is run with another input and other files, and with copies of the files that are kept", async () => {
     const parent = await world.submit("print('again')", {
       input_data: { n: 1 },
       timeout: 77,
@@ -64,7 +64,7 @@ describe("the playground", needs("chromium"), () => {
     const page = await world.open(`/console?fork=${parent}`);
     await page.getByText("unless you change them").waitFor();
     await page.getByRole("button", { name: "Remove left.txt" }).click();
-    await page.getByRole("button", { name: "Put back those of its parent" }).click();
+    await page.getByRole("button", { name: "Put back the parent's files" }).click();
     await page.getByRole("button", { name: "Remove left.txt" }).click();
     await page.getByText("it is an execution of its own").waitFor();
     await page.getByRole("textbox", { name: "Input, JSON" }).click();
@@ -81,7 +81,7 @@ describe("the playground", needs("chromium"), () => {
     await page.close();
   });
 
-  test("an earlier run is shown again, and its code taken back", async () => {
+  test("an earlier run is shown again, and its code is put back", async () => {
     const page = await world.open("/console");
     for (const code of ["print('first')", "print('second')"]) {
       await type(page, code);
@@ -99,7 +99,7 @@ describe("the playground", needs("chromium"), () => {
     await page.close();
   });
 
-  test("that the service did not answer is no longer said once it does", async () => {
+  test("the note that the service does not answer goes when it answers", async () => {
     const page = await world.open("/console");
     await editorOf(page).waitFor();
     await world.stopService();

@@ -87,7 +87,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     await run.getByText("from the console").waitFor();
     await agent.close();
 
-    // A further tab has the key from this one; without it, none has it.
+    // A new tab gets the key from this one. Without this tab, no new tab gets it.
     const another = await page.context().newPage();
     await another.goto(`${api.url}/console/executions`);
     await another.getByRole("cell", { name: "succeeded" }).waitFor();
@@ -98,7 +98,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     await page.keyboard.press("Enter");
     await another.getByRole("cell", { name: "succeeded" }).waitFor();
 
-    // The key is kept in the tabs alone, and stands in no address.
+    // Only the tabs have the key, and no address has it.
     const lasting = await page.evaluate("JSON.stringify(localStorage) + document.cookie");
     expect(lasting).not.toContain(key);
     expect(requested.filter((address) => !address.startsWith(`${api.url}/`))).toEqual([]);

@@ -210,7 +210,7 @@ describe("the console's views", needs("chromium"), () => {
     await tried.close();
   });
 
-  test("a dead letter is removed and stays in its place, so that a second click meets no other", async () => {
+  test("a removed dead letter stays in its place, so that a second click does not hit another one", async () => {
     const page = await world.open("/console/dead-letters");
     await page.getByRole("link", { name: "division_error" }).click();
     const { total } = (await (await fetch(`${world.url}/dlq/stats`)).json()) as { total: number };

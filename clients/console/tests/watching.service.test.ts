@@ -103,7 +103,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.close();
   });
 
-  test("of two tabs that show the same, one asks, and both show it", async () => {
+  test("if two tabs show the same, one polls, and both show the answer", async () => {
     const asking = await world.open("/console/queue");
     const still = await world.open("/console/queue", holdTimers);
     await still.getByText("No job runs.").waitFor();
@@ -118,7 +118,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await still.close();
   });
 
-  test("once most of what a key may ask is used up, the console leaves the rest to programs", async () => {
+  test("when most of a key's rate limit is used up, the console leaves the rest to programs", async () => {
     const limits = {
       "RateLimit-Limit": "120",
       "RateLimit-Remaining": "59",
@@ -135,11 +135,11 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     const feeds = 5;
     const answered = async () => {
       const all = await pauses();
-      // A request that is not answered has a time-out.
+      // Requests have a time-out, too.
       return all.includes(60_000) ? 0 : all.length;
     };
     await expect.poll(answered).toBe(feeds);
-    // What was planned before the limit was known.
+    // Runs the polls that were planned before the limit was known.
     await page.evaluate("for (const [id, { act }] of [...held]) { held.delete(id); act(); }");
     await expect.poll(answered).toBe(feeds);
     expect(await pauses()).toEqual(Array(feeds).fill(30_000));

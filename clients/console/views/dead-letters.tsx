@@ -22,7 +22,7 @@ type Letter = DeadLetterPage["items"][number];
 
 interface Done {
   letter: Letter;
-  /** What came of it. */
+  /** The answers. */
   state: string;
 }
 
@@ -67,7 +67,7 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
     refresh();
     stats.value.refresh();
   };
-  // A letter that is done with stays in its place, so that a second click meets no other.
+  // A removed letter stays in its place, so that a second click does not hit another one.
   const done = useSignal<Map<number, Done>>(new Map());
   useEffect(() => void (done.value = new Map()), [String(query)]);
   const one = async (act: (letter: Letter) => Promise<unknown>, letter: Letter, words: string) => {

@@ -71,7 +71,7 @@ function whyDegraded({ circuit_breaker, docker_available, queue_stats }: Health)
   return "No agent is connected: jobs wait until one is.";
 }
 
-/** How many ended, of some states together. */
+/** How many ended with one of some statuses. */
 const sum = (points: HistoryPoint[], names: (keyof HistoryPoint["ended"])[]): number[] =>
   points.map(({ ended }) => names.reduce((total, name) => total + (ended[name] ?? 0), 0));
 

@@ -30,7 +30,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
   );
   const original = forked.value.data;
   const problem = useSignal("");
-  // A refusal for want of an answer is over once there is one.
+  // A message about a missing answer goes when there is an answer.
   useEffect(() => {
     if (lostSince.value === undefined) problem.value = "";
   }, [lostSince.value]);
@@ -39,7 +39,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const stopped = useSignal("");
   /** The code of the run that is shown: only this can have its error marked. */
   const ran = useSignal({ job: "", code: "" });
-  /** How often the text of the editors was replaced. */
+  /** Counts how often the text of the editors was replaced. */
   const replaced = useSignal(0);
 
   useEffect(() => {
@@ -212,7 +212,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
   );
 }
 
-/** Runs of this browser's playground, to come back to one. */
+/** Earlier runs of this browser's playground. */
 function EarlierRuns({ shown }: { shown: string | undefined }) {
   const earlier = runs.value.list.filter(({ id }) => id !== shown);
   if (earlier.length === 0) return null;

@@ -12,14 +12,14 @@ import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import { getJob, getPool, type Listed, listExecutions } from "../service/records.ts";
 
-/** The oldest waiting jobs are looked at, as many as these. */
+/** So many of the oldest waiting jobs are grouped. */
 const lookedAt = 100;
-/** Of so many groups the reason is asked for: one request each, within the rate limit of the service. */
+/** So many groups get a reason: it takes one request each, within the rate limit of the service. */
 const explained = 8;
 const explainedMs = 20_000;
 const shownRunning = 20;
 
-/** Waiting jobs of one job type, which wait for the same. */
+/** Waiting jobs of one job type that wait for the same. */
 interface Group {
   oldest: Listed;
   count: number;
@@ -27,7 +27,7 @@ interface Group {
   reason: string | undefined;
 }
 
-/** The oldest waiting jobs, the last of the list, by what they wait for. */
+/** The oldest waiting jobs, grouped by what they wait for. */
 async function loadWaiting(pending: number, signal: AbortSignal): Promise<Group[]> {
   const offset = String(Math.max(0, pending - lookedAt));
   const query = new URLSearchParams({ status: "queued", offset });

@@ -225,7 +225,7 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     ["get_job", { job_id: "x" }, /job_id/, "invalid_request"],
     ["read_artifact", { job_id: crypto.randomUUID(), name: "a" }, /./, "not_found"],
   ])(
-    "wrong arguments of %s are a result that the model reads, with the problem for programs: %j",
+    "wrong arguments of %s give a result with a text for the model and a problem for programs: %j",
     async (tool, given, words, code) => {
       const { isError, content, _meta } = await client.call(tool, given);
       expect(isError).toBe(true);
@@ -234,7 +234,7 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     },
   );
 
-  test("a tool that does not exist is an error that names those that do", async () => {
+  test("an unknown tool is an error that names the tools", async () => {
     await expect(client.call("run_python", {})).rejects.toThrow(/run_python[^]*execute_code/);
   });
 

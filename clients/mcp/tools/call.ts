@@ -4,10 +4,10 @@ import { transport } from "../../typescript/src/transport.ts";
 import { type Verbs, verbs } from "../../typescript/src/verbs.ts";
 import type { Facts } from "./facts.ts";
 
-/** Sends a request to the public HTTP interface: `fetch` with a path in place of the address. */
+/** Sends a request to the public HTTP interface: `fetch` with a path instead of an address. */
 export type Api = (path: string, init?: RequestInit) => Promise<Response>;
 
-/** The TypeScript client of a service that is reached without a network. */
+/** The TypeScript client for a service in this process, without a network. */
 export function clientOf(api: Api): Verbs {
   return verbs(
     transport({ url: "", retries: 0, fetch: (path, init) => api(path as string, init) }),

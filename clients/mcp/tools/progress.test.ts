@@ -4,7 +4,7 @@ import { startReporting } from "./progress.ts";
 
 const id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 
-test("reports come from the events of the job, a new state at once, and show only the newest output", async () => {
+test("progress comes from the events of the job: each new state at once, and only the newest output", async () => {
   const asked: string[] = [];
   const reported: string[] = [];
   let send!: (event: string, data: object) => void;

@@ -30,7 +30,7 @@ export async function readOutput(
   return decodeUtf8(new Uint8Array(await answer.arrayBuffer()));
 }
 
-/** Asks for the end of a job; one that has ended stays as it is. */
+/** Cancels a job. One that has ended stays as it is. */
 export async function cancel(airlock: Verbs, id: string): Promise<void> {
   await airlock.cancel(id).catch((error: unknown) => {
     if (!(error instanceof ConflictError)) throw error;

@@ -26,7 +26,7 @@ async function listen(one: Server): Promise<string> {
   return `http://127.0.0.1:${(one.address() as AddressInfo).port}`;
 }
 
-test("what something else than Airlock answers is told in words", async () => {
+test("an answer that is not Airlock's is an error with a message", async () => {
   const program = `
 def told(work):
     try:
@@ -47,9 +47,9 @@ print(json.dumps([
   expect(await python.run<string[]>(program, url)).toEqual([
     foreign,
     foreign,
-    "ConnectionError: The events are not those of Airlock: check the address.",
+    "ConnectionError: The answer has no events of Airlock: check the address.",
     "ProblemError: HTTP 404 without a problem of Airlock's: the address answered with a page: check it",
-    `ConnectionError: ${url}/moved sends on to https://x.test/: connect to the address of Airlock itself.`,
+    `ConnectionError: ${url}/moved redirects to https://x.test/: connect to the address of Airlock itself.`,
     `ConnectionError: ${url.replace("http:", "https:")} could not be reached: it does not speak TLS; try http://`,
   ]);
 });
@@ -85,7 +85,7 @@ print(json.dumps(ends))`;
   silent.close();
 });
 
-test("a wait may be longer than the service may be silent, and goes on while the service is full", async () => {
+test("a wait may take longer than the time limit of an answer, and goes on while the service is full", async () => {
   let asked = 0;
   const busy = createServer((_, response) => {
     const full = { code: "unavailable", detail: "full", correlation_id: "c" };
@@ -99,7 +99,7 @@ print(json.dumps([client.wait("1", **given).status for given in ({}, {"wait_s": 
   busy.close();
 });
 
-test("an aborted run cancels its job, and ends soon though the service is silent", async () => {
+test("an aborted run cancels its job, and ends soon even if the service does not answer", async () => {
   let tell = () => {};
   const waits = new Promise<void>((resolve) => (tell = resolve));
   let cancels = 0;
@@ -126,7 +126,7 @@ except airlock.Cancelled as error:
   silent.close();
 });
 
-test("an upload may take longer than the service may be silent", async () => {
+test("an upload may take longer than the time limit of an answer", async () => {
   let size = 0;
   const slow = createServer((request, response) => {
     request.on("data", (part: Buffer) => {
@@ -193,7 +193,7 @@ print(json.dumps([
   proxy.close();
 });
 
-test("what cannot be meant is refused before it is sent", async () => {
+test("what is surely a mistake is refused before it is sent", async () => {
   const program = `
 from pathlib import Path
 client = airlock.connect("http://127.0.0.1:1", retries=0)
@@ -217,18 +217,18 @@ print(json.dumps([
   expect(await python.run(program)).toEqual([
     "TypeError: A str may be a path or a text: give Path(…) to upload the file there, or ….encode() to upload the text.",
     expect.stringMatching(/^TypeError: TextIOWrapper cannot be uploaded: give a Path, bytes, or /),
-    "TypeError: An id is a str, such as job.job_id or record.execution_id, and no SubmittedJob.",
-    expect.stringMatching(/^AirlockError: The request is no JSON: Out of range float/),
-    "AirlockError: The request is no JSON: Object of type PosixPath is not JSON serializable.",
+    "TypeError: An id is a str, such as job.job_id or record.execution_id, not SubmittedJob.",
+    expect.stringMatching(/^AirlockError: The request cannot be sent as JSON: Out of range float/),
+    "AirlockError: The request cannot be sent as JSON: Object of type PosixPath is not JSON serializable.",
     "TypeError: A batch is a list of jobs.",
-    "AirlockError: 'jobs/a b' is no path: it begins with / and has no spaces.",
-    "AirlockError: /dev/null is no regular file: name the file to write.",
-    'AirlockError: ".." is no id, and no part of a name.',
-    'AirlockError: ".." is no id, and no part of a name.',
+    "AirlockError: 'jobs/a b' is not a path: a path begins with / and has no spaces.",
+    "AirlockError: /dev/null is not a regular file: name the file to write.",
+    'AirlockError: ".." cannot be an id or a part of a name.',
+    'AirlockError: ".." cannot be an id or a part of a name.',
   ]);
 });
 
-test("an address that is none is told in words", async () => {
+test("what is not an address is an error with a message", async () => {
   const program = `
 def told(url):
     try:

@@ -42,7 +42,7 @@ test("the wheel works in an empty environment, and brings nothing else", async (
   expect(stdout).toBe("0.1.0\n");
 });
 
-test("pyright finds nothing in strict mode, as Python 3.9; it and mypy know the types of answers", async () => {
+test("pyright finds nothing in strict mode for Python 3.9; pyright and mypy know the types of answers", async () => {
   await run(inVenv("pip"), ["install", "--quiet", ...typeCheckers]);
   const { stdout } = await run(inVenv("pyright"), ["--project", join(folder, "source")]);
   expect(stdout).toContain("0 errors, 0 warnings");

@@ -39,7 +39,7 @@ function toQuery(query: Record<string, Value> = {}): string {
   return pairs.length === 0 ? "" : `?${new URLSearchParams(pairs).toString()}`;
 }
 
-/** @throws AirlockError for what `JSON.stringify` would change without a word, or refuses. */
+/** @throws AirlockError for a value that `JSON.stringify` refuses or would change silently. */
 function toJson(body: unknown): string {
   try {
     return JSON.stringify(body, (name, value: unknown) => {
@@ -55,13 +55,14 @@ function toJson(body: unknown): string {
 }
 
 /**
- * A path of encoded steps.
+ * A path of encoded parts.
  *
- * @throws AirlockError for a step that `fetch` would take out of the path, together with the one before it.
+ * @throws AirlockError for a part such as `..`, which `fetch` would remove with the part before it.
  */
 export function pathOf(...steps: string[]): string {
   const wrong = steps.find((step) => /^\.{0,2}$/.test(step));
-  if (wrong !== undefined) throw new AirlockError(`"${wrong}" is no id, and no part of a name.`);
+  if (wrong !== undefined)
+    throw new AirlockError(`"${wrong}" cannot be an id or a part of a name.`);
   return `/${steps.map(encodeURIComponent).join("/")}`;
 }
 

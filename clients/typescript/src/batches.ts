@@ -2,11 +2,11 @@ import { type Ask, pathOf } from "./ask.ts";
 import type { Batch } from "./generated.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** What became of batches, by their `batch_id`. `list` has their jobs. */
+/** The state of batches, by `batch_id`. `list` has their jobs. */
 export interface Batches {
   /** How many of its jobs have each status. */
   readonly get: (batchId: string, options?: CallOptions) => Promise<Batch>;
-  /** Asks its jobs to end that have not ended. */
+  /** Cancels the jobs of a batch that have not ended. */
   readonly cancel: (batchId: string, options?: CallOptions) => Promise<Batch>;
 }
 

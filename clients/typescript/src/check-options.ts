@@ -9,7 +9,7 @@ export function checkUrl(text: string): string {
   const protocol = URL.canParse(text) ? new URL(text).protocol : "";
   if (protocol !== "http:" && protocol !== "https:") {
     throw new AirlockError(
-      `"${text}" is no address of a service: say http://host:port or https://host`,
+      `"${text}" is not the address of a service: give http://host:port or https://host`,
     );
   }
   return text.replace(/(?<=[^/])\/console(\/.*)?$/, "").replace(/\/+$/, "");

@@ -23,7 +23,7 @@ type Surroundings = {
   process?: { env?: Record<string, string | undefined> };
 };
 
-/** A key of the environment is sent to no other address than that of the environment. */
+/** The key of the environment is sent only to the address of the environment. */
 function ofSurroundings(key: string | undefined): Pick<ConnectOptions, "url" | "key"> {
   const { location, process } = globalThis as Surroundings;
   // Bundlers put a `process` into pages, too.

@@ -3,7 +3,7 @@ import type { Problem, ProblemCode } from "./generated.ts";
 /** Every error of this client: a refused request, a lost connection, or a time-out. */
 export class AirlockError extends Error {
   override name = "AirlockError";
-  /** The job that the error is about, where it is known. */
+  /** The job that the error is about, if it is known. */
   jobId: string | undefined;
 }
 
@@ -20,7 +20,7 @@ export class NoAnswerError extends ConnectionError {
 export const notAirlock =
   "The address answers with a page, not as Airlock does: check it, and what is between.";
 
-/** Whether an answer is a page for browsers, such as a proxy's, and no file that happens to be one. */
+/** Whether an answer is a page for browsers, such as a proxy's, and not a file of that type. */
 export function isPage({ headers }: Response): boolean {
   const isHtml = headers.get("Content-Type")?.startsWith("text/html") === true;
   return isHtml && !headers.has("Content-Disposition");

@@ -54,7 +54,7 @@ export function files(ask: Ask, { send, open }: Transport): Files {
   };
 }
 
-/** @throws AirlockError for what would be stored as its name, such as a stream. */
+/** @throws AirlockError for a value that would be stored as its text, such as a stream. */
 function toBlob(body: unknown): Blob {
   if (body instanceof Blob) return body;
   if (typeof body === "string" || body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {

@@ -23,7 +23,7 @@ export interface WaitOptions extends CallOptions {
    * The job goes on. Default: never.
    */
   waitS?: number | undefined;
-  /** Gets the standard output piece by piece as it happens, from its first piece on. */
+  /** Gets the standard output as it happens, in pieces, from its beginning. */
   onStdout?: ((text: string) => unknown) | undefined;
   onStderr?: ((text: string) => unknown) | undefined;
 }
@@ -35,7 +35,7 @@ export interface ListFilters {
   batch_id?: string;
   parent_execution_id?: string;
   metadata?: Record<string, string>;
-  /** A text in the error. */
+  /** A text in the type or message of the error. */
   error?: string;
   created_after?: string;
   created_before?: string;
@@ -69,7 +69,7 @@ export interface Jobs {
     code: string | ForkRequest,
     options?: CallOptions,
   ) => Promise<DerivedJob>;
-  /** Queues up to 1,000 jobs in one request. Each has its own answer, in its place. */
+  /** Queues up to 1,000 jobs in one request. Each has its own answer, in the order of the jobs. */
   readonly batch: (
     jobs: readonly Job[],
     options?: CallOptions & { atomic?: boolean; idempotency_key?: string },
@@ -85,7 +85,7 @@ export interface Jobs {
 const SLACK_MS = 2000;
 /** Shorter than the time that proxies allow for an answer. */
 const ROUND_S = 25;
-/** What an aborted run may still take to cancel its job. */
+/** How long an aborted run may take to cancel its job. */
 const LEAVING_MS = 3000;
 
 export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
@@ -122,7 +122,7 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
         } catch (error) {
           if (!(error instanceof WaitTimeoutError)) throw error;
           if (leftMs() > 0) continue;
-          const message = `Job ${jobId} did not end in time: \`waitS\` is over. It goes on.`;
+          const message = `Job ${jobId} did not end within \`waitS\`. The job goes on.`;
           throw new WaitTimeoutError(error.status, message, error);
         }
       }
@@ -134,7 +134,7 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
     const until = performance.now() + waitS * 1000;
     call.signal?.throwIfAborted();
     const { job_id } = await within(waitS * 1000 + SLACK_MS, undefined, (late) =>
-      // Else nobody would know the job that the aborted request has made.
+      // Without this, nobody would know the job that the aborted request has made.
       afterwards(call.signal, late, (signal) => submit(job, { ...call, signal })),
     );
     try {
@@ -144,7 +144,7 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
     } catch (error) {
       const isOurs = error instanceof AirlockError;
       if (isOurs) error.jobId = job_id;
-      // Also where a callback threw. If the job has ended meanwhile, there is nothing to cancel.
+      // Also if a callback threw. If the job has ended meanwhile, there is nothing to cancel.
       if (!isOurs || call.signal?.aborted) {
         await cancel(job_id, { signal: AbortSignal.timeout(LEAVING_MS) }).catch(() => {});
       }
@@ -181,7 +181,7 @@ function withCode<Request extends object>(code: string | Request): Request | { c
 /** The longest time of a timer. */
 const LONGEST_MS = 2 ** 31 - 1;
 
-/** Work whose signal also aborts after a time, as a NoAnswerError. */
+/** Runs work whose signal also aborts after a time, with a NoAnswerError. */
 async function within<Result>(
   ms: number,
   own: AbortSignal | undefined,
@@ -193,11 +193,11 @@ async function within<Result>(
     return await work(own ? AbortSignal.any([own, late]) : late);
   } catch (error) {
     if (!late.aborted || own?.aborted) throw error;
-    throw new NoAnswerError("The service did not answer in time: `waitS` is over.");
+    throw new NoAnswerError("The service did not answer within `waitS`.");
   }
 }
 
-/** Work whose signal aborts with `late`, and a moment after `own`. */
+/** Runs work whose signal aborts with `late`, and a moment after `own`. */
 async function afterwards<Result>(
   own: AbortSignal | undefined,
   late: AbortSignal | undefined,

@@ -12,15 +12,15 @@ import { pauseMs, sleep } from "./pause.ts";
 /** Where the service is, and how to talk to it. */
 export interface ConnectOptions {
   /**
-   * Address of the service, for example `http://127.0.0.1:8080`. Default: on a page its own origin, else the environment
-   * variable AIRLOCK_URL, else port 8080 of this machine.
+   * Address of the service, such as `http://127.0.0.1:8080`. Default: on a web page, its own origin; elsewhere the
+   * environment variable AIRLOCK_URL, or else port 8080 of this machine.
    */
   url?: string | undefined;
-  /** An API key; it is sent as `Authorization: Bearer`. Without a `url`, else that of AIRLOCK_KEY. */
+  /** An API key; it is sent as `Authorization: Bearer`. Default, if there is no `url`: AIRLOCK_KEY. */
   key?: string | undefined;
   /** How often a request is sent again after a temporary failure. Default 6: about 12 seconds. */
   retries?: number | undefined;
-  /** How long one try may take, beside the time for which it asks the service to wait. Default 60,000; 0: no limit. */
+  /** How long one try may take, plus the time for which it asks the service to wait. Default 60,000; 0: no limit. */
   timeoutMs?: number | undefined;
   /** Instead of the global `fetch`. */
   fetch?: typeof fetch | undefined;
@@ -157,7 +157,7 @@ function hasKey(body: RequestInit["body"]): boolean {
   try {
     return Object.hasOwn(JSON.parse(body) as object, "idempotency_key");
   } catch {
-    // The service says what is wrong with it.
+    // The service says what is wrong with the value.
     return false;
   }
 }

@@ -15,11 +15,11 @@ export interface Verbs extends Jobs {
   readonly artifacts: Artifacts;
   readonly batches: Batches;
   readonly deadLetters: DeadLetters;
-  /** Any request: the answer's headers are there, the body is the caller's to read. */
+  /** Sends any request. Resolves when the headers of the answer are there; the caller reads the body. */
   readonly request: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
 }
 
-/** The client without the operations that are generated: what needs no set-up, and is small. */
+/** The client without the generated operations: it is small, and needs no set-up. */
 export function verbs(service: Transport): Verbs {
   const ask = asking(service);
   const events = stream(service);

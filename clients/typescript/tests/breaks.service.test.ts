@@ -43,7 +43,7 @@ test("a submission whose connection breaks at any point makes one job", async ()
   expect(proxy.cuts()).toBe(cuts.length);
 });
 
-test("lists go on over pages, newest first, to their end or their limit", async () => {
+test("lists continue over pages, newest first, to their end or their limit", async () => {
   const code = (n: number) => ({ code: String(n), metadata: { test: "pages" } });
   const { batch_id } = await airlock.batch(Array.from({ length: 1000 }, (_, n) => code(n)));
   const { job_id: newest } = await airlock.submit(code(1000));

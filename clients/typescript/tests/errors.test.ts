@@ -64,7 +64,7 @@ test("on Node the address and its key come from the environment, the key for no 
   await connect({ fetch: fetchIt }).api.getHealth();
   await connect({ fetch: fetchIt, url: "http://other.test" }).api.getHealth();
   expect(sent).toEqual(["http://env.test/health", "Bearer k1", "http://other.test/health", null]);
-  // Programs in JavaScript may say so.
+  // Programs in JavaScript may pass null.
   await connect({ fetch: fetchIt, url: "http://other.test", key: null as never }).api.getHealth();
   expect(sent.at(-1)).toBeNull();
   vi.stubEnv("AIRLOCK_URL", "");
@@ -79,7 +79,7 @@ test("on Node the address and its key come from the environment, the key for no 
 });
 
 test("an address that is none is refused, and a page of the console stands for its service", () => {
-  expect(() => connect({ url: "foo" })).toThrow("is no address of a service");
+  expect(() => connect({ url: "foo" })).toThrow("is not the address of a service");
   expect(connect({ url: "http://a.test/x/console/jobs/1" }).url).toBe("http://a.test/x");
   expect(connect({ url: "http://console" }).url).toBe("http://console");
 });
@@ -93,7 +93,7 @@ test.each([
     "a page with 404",
     () => new Response("<html>", { status: 404, headers: { "Content-Type": "text/html" } }),
   ],
-])("%s is told in words, once", async (_what, page) => {
+])("%s is an error with one message", async (_what, page) => {
   const { airlock, asked } = service(page(), page());
   await expect(airlock.run("1")).rejects.toThrow("not as Airlock does");
   expect(asked).toHaveLength(1);
@@ -107,13 +107,13 @@ test.each<[string, (airlock: Airlock) => Promise<unknown>]>([
   ["artifacts.open", ({ artifacts }) => artifacts.open("j", "a")],
   ["api", ({ api }) => api.getHealth()],
   ["stream", ({ stream }) => stream("j").next()],
-])("a page in place of the answer to %s is told in words", async (_name, call) => {
+])("a page instead of the answer to %s is an error with a message", async (_name, call) => {
   const { airlock, asked } = service(new Response("<html>", { headers: html }));
   await expect(call(airlock)).rejects.toThrow("not as Airlock does");
   expect(asked).toHaveLength(1);
 });
 
-test("a file may be a page, and so are the service's own", async () => {
+test("a file may be a page, and so may the service's own pages", async () => {
   const attached = { ...html, "Content-Disposition": "attachment" };
   const { airlock } = service(
     new Response("<html>", { headers: attached }),
@@ -127,10 +127,10 @@ test.each<[string, (airlock: Airlock) => Promise<unknown>, string]>([
   ["NaN", ({ run }) => run({ code: "1", input_data: { a: [NaN] } }), "0 is NaN"],
   ["a bigint", ({ submit }) => submit({ code: "1", input_data: { a: 1n } }), "BigInt"],
   ["a stream", ({ files }) => files.upload("a", new ReadableStream() as never), "is a Blob"],
-  ["a name", ({ artifacts }) => artifacts.get("j", "../../../health"), '".." is no id'],
-  ["an id", ({ cancel }) => cancel(".."), '".." is no id'],
+  ["a name", ({ artifacts }) => artifacts.get("j", "../../../health"), '".." cannot be an id'],
+  ["an id", ({ cancel }) => cancel(".."), '".." cannot be an id'],
   ["a header", ({ wait }) => wait("j", { headers: { "X-A": "secret…" } }), "no header can"],
-])("%s that cannot be sent as it is is refused in words", async (_what, call, words) => {
+])("%s that cannot be sent unchanged is refused with a message", async (_what, call, words) => {
   const { airlock, asked } = service();
   const error: unknown = await call(airlock).catch((caught: unknown) => caught);
   expect(error).toBeInstanceOf(AirlockError);

@@ -57,7 +57,7 @@ test("if the signal of a run aborts, the job is cancelled", async () => {
   expect(await airlock.wait(id)).toMatchObject({ status: "cancelled" });
 });
 
-test("run tells the output as it happens", async () => {
+test("run gives the output as it happens", async () => {
   const told = { stdout: "", stderr: "" };
   const record = await airlock.run(
     "import sys\nfor n in range(3): print(n, flush=True); print('e', n, file=sys.stderr, flush=True)",

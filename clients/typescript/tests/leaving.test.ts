@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { connect, ConnectionError, NoAnswerError } from "../src/index.ts";
 
-/** A service that answers each path as it is told, and else never; and the paths that it was asked for. */
+/** A service that answers the given paths and never answers others; and the paths that it was asked for. */
 function service(answers: Record<string, () => Promise<Response> | Response>) {
   const asked: string[] = [];
   const fetchIt = async (input: unknown, init?: RequestInit) => {
@@ -20,13 +20,13 @@ function service(answers: Record<string, () => Promise<Response> | Response>) {
 const submitted = () => Response.json({ job_id: "j", status: "queued" });
 
 test.concurrent.each([
-  ["wait", () => service({}).airlock.wait("j", { waitS: 0 })],
-  ["run, whose submission is not answered", () => service({}).airlock.run("1", { waitS: 0 })],
+  ["a wait", () => service({}).airlock.wait("j", { waitS: 0 })],
+  ["a run whose submission is not answered", () => service({}).airlock.run("1", { waitS: 0 })],
   [
-    "run, whose output is not told",
+    "a run whose output does not come",
     () => service({ "/execute/async": submitted }).airlock.run("1", { waitS: 0, onStdout() {} }),
   ],
-])("the time of a %s has its bound", async (_what, call) => {
+])("%s ends after waitS", async (_what, call) => {
   await expect(call()).rejects.toThrow(NoAnswerError);
 });
 
@@ -40,7 +40,7 @@ test.concurrent("an error of a run names the job", async () => {
   expect(error).toMatchObject({ jobId: "j" });
 });
 
-test.concurrent("a run that is aborted while it submits cancels the job that this makes", async () => {
+test.concurrent("a run that is aborted while it submits cancels the job", async () => {
   const leaving = new AbortController();
   const { airlock, asked } = service({
     "/execute/async": () => {
@@ -53,7 +53,7 @@ test.concurrent("a run that is aborted while it submits cancels the job that thi
   expect(asked).toEqual(["/execute/async", "/jobs/j/cancel"]);
 });
 
-test.concurrent("a run that is aborted ends within seconds, also where the service is silent", async () => {
+test.concurrent("a run that is aborted ends within seconds, even if the service does not answer", async () => {
   for (const answers of [{}, { "/execute/async": submitted }]) {
     const leaving = new AbortController();
     const { airlock, asked } = service(answers);

@@ -51,7 +51,7 @@ function readRequests(text: string): AsyncSubmitRequest[] {
     try {
       return JSON.parse(line) as AsyncSubmitRequest;
     } catch (error) {
-      throw new UsageError(`line ${number} is no JSON: ${(error as Error).message}`);
+      throw new UsageError(`line ${number} is not JSON: ${(error as Error).message}`);
     }
   });
 }

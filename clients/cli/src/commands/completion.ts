@@ -8,7 +8,7 @@ import { readSettings } from "../settings.ts";
 import { plain } from "../terminal.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 
-/** A person waits for it at every press of the key. */
+/** A person waits for this at every press of Tab. */
 const timeoutMs = 1500;
 
 /** Commands that shells use to complete words. */
@@ -39,7 +39,7 @@ export function addCompletion(program: Command): void {
     });
 }
 
-/** Nothing where the service does not answer soon: a shell has no place for errors. */
+/** Returns nothing if the service does not answer soon: a shell cannot show errors. */
 async function valuesAt({ named = "", globals }: Place): Promise<Candidate[]> {
   const lookup = lookups[named];
   if (!lookup) return [];

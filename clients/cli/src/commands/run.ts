@@ -67,7 +67,7 @@ function refuseSharedStdin(file: string, { stdin, input }: SubmitOptions): void 
   throw new UsageError("standard input can be the code, --stdin or --input, not two of them");
 }
 
-/** Options after the file are the code's, as with python and docker: says so where airlock has the same. */
+/** Options after the file go to the code, as with python and docker. Says so if airlock has the same option. */
 function sayWhoseOptions(terminal: Terminal, run: Command, args: string[]): void {
   const own = new Set(run.options.flatMap(({ short, long }) => [short, long]));
   const end = args.indexOf("--");
@@ -83,8 +83,8 @@ function sayWhoseOptions(terminal: Terminal, run: Command, args: string[]): void
 }
 
 /**
- * Standard input is read only when it is asked for: a pipe may stay open and silent, or belong to a loop around this
- * command. Code that reads it is told apart by its words, which is enough for a hint.
+ * Standard input is read only with `--stdin`: a pipe may stay open without data, or belong to a loop around this
+ * command. Words in the code show whether it reads standard input, which is enough for a hint.
  */
 function sayUnread(terminal: Terminal, code: string): void {
   if (!/\b(?:stdin|fileinput)\b|(?<![.\w])input\s*\(/.test(code) || !standardInput().hasBytes)

@@ -46,7 +46,7 @@ export function addService(program: Command): void {
 
   addCommand(program, "doctor", "say what is wrong and how to mend it").action(
     does(async ({ terminal, settings }: Tool) => {
-      // Without retries, and so without a word about them.
+      // Without retries, which would print notes.
       const findings = await diagnose(connect(settings), settings);
       if (terminal.json) terminal.document(findings);
       for (const { ok, what, mend } of terminal.json ? [] : findings) {

@@ -1,15 +1,15 @@
 import type { Argument, Command, Option } from "commander";
 import type { GlobalOptions } from "../tool.ts";
 
-/** A word that the shell may offer, and what is said about it. */
+/** A word that the shell may offer, and its description. */
 export type Candidate = readonly [word: string, about?: string];
 
-/** What can stand where the last word is. */
+/** What the last word can be. */
 export interface Place {
   readonly candidates: readonly Candidate[];
   /** The argument or option whose value it is, as commander names it. */
   readonly named?: string | undefined;
-  /** The options of every command that were given before. */
+  /** The options of the program that were given before. */
   readonly globals: GlobalOptions;
 }
 

@@ -1,6 +1,6 @@
 /**
- * What each shell asks `airlock complete` for the words up to the cursor. It prints a candidate per line, with a tab
- * before what is said about it. Where it has none, the shell completes files.
+ * The script of each shell. It calls `airlock complete` with the words up to the cursor, which prints a candidate per
+ * line: the word, a tab, and its description. Without candidates, the shell completes files.
  */
 export const completionScripts: Readonly<Record<string, string>> = {
   bash: `_airlock() {

@@ -4,7 +4,7 @@ import type { Candidate } from "./complete.ts";
 
 type Lookup = (airlock: Airlock) => Promise<Candidate[]>;
 
-/** The ids of jobs are long and begin alike; every command takes their ends. */
+/** Job ids are long and begin alike, so commands take the end of an id. */
 const endLength = 12;
 
 const types: Lookup = async ({ api }) =>
@@ -21,7 +21,7 @@ const jobs: Lookup = async ({ api }) => {
   ]);
 };
 
-/** Who knows the values of an argument or option, by its name. */
+/** Functions that get the values of an argument or option, by its name. */
 export const lookups: Readonly<Record<string, Lookup>> = {
   job: jobs,
   "job-type": types,

@@ -34,5 +34,5 @@ async function open(path: string): Promise<Blob> {
       code === "ENOENT" ? `there is no file ${path}` : `${path} cannot be read: ${message}`,
     );
   }
-  throw new UsageError(`${path} is no regular file`);
+  throw new UsageError(`${path} is not a regular file`);
 }

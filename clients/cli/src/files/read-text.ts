@@ -5,12 +5,12 @@ import { UsageError } from "../exit.ts";
 /**
  * The text of a file, or of standard input as "-".
  *
- * @param otherwise What to do with one that is no text.
+ * @param otherwise What the person can do if it is not text.
  */
 export async function readText(file: string, otherwise = "save it as UTF-8"): Promise<string> {
   const bytes = file === "-" ? await buffer(process.stdin) : read(file);
   try {
-    // As Python does, it keeps a byte order mark for whoever reads the text.
+    // Keeps a byte order mark, as Python does.
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     const name = file === "-" ? "standard input" : file;
@@ -29,7 +29,7 @@ function read(file: string): Buffer {
   }
 }
 
-/** Whether somebody may have put bytes into standard input. Reads none of them. */
+/** Whether standard input may have bytes. Reads none. */
 export function standardInput(): { hasBytes: boolean } {
   try {
     const found = fstatSync(0);

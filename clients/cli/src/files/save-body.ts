@@ -14,7 +14,7 @@ import type { Terminal } from "../terminal.ts";
 export function checkTarget(path: string, force: boolean): void {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found?.isDirectory()) throw new UsageError(`${path} is a folder: say the name of a file`);
-  if (found && !found.isFile()) throw new UsageError(`${path} is no regular file: it stays`);
+  if (found && !found.isFile()) throw new UsageError(`${path} is not a regular file: it stays`);
   if (found && !force) throw new UsageError(`${path} exists; --force replaces it`);
 }
 

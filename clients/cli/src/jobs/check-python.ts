@@ -10,7 +10,7 @@ export async function checkPython(
 ): Promise<void> {
   const types = await airlock.api.listJobTypes();
   const type = types.find(({ name }) => name === jobType);
-  // The service refuses a job type that it does not have.
+  // The service refuses an unknown job type itself.
   if (!type || satisfiesPython(required, type.python_version)) return;
   const others = types.filter((one) => satisfiesPython(required, one.python_version));
   const hint =

@@ -57,7 +57,7 @@ export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord)
   return error ? exitCode.service : exitCode.failed;
 }
 
-/** What people should know of a job that has ended, beside what its error says. */
+/** Warnings of a job that has ended, without those that its error already contains. */
 export function warningsOf({ warnings = [], error }: EndedRecord): string[] {
   return warnings.filter((warning) => error?.message.includes(warning) !== true);
 }

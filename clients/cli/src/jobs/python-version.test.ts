@@ -24,6 +24,6 @@ test.each([
   expect(satisfiesPython(required, version)).toBe(satisfied);
 });
 
-test("what is no version specifier is refused", () => {
+test("what is not a version specifier is refused", () => {
   expect(() => satisfiesPython("3.11", "3.13")).toThrow('must look like ">=3.11", not "3.11"');
 });

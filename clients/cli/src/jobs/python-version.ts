@@ -3,10 +3,10 @@ import { UsageError } from "../exit.ts";
 const specifier = /^(~=|===?|!=|<=|>=|<|>)\s*v?(\d+(?:\.\d+)*)(\.\*)?[a-z0-9.+-]*$/i;
 
 /**
- * Whether a version of Python satisfies `requires-python` (PEP 440). Job types mostly say no more than 3.13: what the
- * missing part decides counts as satisfied.
+ * Whether a version of Python satisfies `requires-python` (PEP 440). The version of a job type is mostly just 3.13: a
+ * condition on the missing part counts as satisfied.
  *
- * @throws UsageError if `required` is no list of version specifiers.
+ * @throws UsageError if `required` is not a list of version specifiers.
  */
 export function satisfiesPython(required: string, version: string): boolean {
   const has = version.split(".").map(Number);

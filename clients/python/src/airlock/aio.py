@@ -71,7 +71,7 @@ class AsyncAirlock:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing is open between two calls."""
+        """Does nothing: no connection is open between two calls."""
 
     def __repr__(self) -> str:
         return f"<AsyncAirlock {self.url}>"

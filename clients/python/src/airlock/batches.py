@@ -8,7 +8,7 @@ from .types import Batch
 
 
 class Batches:
-    """What became of batches, by their ``batch_id``. ``Airlock.list`` has their jobs."""
+    """The state of batches, by ``batch_id``. ``Airlock.list`` has their jobs."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -18,5 +18,5 @@ class Batches:
         return shape(Batch, self._transport.send("GET", f"/batches/{step(batch_id)}"))
 
     def cancel(self, batch_id: str) -> Batch:
-        """Asks its jobs to end that have not ended."""
+        """Cancels the jobs of a batch that have not ended."""
         return shape(Batch, self._transport.send("POST", f"/batches/{step(batch_id)}/cancel"))

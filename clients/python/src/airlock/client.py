@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _SLACK_S = 2
 # Shorter than the time that proxies allow for an answer.
 _ROUND_S = 25
-# Whoever interrupts a run waits for its job's cancelling, twice as long where the service is silent.
+# How long an interrupted run may take to cancel its job; twice as long if the service does not answer.
 _CANCEL_S = 3
 
 
@@ -75,7 +75,7 @@ class Airlock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open between two calls."""
+        """Does nothing: no connection is open between two calls."""
 
     def __repr__(self) -> str:
         return f"<Airlock {self.url}>"
@@ -167,7 +167,7 @@ class Airlock:
                 return shape(ExecutionRecord, answer)
             except WaitTimeoutError as error:
                 if time.monotonic() >= until:
-                    message = f"Job {job_id} did not end within {wait_s:g} s. It goes on."
+                    message = f"Job {job_id} did not end within {wait_s:g} s. The job goes on."
                     raise WaitTimeoutError(error.status, message, error.problem) from None
             except AirlockError as error:
                 is_last = is_endless or time.monotonic() >= until
@@ -240,7 +240,7 @@ class Airlock:
         atomic: bool = False,
         idempotency_key: Optional[str] = None,
     ) -> SubmittedBatch:
-        """Queues up to 1,000 jobs in one request. Each has its own answer, in its place.
+        """Queues up to 1,000 jobs in one request. Each has its own answer, in the order of the jobs.
 
         :param jobs: Code, or objects with the fields of :meth:`submit` and ``code``.
         :param atomic: Accept all or none; else a job that is refused has a Problem in its place.
@@ -270,5 +270,5 @@ class Airlock:
 
 
 def _given(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """None is a field that is not given."""
+    """Leaves out fields that are None: they are not given."""
     return {name: value for name, value in fields.items() if value is not None}

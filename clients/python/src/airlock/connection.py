@@ -12,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from .errors import AirlockError
 
-# More than three lost packets cost. A host that is not there is told by then.
+# Longer than three lost packets take. A host that does not exist is reported by then.
 _CONNECT_S = 10.0
 _BLOCK_BYTES = 65536
 
@@ -25,9 +25,9 @@ class Address:
             parts = urlsplit(url)
             host, self._port = parts.hostname, parts.port
         except ValueError as error:
-            raise AirlockError(f"{url} is no address: {error}.") from None
+            raise AirlockError(f"{url} is not an address: {error}.") from None
         if parts.scheme not in ("http", "https") or not host:
-            raise AirlockError(f"{url} is no address: it begins with http:// or https://.")
+            raise AirlockError(f"{url} is not an address: an address begins with http:// or https://.")
         self.path = parts.path
         self._host = host
         self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -10,7 +10,7 @@ from .types import DeadLetter, DeadLetterStats, ExecutionErrorType
 
 
 class DeadLetters:
-    """The jobs that failed, with what was submitted."""
+    """Asynchronous jobs that failed, with what was submitted."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -16,7 +16,7 @@ _PART_BYTES = 65536
 
 
 def parts(transport: Transport, path: str) -> Iterator[bytes]:
-    """The parts of a file. After a break of the connection it goes on where it was."""
+    """The parts of a file. After the connection breaks, the download continues where it was."""
     size = breaks = 0
     tag: Optional[str] = None
     while True:
@@ -24,7 +24,7 @@ def parts(transport: Transport, path: str) -> Iterator[bytes]:
         try:
             with transport.change(retries=0).open(path, {}, headers) as (answer, _):
                 if size and (answer.status != 206 or answer.headers.get("ETag") != tag):
-                    raise lasting(f"{path} could not be read on after a break: fetch it again.")
+                    raise lasting(f"{path} could not be continued after the connection broke: fetch it again.")
                 tag = answer.headers.get("ETag")
                 for part in iter(lambda: answer.read1(_PART_BYTES), b""):
                     size += len(part)
@@ -44,7 +44,7 @@ def save(transport: Transport, path: str, to: Union[str, PathLike[str]]) -> None
     """The file appears once it is whole."""
     target = os.path.realpath(to)
     if os.path.exists(target) and not os.path.isfile(target):
-        raise AirlockError(f"{os.fspath(to)} is no regular file: name the file to write.")
+        raise AirlockError(f"{os.fspath(to)} is not a regular file: name the file to write.")
     folder = os.path.dirname(target)
     os.makedirs(folder, exist_ok=True)
     # No other file has this name. It is short: the target's may be as long as a name can be.

@@ -13,7 +13,7 @@ __all__ = ["AirlockError", "Cancelled", "ConnectionError", "NoAnswerError", "Pro
 class AirlockError(Exception):
     """Every error of this client."""
 
-    #: The job that the error is about, where it is known. It may still run.
+    #: The job that the error is about, if it is known. It may still run.
     job_id: Optional[str] = None
 
 
@@ -58,7 +58,7 @@ class ProblemError(AirlockError):
             self.job_id = problem.job_id or problem.existing_job_id
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        """With the arguments of this class: those of Exception are only the message."""
+        """Pickles with the arguments of this class: those of Exception are only the message."""
         given = (self.status, str(self), self.problem, self.retry_after_s)
         return type(self), given, self.__dict__
 

@@ -14,7 +14,7 @@ from .record import Record, shape
 from .retries import is_worth_repeating, pause_s
 from .transport import Transport
 
-#: Gets the output of a job as it happens, in pieces as they come.
+#: Gets the output of a job as it happens, in pieces of any length.
 OnOutput = Callable[[str], object]
 
 # The service sends an empty line after 15 s in which nothing happened.
@@ -23,7 +23,7 @@ _TYPE = "application/x-ndjson"
 
 
 class JobEventData(Record):
-    """What each event has of these says docs/guides/live-output.md."""
+    """docs/guides/live-output.md says which of these each event has."""
 
     job_id: str
     attempt: int
@@ -52,7 +52,7 @@ class JobEvent(Record):
 def stream(
     transport: Transport, job_id: str, after: Optional[str], until: float = math.inf
 ) -> Iterator[JobEvent]:
-    """The events up to ``end``, or those that came until then."""
+    """The events up to ``end``, or those that came before the time was up."""
     path = f"/jobs/{job_id}/events"
     breaks = 0
     while True:
@@ -91,7 +91,7 @@ def stream(
 def follow(
     transport: Transport, job_id: str, until: float, calls: Dict[str, Optional[OnOutput]]
 ) -> None:
-    """Calls for each piece of output, up to the end of the job or until then."""
+    """Calls the callbacks for each piece of output, until the job ends or the time is up."""
     for event in stream(transport, job_id, None, until):
         call = calls.get(event.event)
         if call:
@@ -99,7 +99,7 @@ def follow(
 
 
 def _limit(timeout: float, until: float) -> float:
-    """A silent service gets no more time than is left."""
+    """Limits each try to the time that is left."""
     left_s = max(0.1, until - time.monotonic())
     return min(timeout or math.inf, left_s) if left_s < math.inf else timeout
 
@@ -109,7 +109,7 @@ def _parse(line: bytes) -> JobEvent:
         event = json.loads(line)
         return shape(JobEvent, {**event, "event": event["event"]})
     except (ValueError, TypeError, KeyError):
-        raise lasting("The events are not those of Airlock: check the address.") from None
+        raise lasting("The answer has no events of Airlock: check the address.") from None
 
 
 def _lines(

@@ -22,7 +22,7 @@ class Files:
         self._transport = transport
 
     def upload(self, name: str, body: FileBody) -> UploadedFile:
-        """Stores a file. After a break of the connection it is sent again.
+        """Stores a file. If the connection breaks, it is sent again.
 
         :param body: ``Path("d.csv")`` for a file on disk, which is sent as it is read; bytes; or an open
             binary file.
@@ -51,7 +51,7 @@ class Files:
         return b"".join(parts(self._transport, f"/files/{step(file_id)}"))
 
     def save(self, file_id: str, to: Union[str, PathLike[str]]) -> None:
-        """Writes the file to disk as it arrives. It replaces a file that is there, and makes its folder."""
+        """Writes the file to disk as it arrives. Replaces an existing file, and makes its folder."""
         save(self._transport, f"/files/{step(file_id)}", to)
 
     def delete(self, file_id: str) -> None:
@@ -75,7 +75,7 @@ class Artifacts:
         return b"".join(parts(self._transport, _path(job_id, name)))
 
     def save(self, job_id: str, name: str, to: Union[str, PathLike[str]]) -> None:
-        """Writes the file to disk as it arrives. It replaces a file that is there, and makes its folder."""
+        """Writes the file to disk as it arrives. Replaces an existing file, and makes its folder."""
         save(self._transport, _path(job_id, name), to)
 
 

@@ -1,4 +1,4 @@
-"""What the service answers: dicts whose fields are attributes, too."""
+"""Answers of the service: dicts whose fields are also attributes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Kind = TypeVar("Kind", bound=Record)
 
 
 def shape(kind: Type[Kind], value: Dict[str, Any]) -> Kind:
-    """The value as a record of this class, and what is in it as records of theirs."""
+    """The value as a record of this class, and its parts as records of their classes."""
     fields = fields_of(kind)
     return kind((name, _shape(fields.get(name), one)) for name, one in value.items())
 
 
 def _shape(hint: Any, value: Any) -> Any:
-    """Data of the user has no class: it stays as it is."""
+    """The user's own data has no class, and stays as it is."""
     if isinstance(value, list):
         return [_shape(hint, one) for one in cast(List[Any], value)]
     kinds = _records_in(hint)

@@ -1,4 +1,4 @@
-"""When a request is sent again."""
+"""Decides when a request is sent again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_ASKED_S = 60.0
 
 
 def pause_s(tries: int, error: Optional[AirlockError] = None) -> float:
-    """How long to wait before the next try. Chance keeps clients that failed together apart."""
+    """How long to wait before the next try. It is random, so that clients that failed together do not retry together."""
     asked_s = error.retry_after_s if isinstance(error, ProblemError) else None
     if asked_s is not None:
         return min(asked_s, _LONGEST_ASKED_S) + random.random() * _FIRST_S

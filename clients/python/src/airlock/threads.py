@@ -13,12 +13,12 @@ from .events import OnOutput
 
 Result = TypeVar("Result")
 
-# A call that is cancelled ends at once, and a run after its job's cancelling, unless the service is silent.
+# A cancelled call ends at once. A cancelled run first cancels its job, unless the service does not answer.
 _CANCEL_S = 8
 
 
 async def call(client: Airlock, work: Callable[[Airlock], Result]) -> Result:
-    """What the work answers. Cancelling it closes its socket."""
+    """The result of the work. Cancelling closes its socket."""
     cancel = Cancel()
     return await _in_thread(lambda: work(client.with_options(cancel=cancel)), cancel)
 
@@ -40,7 +40,7 @@ async def iterate(
 
 
 def in_loop(on_output: Optional[Callable[[str], Any]]) -> Optional[OnOutput]:
-    """The same function, or coroutine function, for another thread. It runs in the loop."""
+    """The same function, or coroutine function, to be called in another thread. It runs in the event loop."""
     if on_output is None:
         return None
     loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ def in_loop(on_output: Optional[Callable[[str], Any]]) -> Optional[OnOutput]:
 
 
 async def _in_thread(work: Callable[[], Result], cancel: Cancel) -> Result:
-    """A thread of its own: waits would fill the executor's few."""
+    """Starts a thread for each call: waits would fill the few threads of the executor."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -76,7 +76,7 @@ async def _in_thread(work: Callable[[], Result], cancel: Cancel) -> Result:
         try:
             loop.call_soon_threadsafe(settle, result, failure)
         except RuntimeError:
-            # The loop is closed: nobody waits for it.
+            # The event loop is closed: nobody waits for the result.
             pass
 
     threading.Thread(target=run, daemon=True).start()

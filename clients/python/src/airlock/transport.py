@@ -51,11 +51,11 @@ def step(id: str) -> str:
     if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             "An id is a str, such as job.job_id or record.execution_id, "
-            f"and no {type(id).__name__}."
+            f"not {type(id).__name__}."
         )
     if id in ("", ".", ".."):
-        # The way to another address, where a service or proxy resolves it.
-        raise AirlockError(f'"{id}" is no id, and no part of a name.')
+        # Where a service or proxy redirects to.
+        raise AirlockError(f'"{id}" cannot be an id or a part of a name.')
     return quote(id, safe="")
 
 
@@ -174,7 +174,7 @@ class Transport:
         has_key: bool = False,
     ) -> Any:
         if not re.fullmatch(r"/[\x21-\x7e]*", path):
-            raise AirlockError(f"{path!r} is no path: it begins with / and has no spaces.")
+            raise AirlockError(f"{path!r} is not a path: a path begins with / and has no spaces.")
         every = self._headers(method, path, headers or {}, has_key)
         is_safe = has_key or is_repeatable(method, path, every)
         tries = 0
@@ -214,7 +214,7 @@ class Transport:
             self.cancel.watch(sock)
             sock.settimeout(timeout)
             every = {**headers, **further}
-            # Bytes as one piece would have to be sent within one time-out.
+            # One piece of bytes would have to be sent within one time-out.
             file = io.BytesIO(body) if isinstance(body, bytes) else body
             if file is not None:
                 every["Content-Length"] = str(file.seek(0, io.SEEK_END))
@@ -232,7 +232,7 @@ class Transport:
                 raise problem_error(answer.status, headers, answer.read(), self._address.way)
             if answer.status >= 300:
                 to = answer.headers.get("Location")
-                raise lasting(f"{self.url} sends on to {to}: connect to the address of Airlock itself.")
+                raise lasting(f"{self.url} redirects to {to}: connect to the address of Airlock itself.")
             yield answer, sock
         finally:
             self.cancel.forget(sock)
@@ -273,7 +273,7 @@ def _as_json(body: Any) -> bytes:
     try:
         return json.dumps(body, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise AirlockError(f"The request is no JSON: {error}.") from error
+        raise AirlockError(f"The request cannot be sent as JSON: {error}.") from error
 
 
 def _in_query(value: Any) -> Any:
@@ -281,7 +281,7 @@ def _in_query(value: Any) -> Any:
 
 
 def _has_whole_head(answer: http.client.HTTPResponse) -> bool:
-    """http.client takes headers that break off for all of them, and then the body for empty."""
+    """Detects headers that break off: http.client takes them for complete, and the body for empty."""
     framing = answer.headers.get("Content-Length") or answer.headers.get("Transfer-Encoding")
     return answer.status == 204 or framing is not None
 

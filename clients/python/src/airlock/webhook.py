@@ -60,7 +60,7 @@ def verify_webhook(
 
 
 def _encode(text: str) -> bytes:
-    """What is no Unicode is no fault of the receiver: no signature matches it."""
+    """Text that is not Unicode is no error here: no signature matches it."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -70,7 +70,7 @@ def _key_of(secret: str) -> bytes:
         key = base64.b64decode(text, validate=True)
     except ValueError:
         key = b""
-    # With an empty key anybody could sign.
+    # With an empty key, anybody could sign.
     if not key:
         raise WebhookError("A secret is empty, or not whsec_ and Base64.")
     return key

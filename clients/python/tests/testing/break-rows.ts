@@ -61,7 +61,7 @@ print(json.dumps(sorted(f"{n} {of} {len(body)} {digest}" for n in range(${upload
     expect(service.proxy.cuts()).toBe(2 * uploadCuts.length);
   });
 
-  test("a file whose connection breaks at any point is saved whole, read on where it broke", async () => {
+  test("a file is saved whole wherever its connection breaks, and continues from there", async () => {
     await using service = await startUploadService();
     const cuts = [0, 1, 40, 300, 70_000, uploadBytes / 2, uploadBytes];
     const broken = cuts.flatMap((answer) => [{ answer }, {}]);

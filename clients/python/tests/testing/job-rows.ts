@@ -43,7 +43,7 @@ asyncio.run(main())`;
     expect([end, status]).toEqual(["CancelledError", "cancelled"]);
   });
 
-  test("output comes to callbacks as it happens, in the thread or the loop that asked for it", async () => {
+  test("callbacks get the output as it happens, in the thread or the loop of the call", async () => {
     const program = `
 code = "import sys; print('ü'); print(input(), file=sys.stderr); open('/output/go', 'w').close()"
 client = airlock.connect(sys.argv[1], sys.argv[2])
@@ -86,7 +86,7 @@ print(json.dumps([told(fail, "fail"), told(interrupt, "interrupt")]))`;
     ]);
   });
 
-  test("jobs, batches and dead letters have their verbs, and files go to and from disk", async () => {
+  test("jobs, batches and dead letters have methods, and files go to and from disk", async () => {
     const program = `
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What type checkers must know of the client. Each comment that ignores an error must be needed."""
+"""What type checkers must know of the client. Each ignored error must be one."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
