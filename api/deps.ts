@@ -98,7 +98,7 @@ export type Hashed = Announced & { sha256: string };
 
 export class UploadMismatch extends Error {
   override name = "UploadMismatch";
-  override message = "Size or SHA-256 of the upload differ from its headers.";
+  override message = "The size or SHA-256 of the upload differs from its headers.";
 }
 
 /** Artifacts cannot be stored or fetched at the moment. */

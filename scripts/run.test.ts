@@ -52,7 +52,7 @@ test("where the machine's Node is too old, npm runs again on the pinned one, for
   ]);
 });
 
-test("the generated part of the TypeScript client is made where it is missing, and again where its sources are newer", () => {
+test("the generated part of the TypeScript client is made if it is missing, and again if its sources are newer", () => {
   const folder = tempFolder();
   const [made, source] = ["clients/typescript/src/generated.ts", "api/routes/files.ts"];
   for (const name of ["scripts", "node_modules/.bin", dirname(made), dirname(source)]) {

@@ -18,7 +18,7 @@ import {
 } from "../testing/package-world.ts";
 
 useWorld();
-test("the least recently used sets go first; one in use stays and can still be imported from", async () => {
+test("the least recently used bundles go first; one in use stays and can still be imported from", async () => {
   const index = await indexOf({ wheels: ["a", "b", "c", "d"].map((letter) => wheel(letter, 4)) });
   await start(index, { ...cached, AIRLOCK_DEPENDENCY_CACHE_BYTES: String(13 * MiB) });
   const lazy = `
@@ -42,7 +42,7 @@ signal.pause()`;
   expect(told(await nextResult())).toEqual(["cancelled", "42\n"]);
 });
 
-test("a set over the bound is refused with the key to raise, and leaves nothing", async () => {
+test("a bundle over the bound is refused with the key to raise, and leaves nothing", async () => {
   const index = await indexOf({ wheels: [probe, wheel("a", 12)] });
   await start(index, { ...cached, AIRLOCK_DEPENDENCY_CACHE_BYTES: String(10 * MiB) });
   const report = await run({ requirements: ["airlock-a"] });
@@ -59,7 +59,7 @@ test.each([
   ["install-", 1],
   ["unpack-", 64],
 ])(
-  "an agent that is killed while its container %s… runs leaves nothing of the set",
+  "an agent that is killed while its container %s… runs leaves nothing of the bundle",
   async (kind, mebibytes) => {
     const opens = Promise.withResolvers<void>();
     const index = await indexOf({ wheels: [wheel("a", mebibytes)], opens: opens.promise });

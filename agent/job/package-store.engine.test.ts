@@ -21,7 +21,7 @@ import {
 useWorld();
 const smallMemory = { ...testJob().job_type, memory_limit: "64m" };
 
-test("jobs that ask for the same set at once install it once, and it goes with the last of them", async () => {
+test("jobs that ask for the same packages at once install them once, and the bundle goes with the last job", async () => {
   const opens = Promise.withResolvers<void>();
   const index = await indexOf({ opens: opens.promise });
   await start(index);
@@ -73,7 +73,7 @@ test("an installation that fails says why, in pip's words and within startup_tim
   expect(await bundlesInVolume(name)).toEqual([]);
 });
 
-test("a set larger than the job's memory can be used, and the code can neither write it nor see others", async () => {
+test("a bundle larger than the job's memory can be used, and the code can neither write it nor see others", async () => {
   const index = await indexOf({ wheels: [wheel("a", 70), probe] });
   await start(index, cached);
   expect(told(await run())).toEqual(["succeeded", "42\n"]);
@@ -114,7 +114,7 @@ print([root for root, _, names in os.walk("/") if "airlock_probe.py" in names])`
   ]);
 });
 
-test("with the cache a set outlives its agent, and needs no index again", async () => {
+test("with the cache a bundle outlives its agent, and needs no index again", async () => {
   const index = await indexOf();
   const first = await start(index, cached);
   expect(told(await run())).toEqual(["succeeded", "42\n"]);

@@ -136,7 +136,7 @@ describe("with enable_runtime_dependency_cache", () => {
   const entries = async () =>
     (await readdir(join(folder, "cache"))).filter((file) => file.endsWith(".packages"));
 
-  test("the next job with the same set installs nothing and needs no index", async () => {
+  test("the next job with the same requirements installs nothing and needs no index", async () => {
     const files = { "large.txt": "x".repeat(8_000_000) };
     const index = await indexOf({ wheels: [{ ...probe, files }] });
     await start(cached(index));
@@ -179,7 +179,7 @@ print(tried > 50)
     expect([printed(last), last.timing.dep_install_ms]).toEqual(["42\n", 0]);
   });
 
-  test("a failed set is not kept, and each index has its own sets", async () => {
+  test("a failed installation is not kept, and each index has its own", async () => {
     const index = await indexOf();
     const first = await start(cached(index));
     expect((await run({ requirements: ["airlock-missing"] })).status).toBe("failed");

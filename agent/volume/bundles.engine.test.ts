@@ -141,7 +141,7 @@ test("those that are written at once have no more room together than one alone",
   expect(ends.map(({ status }) => status)).toContain("rejected");
 });
 
-test("a bundle that was in the volume before this process is found, and installed by nobody", async () => {
+test("a bundle that was in the volume before this process is found, and not installed again", async () => {
   const first = await borrow(sending(...file("x")));
   bundles = await open();
   const found = await borrow(() => Promise.reject(new Error("installed again")));

@@ -64,7 +64,7 @@ test("100 clients of a process that follow one job share their reads", async () 
   for (const times of Object.values(reads)) expect(times).toBeLessThan(10 * posts);
 });
 
-test("a fault that is no outage of the database ends the events of a synchronous job", async () => {
+test("a fault other than an outage of the database ends the events of a synchronous job", async () => {
   const { id } = newExecution();
   await submitExecution(store.db, newExecution({ id, mode: "sync" }), 10);
   const fault = new Error("not an outage");

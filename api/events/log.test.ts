@@ -7,7 +7,7 @@ import { leasedJob, offers, openTempStore } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { readLog } from "./log.ts";
 
-test("a log has the output of the last attempt: none between two attempts, then the result's", async () => {
+test("a log has the output of the last attempt: nothing between two attempts, at the end that of the result", async () => {
   const store = await openTempStore();
   onTestFinished(() => store.close());
   const deps = testDeps(store.db, store.folder, () => 10);

@@ -2,7 +2,7 @@ import type { Deps } from "../deps.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { databaseBytes } from "../store/size.ts";
 
-/** Only new submissions are refused: stored jobs still run, and their results are accepted. */
+/** Refuses new submissions only: stored jobs still run, and their results are accepted. */
 export async function databaseFull({ config, db }: Deps): Promise<AppError | undefined> {
   const most = config.max_database_bytes;
   if (most === 0 || (await databaseBytes(db)) < most) return undefined;

@@ -54,7 +54,7 @@ export const listQuery = z.object({
   }),
   error: z.string().min(1).max(200).optional().openapi({
     description:
-      "Only executions whose error has this text in its type or message; capital ASCII letters are no difference. In a long history, other filters make it faster.",
+      "Only executions whose error has this text in its type or message, in capital or small ASCII letters. In a long history, other filters make it faster.",
     example: "connection refused",
   }),
   created_after: time("at or after"),

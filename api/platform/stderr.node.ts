@@ -1,4 +1,4 @@
-/** Writes to standard error once per tick of the event loop, because each write is a blocking system call. */
+/** Writes to standard error once per tick of the event loop: each write is a blocking system call. */
 export function stderrByTick(): (line: string) => void {
   let lines: string[] = [];
   const flush = (): void => {

@@ -53,7 +53,7 @@ test("minutes older than two days are removed", async () => {
   expect((await minutesSince(store.db, 0)).map(({ at }) => at)).toEqual([clock]);
 });
 
-test("a point has the most that waited, ran and could run, and what ended since the point before", () => {
+test("a point has the most executions that waited, ran and could run, and those that ended since the point before", () => {
   const minute = (n: number, pending: number, failed: number, slots = 4) => ({
     at: start + n * minuteMs,
     pending,

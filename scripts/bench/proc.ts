@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-/** Linux has 100 ticks a second for programs on every architecture. */
+/** Linux reports CPU time in ticks of 10 ms on every architecture. */
 export const msPerTick = 10;
 
 /** User and system time of a process so far. Source: proc_pid_stat(5). */

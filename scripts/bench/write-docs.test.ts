@@ -41,7 +41,7 @@ test("docs/performance.md takes the results", () => {
   expect(text).not.toContain("busy**");
 });
 
-test("numbers of a busy machine and missed goals say so", () => {
+test("the table marks numbers of a busy machine and missed goals", () => {
   const series = ["ms", "ms", "/s"] as const;
   const text = fill([
     row("warm", {

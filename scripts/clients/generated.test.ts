@@ -12,7 +12,7 @@ beforeAll(async () => {
   document = await clientDocument();
 });
 
-test("the generated part of the TypeScript client is up to date (scripts/run writes it, where its sources are newer)", async () => {
+test("the generated part of the TypeScript client is up to date (scripts/run writes it if its sources are newer)", async () => {
   expect(readFileSync(typescriptFile, "utf8")).toBe(await typescriptText(document));
 });
 

@@ -29,7 +29,7 @@ from .record import Record
 
 /**
  * The schemas of the document as types of Python 3.9, which has no `NotRequired`. What requests bring is a
- * TypedDict, and so are pages: `items` as an attribute is a method of dict. All else is a Record.
+ * TypedDict. So are pages, because the attribute `items` is a method of dict. All other schemas are Records.
  */
 export function pythonText({ components, paths }: OpenApiDocument): string {
   const asked = namesInRequests({ components, paths });
@@ -88,7 +88,7 @@ function namesInRequests({ components, paths }: Pick<OpenApiDocument, "component
   return names;
 }
 
-/** A field that may be missing is None then, as an attribute. */
+/** A field that may be missing. As an attribute, it is then None. */
 function recordText(name: string, { properties = {}, required = [], description }: Schema): string {
   const about = description === undefined ? "" : `    """${description}"""\n\n`;
   const fields = Object.entries(properties).map(([field, schema]): [string, Schema] =>

@@ -40,7 +40,7 @@ test("every named test exists and runs", async () => {
   expect(await missingTests(named)).toEqual([]);
 });
 
-test("cases of hostile code are numbered without a gap, but for 36 to 44, which were cases of zygotes", async () => {
+test("cases of hostile code are numbered without a gap, except 36 to 44, which were cases of zygotes", async () => {
   const files = globSync("{api,agent,shared,scripts}/**/*.test.ts");
   const mentioning = files.filter((file) => readFileSync(file, "utf8").includes("hostile "));
   const titles = [...(await collectTitles(mentioning)).values()].flat();

@@ -60,7 +60,7 @@ async function startCounted() {
   };
 
   const local = memoryNotifier();
-  /** Nobody else is there to wake a poll before its time is up, which it is at once. */
+  /** Nobody wakes a poll before its time is up, and here time is up at once. */
   const notifier: Notifier = {
     notify: (topic) => {
       sum.wakes += 1;
@@ -210,7 +210,7 @@ const titles = [
   "wake-ups",
 ];
 
-/** Two digits that count, or all before the point. */
+/** Two significant digits, or all digits before the point. */
 function short(value: number): string {
   return value >= 100 ? value.toFixed() : String(Number(value.toPrecision(2)));
 }

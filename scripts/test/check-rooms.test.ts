@@ -64,7 +64,7 @@ it.each([
   expect(found).toEqual([`imports run in a circle: ${circle}`]);
 });
 
-it("reports no circle where two ways lead to one file, nor between tests of rooms", () => {
+it("reports no circle if two paths lead to one file, and none between tests of rooms", () => {
   const sources: Record<string, string> = {
     "x/one/a.ts": 'import "../two/b.ts";\nimport "./c.ts";',
     "x/two/b.ts": 'import "../three/d.ts";',

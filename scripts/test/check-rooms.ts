@@ -33,7 +33,7 @@ export function findWrongImports(
 }
 
 /**
- * Finds the circles of files and of rooms that imports make, those of types too. Where rooms.ts lists none, a
+ * Finds circles of imports between files and between rooms, including imports of types. Where rooms.ts lists none, a
  * room is a folder of the top folder with all in it. Tests and what they use are in no room.
  *
  * @returns One line for each, empty where there is none.

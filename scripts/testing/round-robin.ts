@@ -37,5 +37,5 @@ export function startRoundRobin(ports: readonly number[]): Promise<Listening> {
   return listen(server);
 }
 
-/** What ends one side ends the other; why, its client sees. */
+/** If one side ends, the other does; its client sees why. */
 const keep = (socket: Socket): Socket => socket.on("error", () => {});

@@ -20,7 +20,7 @@ const help = `Usage: ${command} -- [run …]
 
 Builds a Debian 13 machine, boots it in qemu, puts the committed HEAD of this checkout into it, and runs those of its tests
 there that depend on the host: cgroup v2, systemd, Docker 26 with both image stores, Podman 5 as root and rootless, gVisor.
-The runs are ${runs.map(({ name }) => name).join(", ")}. Needs root. docs/testing-vm.md says what they test and take.
+The runs are ${runs.map(({ name }) => name).join(", ")}. Needs root. docs/testing-vm.md says what the runs test, and what they need.
 `;
 
 await runMain(async () => {
@@ -67,7 +67,7 @@ await runMain(async () => {
   }
 });
 
-/** The runs of these names, all where there are none. Throws OperatorError on a name that is none's. */
+/** The runs with these names, or all runs if there are no names. Throws OperatorError on an unknown name. */
 function chooseRuns(names: readonly string[]): readonly Run[] {
   const known = runs.map(({ name }) => name);
   const unknown = names.find((name) => !known.includes(name));

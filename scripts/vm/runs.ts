@@ -6,15 +6,15 @@ import { IN_GUEST } from "./machine/project-disk.ts";
 export type Run = {
   readonly name: string;
   readonly files: readonly string[];
-  /** The titles of the rows that run; without it all do. */
+  /** The titles of the tests that run; without it, all tests run. */
   readonly rows?: RegExp;
   /** More of Docker's daemon.json. */
   readonly docker?: object;
 };
 
 /**
- * What cgroup v2, systemd, another engine or a current kernel could change. It is little, because emulation is 5 to 20
- * times slower; none holds CPU times or durations to a bound.
+ * Tests whose result cgroup v2, systemd, another engine or a current kernel could change. They are few, because
+ * emulation is 5 to 20 times slower, and none has a bound on CPU times or durations.
  */
 export const runs: readonly Run[] = [
   {
@@ -54,7 +54,7 @@ const runtimes = { runsc: { path: "/usr/bin/runsc", runtimeArgs: ["--network=non
 
 const timeoutMs = 4 * 3_600_000;
 
-/** Says what the guest is. Throws GuestError where it is not the machine that the tests are for. */
+/** Describes the guest. Throws GuestError if it is not the machine that the tests need. */
 export async function describeGuest(guest: Guest): Promise<string> {
   return guest.run(`# the guest's systemd and control groups
 uname -r
@@ -64,7 +64,7 @@ systemctl --failed --plain --no-legend | tee /dev/stderr | { ! grep -q .; }
 grep -q 'cpu .*memory .*pids' /sys/fs/cgroup/cgroup.controllers`);
 }
 
-/** Runs the files; what vitest printed at its end. Throws GuestError with all of it where a test fails. */
+/** Runs the files and returns the end of what vitest printed. Throws GuestError with all of it if a test fails. */
 export async function runInGuest(
   guest: Guest,
   { name, files, rows, docker }: Run,

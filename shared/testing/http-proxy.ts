@@ -18,7 +18,7 @@ export const pass: Hook = (answer, response) => {
   answer.pipe(response);
 };
 
-/** A way to a service on which a hook gets each answer. */
+/** A proxy to a service; a hook gets each answer. */
 export function startHttpProxy(target: string, hook: Hook): Promise<Listening> {
   const server = createServer((request, response) => {
     const { method, headers, url = "" } = request;

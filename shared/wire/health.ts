@@ -163,6 +163,6 @@ const HistoryPoint = z
 export const PoolHistory = z.object({ points: z.array(HistoryPoint) }).meta({
   id: "PoolHistory",
   description:
-    "The oldest point first. The service is looked at once a minute. A time without a point is one in which no API ran.",
+    "The oldest point first. The service is recorded once a minute. A time without a point is one in which no API ran.",
 });
 export type PoolHistory = z.infer<typeof PoolHistory>;

@@ -4,11 +4,11 @@ import { received } from "../../http/body/read.ts";
 
 /** A body that is complete only if its size and SHA-256 are the announced ones. */
 export interface CheckedUpload {
-  /** Its last part comes after the check. */
+  /** The body: its last part comes after the check. */
   bytes: AsyncGenerator<Uint8Array>;
-  /** Its hash, once it is complete. */
+  /** The hash of the body, once it is complete. */
   sha256: () => string;
-  /** Why it broke off. */
+  /** Why the body broke off. */
   fault: () => unknown;
 }
 

@@ -24,7 +24,7 @@ async function ranks(): Promise<unknown[]> {
   );
 }
 
-test("jobs of a batch get the turns and ranks that they would get one after the other", async () => {
+test("jobs of a batch get the turns and ranks that they would get if submitted one after the other", async () => {
   const shared = { keyId: "a" };
   const jobs = (): NewExecution[] =>
     ["x", "y", "x", "x", "z", "y"].map((jobType, n) =>

@@ -3,7 +3,7 @@ import type { Database } from "../database.ts";
 import { executions } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
 
-/** Marks an execution as followed until a time (epoch ms), unless it has ended. Returns the agent that has it. */
+/** Marks an execution as followed until a time (epoch ms), unless it has ended. Returns the agent that runs it. */
 export async function followExecution(
   db: Database,
   id: string,

@@ -125,7 +125,7 @@ END;
 --> statement-breakpoint
 -- Every execution that ends, in whichever way, is one event if a receiver wants to hear of it, or while
 -- somebody listens. The setting `webhook_types` has the types that configured endpoints want
--- (api/webhooks/announce.ts); `webhook_listening_until` is in epoch ms (api/store/webhooks/listen.ts).
+-- (api/store/webhooks/events.ts); `webhook_listening_until` is in epoch ms (api/store/webhooks/listen.ts).
 -- An event for listeners alone is born fanned out, so that the sender never sees it.
 CREATE TRIGGER `executions_webhook` AFTER UPDATE OF `status` ON `executions`
 WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')

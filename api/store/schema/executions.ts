@@ -233,7 +233,7 @@ export const payloads = sqliteTable("payloads", {
 
 /**
  * Output of an attempt while it runs, in the order in which the code wrote it. Each row begins where the
- * row before it ends; rows go when a result brings all output. See store/jobs/output.ts.
+ * row before it ends; rows go when a result brings all output. See store/output/chunks.ts.
  */
 export const outputChunks = sqliteTable(
   "output_chunks",

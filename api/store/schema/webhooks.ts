@@ -14,7 +14,7 @@ export const webhookEvents = sqliteTable(
     seq: integer("seq").primaryKey({ autoIncrement: true }),
     executionId: text("execution_id").notNull().unique(),
     type: text("type").$type<WebhookType>().notNull(),
-    /** JSON of domain/webhook-event.ts. It outlives the execution's record. */
+    /** JSON of domain/webhooks/event.ts. It outlives the execution's record. */
     data: text("data").notNull(),
     callbackUrl: text("callback_url"),
     createdAt: integer("created_at").notNull(),

@@ -4,7 +4,7 @@ import { rate } from "../rate.ts";
 import type { Row } from "../row.ts";
 
 const CLIENTS = 8;
-/** Where two cores do most. */
+/** So many clients give the highest rate on two cores. */
 const OTHERS = 4;
 
 export const throughput: Row = {

@@ -933,7 +933,7 @@ class MissingImage(Record):
 
 
 class PoolHistory(Record):
-    """The oldest point first. The service is looked at once a minute. A time without a point is one in which no API ran."""
+    """The oldest point first. The service is recorded once a minute. A time without a point is one in which no API ran."""
 
     points: List[HistoryPoint]
 
