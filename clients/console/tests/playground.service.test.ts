@@ -32,21 +32,25 @@ describe("the playground", needs("chromium"), () => {
     await next.close();
   });
 
-  test("on a phone, the output of a run is at the top of the screen", async () => {
+  test("on a phone a run's state and output come to the top of the screen, above earlier runs too", async () => {
     const page = await world.open("/console");
     await page.setViewportSize({ width: 360, height: 740 });
-    await type(page, "print('on a phone')");
-    await page.getByRole("button", { name: "Run", exact: false }).first().click();
-    const { lease_id } = await world.agent.takeJob();
-    await world.agent.result(lease_id, { stdout_base64: btoa("on a phone\n") });
-    const written = page.getByRole("region", { name: "Output, text" }).getByText("on a phone");
-    await written.waitFor();
-    const { y } = (await written.boundingBox())!;
-    expect(y).toBeGreaterThan(0);
-    expect(y).toBeLessThan(740 / 2);
-    const stop = await page.getByRole("button", { name: "Stop" }).boundingBox();
-    expect(stop!.y).toBeGreaterThanOrEqual(0);
-    expect(stop!.y + stop!.height).toBeLessThan(y);
+    for (const word of ["first", "second"]) {
+      await page.goto(`${world.url}/console`);
+      await type(page, `print('${word}')`);
+      await page.getByRole("button", { name: "Run", exact: false }).first().click();
+      const { lease_id } = await world.agent.takeJob();
+      await world.agent.result(lease_id, { stdout_base64: btoa(`${word}\n`) });
+      const written = page.getByRole("region", { name: "Output, text" }).getByText(word);
+      await written.waitFor();
+      const { y } = (await written.boundingBox())!;
+      expect(y).toBeLessThan(740 / 2);
+      const stop = (await page.getByRole("button", { name: "Stop" }).boundingBox())!;
+      const state = (await page.locator("#run .status").boundingBox())!;
+      expect(stop.y).toBeGreaterThanOrEqual(0);
+      expect(state.y).toBeGreaterThanOrEqual(stop.y + stop.height);
+      expect(state.y).toBeLessThan(y);
+    }
     await page.close();
   });
 
