@@ -14,7 +14,7 @@ test.each(["clients/typescript/", "clients/cli/"])(
     expect(packageOf(folder).files).toContain("CHANGELOG.md");
     expect(read(`${folder}CHANGELOG.md`)).toContain(`## ${version}`);
     expect(read(`${folder}LICENSE`)).toBe(read("LICENSE"));
-    expect(read(`${folder}README.md`)).toContain("npm pack");
+    expect(read(`${folder}README.md`)).toContain("npm pack --ignore-scripts=false");
   },
 );
 
