@@ -144,7 +144,7 @@ test("run --json is one document, of the record or of the refusal", async () => 
 test("a fault in the request is shown once", async () => {
   const { code, stderr } = await airlock.run(["ps", "-s", "bogus"]);
   expect(code).toBe(126);
-  expect(stderr.split("status.0: Invalid option")).toHaveLength(2);
+  expect(stderr.split("status: must be one of")).toHaveLength(2);
 });
 
 test("rerun and fork show the output of the new job", async () => {
@@ -165,6 +165,19 @@ test("a batch has an answer for each line, in its place", async () => {
   expect(broken.stderr).toContain("line 2");
   const none = await airlock.run(["batch", "-"], { stdin: "\n" });
   expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining("no request") as string });
+});
+
+test("ps finds jobs by several statuses and by a text in their error", async () => {
+  const args = ["run", "-m", "sought=1", "-"];
+  await airlock.run(args, { stdin: "1/0" });
+  await airlock.run(args, { stdin: "1" });
+  const found = async (...filters: string[]) => {
+    const { stdout } = await airlock.run(["--json", "ps", "-m", "sought=1", ...filters]);
+    return (JSON.parse(stdout) as { status: string }[]).map(({ status }) => status);
+  };
+  expect(await found("-s", "failed", "-s", "succeeded")).toEqual(["succeeded", "failed"]);
+  expect(await found("-s", "failed", "-s", "timeout")).toEqual(["failed"]);
+  expect(await found("-e", "division")).toEqual(["failed"]);
 });
 
 test("ps finds jobs by their metadata", async () => {

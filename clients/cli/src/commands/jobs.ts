@@ -13,7 +13,8 @@ import { age, between, collect, moreThan, parseCount, parsePairs, parseSince } f
 import { submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
 interface ListOptions {
-  status?: string;
+  status?: string[];
+  error?: string;
   jobType?: string;
   batch?: string;
   metadata?: string[];
@@ -25,7 +26,10 @@ const statuses = ["queued", "running", "succeeded", "failed", "timeout", "oom", 
 /** Commands about jobs that were submitted. */
 export function addJobs(program: Command): void {
   addCommand(program, "ps", "list executions, the newest first")
-    .addOption(oneOf("-s, --status <status>", "with one status", statuses))
+    .addOption(
+      oneOf("-s, --status <status>", "with this status (repeatable)", statuses).argParser(collect),
+    )
+    .option("-e, --error <text>", "with this text in the error")
     .option("-t, --job-type <name>", "of one job type")
     .option("--batch <id>", "of one batch")
     .option("-m, --metadata <name=value>", "with these words (repeatable)", collect)
@@ -92,9 +96,10 @@ export function addJobs(program: Command): void {
 }
 
 async function listExecutions({ airlock, terminal }: Tool, options: ListOptions): Promise<void> {
-  const { status, jobType, batch, metadata, number } = options;
+  const { status, error, jobType, batch, metadata, number } = options;
   const page = await airlock.api.listExecutions({
-    ...(status !== undefined && { status: [status as ExecutionRecord["status"]] }),
+    ...(status && { status: status as ExecutionRecord["status"][] }),
+    ...(error !== undefined && { error }),
     ...(jobType !== undefined && { jobType }),
     ...(batch !== undefined && { batchId: batch }),
     ...(metadata && {
