@@ -211,6 +211,7 @@ print(json.dumps([
     told(lambda: client.batch("print(1)")),
     told(lambda: client.request("GET", "jobs/a b")),
     told(lambda: client.files.save("1", "/dev/null")),
+    told(lambda: client.files.save("1", "/new/")),
     told(lambda: client.artifacts.get("1", "../../../health")),
     told(lambda: client.get("..")),
 ]))`;
@@ -223,6 +224,7 @@ print(json.dumps([
     "TypeError: A batch is a list of jobs.",
     "AirlockError: 'jobs/a b' is not a path: a path begins with / and has no spaces.",
     "AirlockError: /dev/null is not a regular file: name the file to write.",
+    "AirlockError: /new/ is not a regular file: name the file to write.",
     'AirlockError: ".." cannot be an id or a part of a name.',
     'AirlockError: ".." cannot be an id or a part of a name.',
   ]);
@@ -272,6 +274,7 @@ print(json.dumps([
     told(lambda: client.get("0")),
     told(lambda: airlock.connect("http://127.0.0.1:1", retries=0).get("0"))[::3],
     told(lambda: client.run("pass", wait_s=0).job_id)[:1],
+    told(lambda: client.submit("pass", timout=1))[1],
 ]))`;
   expect(await python.run(program, api.url)).toEqual([
     true,
@@ -284,6 +287,7 @@ print(json.dumps([
     ["NotFoundError", "Execution 0 does not exist.", "not_found", true],
     ["ConnectionError", true],
     ["WaitTimeoutError"],
+    "The request is not valid: timout: is not a field of this request",
   ]);
   await api.close();
 });

@@ -43,7 +43,9 @@ def parts(transport: Transport, path: str) -> Iterator[bytes]:
 def save(transport: Transport, path: str, to: Union[str, PathLike[str]]) -> None:
     """The file appears once it is whole."""
     target = os.path.realpath(to)
-    if os.path.exists(target) and not os.path.isfile(target):
+    # realpath leaves out the slash with which a folder is named that does not exist yet.
+    is_folder = os.fspath(to).endswith(("/", os.sep))
+    if is_folder or (os.path.exists(target) and not os.path.isfile(target)):
         raise AirlockError(f"{os.fspath(to)} is not a regular file: name the file to write.")
     folder = os.path.dirname(target)
     os.makedirs(folder, exist_ok=True)

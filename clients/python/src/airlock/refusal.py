@@ -28,7 +28,7 @@ def problem_error(
         message = f"HTTP {status}{way} without a problem of Airlock's: {words}"
         return ProblemError(status, message, None, retry_after_s)
     faults = [f"{fault.path}: {fault.message}" for fault in problem.errors or []]
-    message = "\n  ".join([problem.detail, *faults])
+    message = "\n  ".join([problem.detail, *(one for one in faults if one not in problem.detail)])
     # An older client does not know a newer service's codes.
     error = problem_classes.get(problem.code, ProblemError)
     return error(status, message, problem, retry_after_s)
