@@ -3,7 +3,7 @@ import type { InputWay } from "../../shared/wire/file.ts";
 import { AsyncSubmitRequest } from "../../shared/wire/client/submission.ts";
 import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
-import { fieldErrors } from "../domain/field-errors.ts";
+import { fieldErrors } from "../../shared/wire/field-errors.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { AppError, notValid } from "../errors.ts";
 import { fileFinder } from "../files/input-files.ts";

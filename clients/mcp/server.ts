@@ -7,6 +7,7 @@ import {
   type Tool as ListedTool,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import { fieldErrors } from "../../shared/wire/field-errors.ts";
 import {
   AirlockError,
   ConnectionError,
@@ -58,7 +59,7 @@ export function mcpServer(connection: Connection): Server {
     const tool = tools.find(({ name }) => name === params.name);
     if (!tool) throw noTool(params.name);
     const input = tool.input.safeParse(params.arguments ?? {});
-    if (!input.success) return refusedResult(z.prettifyError(input.error), wrongInput(input.error));
+    if (!input.success) return wrongInput(input.error);
     try {
       return await tool.run(callOf(connection, context), input.data as never);
     } catch (error) {
@@ -103,9 +104,10 @@ function refusedResult(text: string, problem: Partial<Problem> | undefined) {
   return { isError: true, content: [{ type: "text" as const, text }], ...(_meta && { _meta }) };
 }
 
-function wrongInput({ issues }: z.ZodError): Partial<Problem> {
-  const errors = issues.map(({ path, message }) => ({ path: path.join("."), message }));
-  return { code: "invalid_request", status: 400, errors };
+function wrongInput(error: z.ZodError) {
+  const errors = fieldErrors(error);
+  const text = errors.map(({ path, message }) => `${path}: ${message}`).join("\n");
+  return refusedResult(text, { code: "invalid_request", status: 400, errors });
 }
 
 function asProtocolError(error: unknown, uri: string): unknown {

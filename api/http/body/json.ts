@@ -4,7 +4,7 @@ import type { z } from "zod";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { isJsonObject, JsonError, parseJson, plainNumber } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import { fieldErrors } from "../../domain/field-errors.ts";
+import { fieldErrors } from "../../../shared/wire/field-errors.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { dropRest, readBody, received } from "./read.ts";

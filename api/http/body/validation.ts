@@ -1,5 +1,5 @@
 import type { Hook } from "@hono/zod-openapi";
-import { fieldErrors } from "../../domain/field-errors.ts";
+import { fieldErrors } from "../../../shared/wire/field-errors.ts";
 import { notValid } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 

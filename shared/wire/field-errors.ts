@@ -1,5 +1,5 @@
 import type { z } from "zod";
-import type { FieldError } from "../../shared/wire/errors.ts";
+import type { FieldError } from "./errors.ts";
 
 type ZodIssue = z.core.$ZodIssue;
 
