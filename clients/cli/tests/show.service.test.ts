@@ -35,6 +35,20 @@ test("show has a line for each attempt: its agent, how it ended, and why", async
   }
 });
 
+test("show says what a queued job waits for", async () => {
+  const api = await startNode();
+  try {
+    const airlock = commandFor(api.url);
+    const id = (await airlock.run(["run", "--detach", "-"], { stdin: "1" })).stdout.trim();
+    const { stdout } = await airlock.run(["show", id]);
+    expect(stdout).toMatch(/^reason +Waiting for a worker, at position 1\. No agent is connected/m);
+    await airlock.run(["cancel", id]);
+    expect((await airlock.run(["show", id])).stdout).not.toContain("reason");
+  } finally {
+    await api.close();
+  }
+});
+
 test("a job can be named by the end of its id", async () => {
   const api = await startNode();
   try {

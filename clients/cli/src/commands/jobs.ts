@@ -42,7 +42,8 @@ export function addJobs(program: Command): void {
       does(async ({ airlock, terminal, settings }: Tool, id: string) => {
         const record = await airlock.api.getExecution({ id, view: "all" });
         if (terminal.json) return terminal.document(record);
-        for (const line of describeRecord(record)) terminal.line(line);
+        const job = record.status === "queued" ? await airlock.api.getJob({ id }) : undefined;
+        for (const line of describeRecord(record, job?.message)) terminal.line(line);
         terminal.line(`console    ${consoleAddress(settings.url, id)}`);
       }),
     );

@@ -4,14 +4,19 @@ import { age, between, bytes, duration } from "../words.ts";
 
 const row = (name: string, value: string): string => `${name.padEnd(10)} ${plain(value)}`;
 
-/** A record as lines for people. */
-export function* describeRecord(record: ExecutionRecord): Generator<string> {
+/**
+ * A record as lines for people.
+ *
+ * @param reason - What the job waits for.
+ */
+export function* describeRecord(record: ExecutionRecord, reason?: string): Generator<string> {
   const { status, error, timing, resource_usage: usage, artifacts = [], metadata = {} } = record;
   yield row("job", record.execution_id);
   yield row(
     "status",
     status + (record.exit_code === null ? "" : ` (exit code ${record.exit_code})`),
   );
+  if (reason) yield row("reason", reason);
   if (error) yield row("error", `${error.type}: ${error.message}`);
   for (const warning of record.warnings ?? []) yield row("warning", warning);
   yield row("job type", `${record.job_type} ${record.job_version}`);
