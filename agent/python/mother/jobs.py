@@ -62,8 +62,6 @@ class Job:
         """The first byte comes with the pid of the job's PID 1, from the kernel. It waits for one in return."""
         try:
             word, extra, _, _ = self.stream.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS))
-        except BlockingIOError:
-            return  # an event of a job that had the same descriptor and ended in the same turn
         except OSError:
             word = b""
         self.mother.forget(self.stream.fileno())

@@ -77,9 +77,9 @@ class Mother:
             self.switch.write()
             self.follow_stream()
             waits = _RETRY_MS / 1000 if self._leftover_groups else -1
-            for fd, _ in self._poll.poll(waits):
-                handler = self._handlers.get(fd)
-                if handler:
+            for fd, handler in [(fd, self._handlers[fd]) for fd, _ in self._poll.poll(waits)]:
+                # An earlier one may have closed this descriptor, and its number may be another's now.
+                if self._handlers.get(fd) is handler:
                     handler()
             self._leftover_groups = [left for left in self._leftover_groups if not control_groups.remove(left)]
 

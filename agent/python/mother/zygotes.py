@@ -92,8 +92,6 @@ class Zygote:
             if word:
                 # Its parent waits, so no other process can have this pid.
                 self._pidfd = os.pidfd_open(int.from_bytes(word, "big"))
-        except BlockingIOError:
-            return  # the event was for another zygote, which had the same descriptor and ended in the same tick
         except OSError as error:
             self._problem = str(error)
         self._end_birth()
