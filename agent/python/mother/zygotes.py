@@ -95,7 +95,10 @@ class Zygote:
         except OSError as error:
             self._problem = str(error)
         self._end_birth()
-        self.end_if_done()
+        if self._pidfd is None:
+            self._end()  # nothing could end it later but the end of its groups
+        else:
+            self.end_if_done()
 
     def _end_birth(self):
         if self._birth:
@@ -144,6 +147,9 @@ class Zygote:
             self.mother.forget(self.output)
             self.mother.switch.put(self.number, b"Y", word)
             return
+        self._end()
+
+    def _end(self):
         self._read_output()
         report = {"problem": self._problem, "output": self._output.decode("utf-8", "replace")}
         self._close()

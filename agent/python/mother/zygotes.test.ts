@@ -2,13 +2,16 @@ import { execFileSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { loadModules, sources } from "../program.ts";
 
-/** What takes the place of birth.py: a start that takes as long as the test wants. */
-const birth = `
+/** What takes the place of birth.py: a start that takes as long as the test wants, and its last step. */
+const birth = (lastStep: string): string => `
 import os
 ROOTFS, BUNDLES, READY_FOR_IDS, PID_BYTES = "/", "/", b"x", 4
 waits, go_on = os.pipe()
+until_the_end, end = os.pipe()
 def become_zygote(settings, order, control, output, tell, hold):
     os.read(waits, 1)
+    os.close(end)
+    ${lastStep}
     os._exit(3)
 `;
 
@@ -32,9 +35,16 @@ while handlers:
 print("its end is told:", said, mother.zygotes)
 `;
 
-test("the mother waits for no step of a zygote's start", () => {
+test.each([
+  ["the mother waits for no step of a zygote's start", "pass"],
+  [
+    "a zygote of which the mother does not learn the number does not stay",
+    "os.fork() or (os.close(tell), os.read(until_the_end, 1))",
+  ],
+])("%s", (_what, lastStep) => {
   const modules = sources(["common/files", "common/link", "common/kernel", "mother/groups"]);
-  const program = loadModules({ ...modules, birth, ...sources(["mother/zygotes"]), probe });
+  const own = { birth: birth(lastStep), ...sources(["mother/zygotes"]), probe };
+  const program = loadModules({ ...modules, ...own });
   const said = execFileSync("python3", ["-I", "-c", program], {
     encoding: "utf8",
     timeout: 20_000,
