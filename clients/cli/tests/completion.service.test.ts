@@ -1,11 +1,13 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { afterAll, expect, test } from "vitest";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { startNode } from "../../../api/testing/start-node.ts";
 import { completionScripts } from "../src/completion/scripts.ts";
 import { shellFunction } from "./testing/shell-function.ts";
 
-const api = await startNode();
+const token = "agent-token-0123456789";
+const api = await startNode({ AIRLOCK_AGENT_TOKENS: token });
 afterAll(() => api.close());
 
 /** What bash would offer for a line whose last word is being typed. */
@@ -42,7 +44,16 @@ test("bash completes what the service knows, and nothing where there is none", a
   expect(await offered("show ", "http://127.0.0.1:1")).toEqual([""]);
 });
 
-test("the shell completes files for a file or an argument of the code", async () => {
+test("no name of an agent is a command, an option or moves the cursor when bash takes it into the line", async () => {
+  for (const name of ["$(touch hit)", "gpu 1", "one\u001b[2Jtwo", "--url=http://127.0.0.1:1"]) {
+    const one = new ScriptedAgent(api.url, token);
+    await one.poll({ agent: { ...one.status().agent, name }, free_slots: 0 });
+  }
+  const names = await offered("agents drain ");
+  expect([...new Set(names)].toSorted()).toEqual([String.raw`\$\(touch\ hit\)`, String.raw`gpu\ 1`]);
+});
+
+test("where a file or an argument of the code stands, the shell completes files", async () => {
   expect(await offered("run pack")).toEqual([""]);
   expect(await offered("run -d script.py --js")).toEqual([""]);
   expect(completionScripts["bash"]).toContain("complete -o default ");

@@ -44,7 +44,10 @@ async function valuesAt({ named = "", globals }: Place): Promise<Candidate[]> {
   const lookup = lookups[named];
   if (!lookup) return [];
   try {
-    return await lookup(connect({ ...readSettings(globals, process.env), timeoutMs, retries: 0 }));
+    const settings = { ...readSettings(globals, process.env), timeoutMs, retries: 0 };
+    const found = await lookup(connect(settings));
+    // Agents name themselves. No name is an option, and a list in a terminal stays one.
+    return found.filter(([word]) => !word.startsWith("-") && word === plain(word));
   } catch {
     return [];
   }

@@ -4,13 +4,15 @@
  */
 export const completionScripts: Readonly<Record<string, string>> = {
   bash: `_airlock() {
-  local line words
+  local line word words
   # Not COMP_WORDS: bash splits addresses at their colons.
   read -ra words <<<"\${COMP_LINE:0:COMP_POINT}"
   [[ \${COMP_LINE:0:COMP_POINT} == *[[:space:]] ]] && words+=("")
   COMPREPLY=()
   while IFS= read -r line; do
-    COMPREPLY+=("\${line%%$'\\t'*}")
+    # bash takes it into the line as it is, and a name may be "$(reboot)".
+    printf -v word %q "\${line%%$'\\t'*}"
+    COMPREPLY+=("$word")
   done < <(airlock complete -- "\${words[@]:1}" 2>/dev/null)
 }
 complete -o default -F _airlock airlock
