@@ -52,10 +52,16 @@ export function giveKey(given: string): void {
   tell({ gives: key.value });
 }
 
-function drop(): void {
-  sessionStorage.removeItem(place);
-  // The next person at this browser must not get what was written with this key.
+/** The next person at this browser, in this tab too, does not get what was written with the key. */
+function clear(): void {
+  sessionStorage.clear();
   localStorage.clear();
+}
+
+function drop(): void {
+  clear();
+  // A draft that has just been changed is saved when the page is left.
+  addEventListener("pagehide", clear);
   location.reload();
 }
 

@@ -24,11 +24,14 @@ describe("the playground", needs("chromium"), () => {
     await page.close({ runBeforeUnload: true });
     const next = await world.open("/console");
     await editorOf(next).getByText("kept").waitFor();
+    await type(next, "print('kept here')");
     await next.evaluate("sessionStorage.setItem('airlock-key', 'a-key-of-20-characters')");
     await next.reload();
     await next.getByRole("button", { name: "Forget the key" }).click();
     await next.getByRole("button", { name: "Forget the key" }).waitFor({ state: "detached" });
     expect(await next.evaluate("localStorage.length")).toBe(0);
+    await editorOf(next).getByText("print").first().waitFor();
+    expect(await editorOf(next).getByText("kept").count()).toBe(0);
     await next.close();
   });
 
