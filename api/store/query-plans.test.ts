@@ -169,6 +169,11 @@ test.each<[string, string[], () => Promise<unknown>]>([
     () => listExecutions(db, { statuses: ["failed", "oom"] }, 10, 0),
   ],
   [
+    "a list of what runs",
+    ["SEARCH INTEGER PRIMARY KEY (rowid=?)", "SCAN executions_holder"],
+    () => listExecutions(db, { statuses: ["running"], jobType: "default" }, 10, 0),
+  ],
+  [
     "a list of what ended, by job type",
     [byBoth],
     () => listExecutions(db, { statuses: ["failed"], jobType: "default" }, 10, 0),
@@ -176,12 +181,12 @@ test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a list by parent",
     ["SEARCH executions_parent (parent_execution_id=?)"],
-    () => listExecutions(db, { parentId: id }, 10, 0),
+    () => listExecutions(db, { parentId: id, statuses: ["failed"] }, 10, 0),
   ],
   [
     "a list of a batch",
     ["SEARCH executions_batch (batch_id=?)"],
-    () => listExecutions(db, { batchId: "b" }, 10, 0),
+    () => listExecutions(db, { batchId: "b", statuses: ["failed", "oom"] }, 10, 0),
   ],
   ["the counts of a batch", ["SEARCH executions_batch (batch_id=?)"], () => findBatch(db, "b")],
   [

@@ -44,10 +44,11 @@ export async function listExecutions(
     void rows.innerJoin(executionMetadata, and(eq(executionMetadata.seq, executions.seq), isPair));
   }
   const asked = { ...filter, statuses };
-  const isMerged = statuses.length > 1 && !first;
+  // The index of the jobs that run does not have the order of submission.
+  const isMerged = statuses.length > 1 || statuses[0] === "running";
   return rows
     .where(
-      isMerged
+      isMerged && !isNarrow(filter)
         ? newestOf(asked, limit + offset)
         : and(...conditions(asked, seq), ...others.map(hasPair)),
     )
@@ -59,11 +60,18 @@ export async function listExecutions(
 /** Statuses in which an execution has an error. */
 const withError: ExecutionStatus[] = ["failed", "timeout", "oom", "cancelled"];
 
+/** Whether few executions are asked for, which an index has in the order of submission. */
+const isNarrow = ({ parentId, batchId, metadata = [] }: ListFilter): boolean =>
+  parentId !== undefined || batchId !== undefined || metadata.length > 0;
+
 /** The newest of each status: indexes have the order of submission within a status alone. */
 function newestOf(filter: ListFilter, most: number): SQL {
   const { seq } = executions;
   const newest = [...new Set(filter.statuses)].map((status) => {
     const where = and(...conditions({ ...filter, statuses: [status] }, seq));
+    // All of them: there are no more than the agents have slots.
+    if (status === "running")
+      return sql`select ${seq} from ${executions} indexed by executions_holder where ${where}`;
     return sql`select seq from (select ${seq} from ${executions} where ${where} order by ${seq} desc limit ${most})`;
   });
   return sql`${seq} in (${sql.join(newest, sql` union all `)})`;
@@ -84,7 +92,7 @@ function conditions(filter: ListFilter, seq: Seq): (SQL | undefined)[] {
   } = filter;
   const { createdAt } = executions;
   return [
-    or(...statuses.map(hasStatus)),
+    or(...statuses.map(isNarrow(filter) ? hasStatusUnindexed : hasStatus)),
     error === undefined ? undefined : hasError(error),
     jobType === undefined ? undefined : eq(executions.jobType, jobType),
     parentId === undefined ? undefined : eq(executions.parentExecutionId, parentId),
@@ -104,6 +112,9 @@ function hasStatus(status: ExecutionStatus): SQL | undefined {
   if (status === "running") return isRunning;
   return and(isEnded, eq(executions.status, status));
 }
+
+/** Keeps the index of statuses from being chosen instead of a narrower one. */
+const hasStatusUnindexed = (status: ExecutionStatus): SQL => sql`+${executions.status} = ${status}`;
 
 const hasError = (text: string): SQL =>
   sql`instr(lower((${executions.error} ->> '$.type') || ': ' || (${executions.error} ->> '$.message')), lower(${text})) > 0`;
