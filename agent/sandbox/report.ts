@@ -45,10 +45,10 @@ export type ResultFile =
   | { readonly kind: "invalid"; readonly problem: string };
 
 /**
- * How a run ended. "sockets": the code had too many. "lost": the container died or went silent before it
+ * How a run ended. "sockets", "locks": the code had too many. "lost": the container died or went silent before it
  * reported the end.
  */
-export type Ending = "exited" | "timeout" | "cancelled" | "sockets" | "lost";
+export type Ending = "exited" | "timeout" | "cancelled" | "sockets" | "locks" | "lost";
 
 /** The facts of one run. */
 export interface RunReport {

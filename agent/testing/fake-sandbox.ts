@@ -72,6 +72,7 @@ const verdicts: Record<RunReport["ending"], Verdict> = {
   timeout: verdict("timeout", null, "execution_timeout", "execution"),
   cancelled: verdict("cancelled", 143, "cancelled", "execution"),
   sockets: verdict("oom", 137, "oom", "failed"),
+  locks: verdict("oom", 137, "oom", "failed"),
   lost: verdict("failed", null, "internal_error", "failed"),
 };
 

@@ -120,6 +120,7 @@ const byStatus = "SEARCH executions_status (status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
 const byJobType = "SEARCH executions_job_type (job_type=?)";
 const byBoth = "SEARCH executions_job_type_status (job_type=? AND status=?)";
+const byBatch = "SEARCH executions_batch (batch_id=?)";
 const byErrorType = "SEARCH dead_letters_error_type (error_type=?)";
 
 test.each<[string, string[], () => Promise<unknown>]>([
@@ -185,15 +186,11 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
   [
     "a list of a batch",
-    ["SEARCH executions_batch (batch_id=?)"],
+    [byBatch],
     () => listExecutions(db, { batchId: "b", statuses: ["failed", "oom"] }, 10, 0),
   ],
-  ["the counts of a batch", ["SEARCH executions_batch (batch_id=?)"], () => findBatch(db, "b")],
-  [
-    "the cancel of a batch",
-    ["SEARCH executions_batch (batch_id=?)", "SEARCH executions_batch (batch_id=?)"],
-    () => cancelMembers(db, "b", now),
-  ],
+  ["the counts of a batch", [byBatch], () => findBatch(db, "b")],
+  ["the cancel of a batch", [byBatch, byBatch], () => cancelMembers(db, "b", now)],
   [
     "a list by metadata",
     ["SEARCH INTEGER PRIMARY KEY (rowid=?)"],

@@ -1,6 +1,6 @@
 """Runs in PID 1 of a sandbox, as root of the sandbox, from its start to the end of its one job.
 
-What the sandbox uses: CPU time, sockets, and how many processes the OOM killer killed."""
+What the sandbox uses: CPU time, sockets, locks of files, and how many processes the OOM killer killed."""
 
 import resource
 import time
@@ -26,6 +26,35 @@ def others_cpu_ms():
         return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage")[0]) / 1e6 - own_ms
     except OSError:
         return 0.0
+
+
+def system_ms():
+    """CPU time of this container in the kernel, from cgroup v2 or v1; 0 if neither can be read."""
+    try:
+        stat = dict(line.split() for line in read_lines("/sys/fs/cgroup/cpu.stat"))
+        if "nr_periods" in stat:  # else it is the host's
+            return int(stat["system_usec"]) / 1e3
+    except OSError:
+        pass
+    try:
+        return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage_sys")[0]) / 1e6
+    except OSError:
+        return 0.0
+
+
+def has_more_locks(most):
+    """Whether processes of this container have more locks of files; not if gVisor hides them."""
+    count = 0
+    try:
+        with open("/proc/locks") as lines:
+            for line in lines:
+                # The kernel shows those of open file descriptions everywhere; the filter lets the code make none.
+                count += " OFDLCK " not in line
+                if count > most:
+                    return True
+    except OSError:
+        pass
+    return False
 
 
 def count_sockets():

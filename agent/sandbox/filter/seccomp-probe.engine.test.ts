@@ -107,6 +107,17 @@ describe("the filter", () => {
     expect(Object.values(outcomes)).toEqual([...denials, "allowed", "EBADF"]);
   });
 
+  test("denies leases and locks of open file descriptions, and allows a process its own", async () => {
+    const fcntl = [72, 25] as const;
+    const outcomes = await probe({
+      F_SETLEASE: [fcntl, [noDescriptor, 1024, 0]],
+      F_OFD_SETLK: [fcntl, [noDescriptor, 37, 0]],
+      F_OFD_SETLKW: [fcntl, [noDescriptor, 38, 0]],
+      F_SETLK: [fcntl, [noDescriptor, 6, 0]],
+    });
+    expect(Object.values(outcomes)).toEqual(["EPERM", "EPERM", "EPERM", "EBADF"]);
+  });
+
   test("hostile 53: the huge pages that a host reserves", async () => {
     const outcomes = await probe({
       mmap: [mmap, [0, 4096, 3, 0x22 | 0x4_0000, -1, 0]],

@@ -76,4 +76,9 @@ hostileCases(({ run, isGvisor }) => {
   test("hostile 51: triggers of pressure, which outlive their processes", async () => {
     expect(await take("pressure", [], refused)).toEqual(refused);
   });
+
+  test("hostile 54: locks of files", async () => {
+    const tooMany = { ...ended, ending: "locks" };
+    expect(await take("locks", [], tooMany)).toEqual(tooMany);
+  });
 });

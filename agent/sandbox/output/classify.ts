@@ -18,6 +18,8 @@ export function classify(report: RunReport): Verdict {
     }
     case "sockets":
       return tooManySockets;
+    case "locks":
+      return tooManyLocks;
     case "lost":
       if (report.outOfMemory) return outOfMemory;
       return failed(null, "internal_error", "The container ended before it could report.");
@@ -36,6 +38,15 @@ const tooManySockets: Verdict = {
     137,
     "oom",
     "The code was killed because it had more sockets open than max_sockets of its job type: their memory counts against no other limit.",
+  ),
+  status: "oom",
+};
+
+const tooManyLocks: Verdict = {
+  ...failed(
+    137,
+    "oom",
+    "The code was killed because it had more than 4,096 locks of files: their memory counts against no other limit.",
   ),
   status: "oom",
 };

@@ -15,7 +15,7 @@ const millisecondsMax = 1e12;
 
 export const Exit = z
   .object({
-    ending: z.enum(["exited", "timeout", "cancelled", "sockets"]),
+    ending: z.enum(["exited", "timeout", "cancelled", "sockets", "locks"]),
     exit_status: z.int().min(0).max(255).nullable(),
     exit_signal: z.int().min(1).max(64).nullable(),
     out_of_memory: z.boolean(),

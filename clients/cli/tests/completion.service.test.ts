@@ -50,7 +50,10 @@ test("no name of an agent is a command, an option or moves the cursor when bash 
     await one.poll({ agent: { ...one.status().agent, name }, free_slots: 0 });
   }
   const names = await offered("agents drain ");
-  expect([...new Set(names)].toSorted()).toEqual([String.raw`\$\(touch\ hit\)`, String.raw`gpu\ 1`]);
+  expect([...new Set(names)].toSorted()).toEqual([
+    String.raw`\$\(touch\ hit\)`,
+    String.raw`gpu\ 1`,
+  ]);
 });
 
 test("where a file or an argument of the code stands, the shell completes files", async () => {
