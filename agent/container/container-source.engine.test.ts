@@ -30,7 +30,7 @@ async function warm(): Promise<string[]> {
   return containersOf(name);
 }
 
-it("an agent has containers ready before its first job, which gets one of them", async () => {
+it("has containers ready before its first job, which gets one of them", async () => {
   await start();
   const ready = await warm();
   expect(ready).toHaveLength(2);
@@ -41,12 +41,10 @@ it("an agent has containers ready before its first job, which gets one of them",
     .toMatchObject([{ job_type: "default", runtime: null, ready: 2, in_use: 1 }]);
   // Without those it goes on only where it has started one of its own.
   await removeAll(ready);
-  expect(await nextResult()).toMatchObject({
-    error: { type: "internal_error" },
-  });
+  expect(await nextResult()).toMatchObject({ error: { type: "internal_error" } });
 });
 
-it("it replaces a container that dies while it waits; the next job does not notice", async () => {
+it("replaces a container that dies while it waits; the next job does not notice", async () => {
   await start();
   const ready = await warm();
   await removeAll(ready);
@@ -58,7 +56,7 @@ it("it replaces a container that dies while it waits; the next job does not noti
   expect(fresh.filter((id) => ready.includes(id))).toEqual([]);
 });
 
-it("it leaves none of them when it stops", async () => {
+it("leaves none of them when it stops", async () => {
   const agent = await start();
   await warm();
   agent.process.kill("SIGTERM");
