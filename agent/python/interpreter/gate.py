@@ -45,17 +45,26 @@ def report_exception_at_exit():
     import atexit
     import gc
 
-    created_since, unfreeze, identity = gc.get_objects, gc.unfreeze, id
+    created_since, unfreeze, identity, audit = gc.get_objects, gc.unfreeze, id, sys.audit
     namespace_of = type.__dict__["__dict__"].__get__
 
     def end():
         report()
-        if is_called() or may_finalize():
+        if is_audited() or is_called() or may_finalize():
             kept.clear()
             unfreeze()
         # The interpreter does not take apart what is not in sys.modules.
         for name, _ in kept[:-1]:
             modules.pop(name, None)
+
+    def is_audited():
+        """Whether the code's audit hooks would hear of the next two. No hook hears of this: it fails before,
+        and only if there is one.
+        """
+        try:
+            return audit(None) is not None
+        except TypeError:
+            return True
 
     def is_called():
         """Whether the code itself calls the atexit functions, before the interpreter's end."""

@@ -1,5 +1,6 @@
 import { ends } from "./programs/ends.ts";
 import { exceptions } from "./programs/exceptions.ts";
+import { lastActs } from "./programs/last-acts.ts";
 import { library } from "./programs/library.ts";
 import { processes } from "./programs/processes.ts";
 import { sources } from "./programs/sources.ts";
@@ -10,6 +11,7 @@ export const programs: Readonly<Record<string, string | Uint8Array>> = {
   ...surroundings,
   ...exceptions,
   ...ends,
+  ...lastActs,
   ...processes,
   ...library,
   ...sources,
