@@ -46,7 +46,7 @@ export interface ZygoteOrder {
   /** Folder of its image's files. */
   readonly root: string;
   readonly env: Readonly<Record<string, string>>;
-  readonly gate: string;
+  readonly program: string;
   /** Bytes, for what it imports. */
   readonly memory: number;
   readonly pids: number;

@@ -6,7 +6,7 @@ import { EngineError } from "../sandbox/errors.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import { type Mother, NotForkable, type Zygote } from "./mother.ts";
-import { gateFolder, gateText } from "../python/program.ts";
+import { gateFolder, zygoteProgram } from "../python/program.ts";
 import type { RootfsStore } from "../volume/rootfs.ts";
 
 /** The zygotes for all kinds of jobs. Each is replaced by a new one of its kind after a while. */
@@ -88,7 +88,7 @@ export function createZygotes(deps: ZygotesDeps): Zygotes {
     const order = {
       root,
       env,
-      gate: gateText(
+      program: zygoteProgram(
         pythonPath,
         spec.preload,
         filterOf(seccompProfile(spec.loopback)),

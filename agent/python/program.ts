@@ -150,8 +150,11 @@ export const gateFolder = "/code/.gate";
 /** Descriptors of an interpreter at the gate: go, tell, and the zygote's control socket. */
 const descriptors = [1022, 1023, 1021];
 
-/** The text that a zygote's interpreter imports while it starts. JSON of strings is also Python. */
-export function gateText(
+/**
+ * Compiles what a zygote runs, and becomes the zygote: what Python makes for `compile` would be in each job, which
+ * would end with it (0.4 ms). JSON of strings is Python, too.
+ */
+export function zygoteProgram(
   pythonPath: string | undefined,
   preload: readonly string[],
   codeFilter: Buffer,
@@ -162,14 +165,14 @@ export function gateText(
   // When memory runs out, the kernel kills the largest process and counts inherited memory. PID 1 of a job
   // must not be the largest.
   const mostInherited = Math.floor(memoryBytes / 2);
-  const modules = JSON.stringify(sources(programs.zygote));
-  const forks = `(${modules}, bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited})`;
-  const gate = source("interpreter/gate").replace('= "settings"', () => `= ${settings}`);
-  return (
+  const forks = `("its modules", bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited})`;
+  const gate =
     source("zygote/forks").replace('= "forks"', () => `= ${forks}`) +
     source("interpreter/forked") +
-    gate
-  );
+    source("interpreter/gate").replace('= "settings"', () => `= ${settings}`);
+  return `${compiled(sources(programs.zygote))}gate = ${JSON.stringify(gate)}
+folder = ${JSON.stringify(gateFolder)}
+${source("zygote/begin")}`;
 }
 
 function programOf(modules: readonly string[], settings: object): Buffer {

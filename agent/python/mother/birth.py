@@ -28,6 +28,7 @@ _LINKS = {
     "ptmx": "pts/ptmx",
 }
 _FILES_LIMIT = 4096
+_BEGIN = "/code/.gate/begin"
 # Folder of what a zygote prepares for its jobs to mount; "root" in it becomes the root of a job.
 _STAGE = "/input"
 # CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_NET_ADMIN, CAP_SYS_ADMIN, and CAP_SETFCAP to give jobs their ids
@@ -105,7 +106,7 @@ def _furnish(settings, order):
         kernel.mount("tmpfs", root + folder, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=1777")
     kernel.mount("tmpfs", root + "/code", "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=755")
     os.mkdir(root + "/code/.gate")
-    write_file(root + "/code/.gate/sitecustomize.py", order["gate"].encode())
+    write_file(root + _BEGIN, order["program"].encode())
     kernel.pivot_into(root)
     socket.sethostname(settings["hostname"])
 
@@ -135,4 +136,4 @@ def _exec(order, control):
         kernel.add_filter(bytes.fromhex(order["filter"]))
     kernel.keep_capabilities(_KEPT, _KEPT)
     os.chdir("/output")
-    os.execvpe("python3", ["python3", "/code/main.py"], order["env"])
+    os.execvpe("python3", ["python3", "-I", "-S", _BEGIN], order["env"])

@@ -3,9 +3,10 @@
 # forks. Each fork becomes PID 1 of a job (enter.py) and runs the supervisor; the supervisor's own
 # child returns to the gate.
 
-# The agent puts the values where "forks" stands below: sources by module name, the filter of the code,
-# and the most memory in bytes that a job may inherit.
+# The agent puts the values where "forks" stands below: modules by name, where begin.py puts their bytecode, the filter
+# of the code, and the most memory in bytes that a job may inherit.
 program, code_filter, most_inherited = "forks"
+program = dict(program)
 
 
 def import_for_forks():
@@ -26,7 +27,7 @@ def serve_mother():
     def load(name):
         module = sys.modules[name] = type(sys)(name)
         module.load = load
-        exec(compile(program[name], "airlock/%s.py" % name, "exec"), module.__dict__)
+        exec(program[name], module.__dict__)
         return module
 
     def find_problem():
