@@ -10,7 +10,7 @@ import { programs } from "./semantics.ts";
 import type { RunReport } from "../report.ts";
 import type { SandboxJob } from "../job.ts";
 
-interface Outcome {
+export interface Outcome {
   /** Exit status, or the negative number of a signal. */
   readonly exit: number;
   readonly stdout: string;
@@ -99,7 +99,7 @@ function runPlain(python: Python): Map<string, Outcome> {
   );
 }
 
-function outcomeOf(report: RunReport): Outcome {
+export function outcomeOf(report: RunReport): Outcome {
   return {
     exit: report.exitStatus ?? -signalNumber(report.exitSignal),
     stdout: Buffer.from(report.stdout).toString("latin1"),
@@ -108,7 +108,7 @@ function outcomeOf(report: RunReport): Outcome {
 }
 
 /** Addresses differ from run to run. */
-function comparable(outcome: Outcome | undefined): Outcome {
+export function comparable(outcome: Outcome | undefined): Outcome {
   const { exit = NaN, stdout = "", stderr = "" } = outcome ?? {};
   const address = /0x[0-9a-f]+/g;
   return { exit, stdout: stdout.replace(address, "0x"), stderr: stderr.replace(address, "0x") };

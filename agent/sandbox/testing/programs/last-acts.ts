@@ -184,13 +184,15 @@ else:
     print(os.wait()[1], sorted(os.listdir("/tmp")), sqlite3.connect("/tmp/rows").execute("select * from t").fetchall())`,
   "a dbm that a child left open": `
 import os
-try: import dbm.gnu as dbm
+try: import dbm.ndbm as dbm
 except ImportError: import dbm.dumb as dbm
 if os.fork() == 0:
     db = dbm.open("/tmp/rows", "c")
     db[b"a"] = b"b"
 else:
-    print(os.wait()[1], dict((key, dbm.open("/tmp/rows")[key]) for key in dbm.open("/tmp/rows").keys()))`,
+    print(os.wait()[1])
+    db = dbm.open("/tmp/rows")
+    print([(key, db[key]) for key in db.keys()])`,
   "temporary files that a child left": `
 import os, tempfile
 if os.fork() == 0:
