@@ -19,15 +19,18 @@ export const query = drizzle.mock();
 /** Values of a query's placeholders, by name. */
 export type Values = Record<string, unknown>;
 
+/** A statement that may say that it has at most one row: a local file then gives it at half the cost. */
+export type Filled = Exclude<InStatement, string> & { isOneRow?: boolean };
+
 /** A query of the hot path. Its text is built once; a call only fills in the placeholders. */
-export type Statement = (values: Values) => InStatement;
+export type Statement = (values: Values) => Filled;
 
 const dialect = new SQLiteAsyncDialect();
 
-export function statement(built: SQLWrapper): Statement {
+export function statement(built: SQLWrapper, isOneRow = false): Statement {
   const { sql: text, params } = dialect.sqlToQuery(built.getSQL());
   const fill = params.map(toArgument);
-  return (values) => ({ sql: text, args: fill.map((argument) => argument(values)) });
+  return (values) => ({ sql: text, args: fill.map((argument) => argument(values)), isOneRow });
 }
 
 function toArgument(param: unknown): (values: Values) => InValue {
@@ -54,8 +57,8 @@ export function listed(name: string): SQL {
 }
 
 /** A query of the hot path that returns rows. They are of the type that the query promises. */
-export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
-  const fill = statement(built);
+export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>, isOneRow = false) {
+  const fill = statement(built, isOneRow);
   // What drizzle itself decodes rows with, in the order of the select.
   const { fields } = (built as unknown as Preparable).prepare();
   const decode = decodeFields(fields.map(({ path, field }) => [path[0]!, field]));
@@ -63,6 +66,13 @@ export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
     const { rows } = await db.client.execute(fill(values));
     return rows.map((row) => decode(row) as R);
   };
+}
+
+/** The same for a query that has at most one row. */
+export function rowQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
+  const read = rowsQuery(built, true);
+  return async (db: Database, values?: Values): Promise<R | undefined> =>
+    (await read(db, values))[0];
 }
 
 type Field = Column | { decoder: Pick<Column, "mapFromDriverValue"> };

@@ -1,5 +1,6 @@
 import { LibsqlError, type InStatement, type InValue, type ResultSet } from "@libsql/client";
 import Database from "libsql";
+import type { Filled } from "../../store/statement.ts";
 
 /** Most prepared statements in the cache. Lists of ids of different lengths give many texts. */
 const maxPrepared = 500;
@@ -30,10 +31,11 @@ export function openConnection(path: string, timeoutMs: number): Connection {
 
   return {
     run(statement) {
-      const { sql, args } = typeof statement === "string" ? { sql: statement } : statement;
-      return translated(() => prepareOnce(sql).run(toValues(args)));
+      const { sql, args, isOneRow }: Partial<Filled> & { sql: string } =
+        typeof statement === "string" ? { sql: statement } : statement;
+      return translated(() => prepareOnce(sql).run(toValues(args), isOneRow));
     },
-    changes: () => Number(prepareOnce("SELECT total_changes()").run([]).rows[0]?.[0]),
+    changes: () => Number(prepareOnce("SELECT total_changes()").run([], true).rows[0]?.[0]),
     get inTransaction() {
       return database.open && database.inTransaction;
     },
@@ -48,7 +50,7 @@ export function openConnection(path: string, timeoutMs: number): Connection {
 }
 
 interface Prepared {
-  run(args: DriverValue[]): ResultSet;
+  run(args: DriverValue[], isOneRow?: boolean): ResultSet;
 }
 type DriverValue = null | string | number | bigint | Uint8Array;
 
@@ -68,8 +70,8 @@ function prepare(database: Database.Database, sql: string): Prepared {
   const types = described.map(({ type }) => type ?? "");
   const prototype = rowPrototype(columns);
   return {
-    run(args) {
-      const rows = statement.all(args) as unknown[][];
+    run(args, isOneRow) {
+      const rows = (isOneRow ? first(statement.get(args)) : statement.all(args)) as unknown[][];
       for (const row of rows) {
         for (let i = 0; i < row.length; i++) {
           if (row[i] instanceof Uint8Array) row[i] = bufferOf(row[i] as Uint8Array);
@@ -80,6 +82,8 @@ function prepare(database: Database.Database, sql: string): Prepared {
     },
   };
 }
+
+const first = (row: unknown): unknown[] => (row === undefined ? [] : [row]);
 
 /** Makes rows that are arrays and also have their values by column name. */
 function rowPrototype(columns: string[]): object {

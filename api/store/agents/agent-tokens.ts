@@ -1,11 +1,11 @@
 import { and, asc, eq, gt, isNull, lt, or, sql } from "drizzle-orm";
 import { transact, type Database } from "../database.ts";
 import { agentTokens, joinCodes } from "../schema.ts";
-import { decoder, query, rowsQuery } from "../statement.ts";
+import { decoder, query, rowQuery } from "../statement.ts";
 
 export type AgentTokenRow = typeof agentTokens.$inferSelect;
 
-const tokenByHash = rowsQuery(
+const tokenByHash = rowQuery(
   query
     .select()
     .from(agentTokens)
@@ -22,12 +22,11 @@ const tokenByHash = rowsQuery(
 
 /** Finds the token that has this SHA-256, or whose successor has it; undefined if there is none or it is revoked. */
 export async function findToken(db: Database, hash: string): Promise<AgentTokenRow | undefined> {
-  const [row] = await tokenByHash(db, { hash });
-  return row;
+  return tokenByHash(db, { hash });
 }
 
 const { revokedAt, rotationAskedAt } = agentTokens;
-const ordersById = rowsQuery(
+const ordersById = rowQuery(
   query
     .select({ revokedAt, rotationAskedAt })
     .from(agentTokens)
@@ -39,8 +38,7 @@ export async function readOrders(
   db: Database,
   id: string,
 ): Promise<Pick<AgentTokenRow, "revokedAt" | "rotationAskedAt"> | undefined> {
-  const [row] = await ordersById(db, { id });
-  return row;
+  return ordersById(db, { id });
 }
 
 /** Records that a host is to replace its token. Returns false if there is no such token, or it is revoked. */

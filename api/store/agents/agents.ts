@@ -14,7 +14,7 @@ import {
 import type { AgentStatus } from "../../../shared/wire/agent/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
-import { query, rowsQuery } from "../statement.ts";
+import { query, rowQuery, rowsQuery } from "../statement.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
 
@@ -50,11 +50,10 @@ export async function touchAgent(db: Database, id: string, now: number): Promise
 }
 
 export async function findAgent(db: Database, id: string): Promise<AgentRow | undefined> {
-  const [row] = await agentById(db, { id });
-  return row;
+  return agentById(db, { id });
 }
 
-const agentById = rowsQuery(
+const agentById = rowQuery(
   query
     .select()
     .from(agents)
@@ -63,11 +62,10 @@ const agentById = rowsQuery(
 
 /** SHA-256 of an agent's token; undefined if the agent is unknown. */
 export async function findTokenHash(db: Database, id: string): Promise<string | undefined> {
-  const [row] = await tokenHashById(db, { id });
-  return row?.tokenHash;
+  return (await tokenHashById(db, { id }))?.tokenHash;
 }
 
-const tokenHashById = rowsQuery(
+const tokenHashById = rowQuery(
   query
     .select({ tokenHash: agents.tokenHash })
     .from(agents)

@@ -120,5 +120,6 @@ function updateOf(columns: string[], isLoss: boolean): Statement {
       .where(and(...isUnchanged))
       // A client may have begun to follow since the row was read: it must be told of the change too.
       .returning({ followedUntil: executions.followedUntil }),
+    true,
   );
 }

@@ -6,7 +6,7 @@ import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
 import { executions, isQueued } from "../schema.ts";
 import { moveFronts } from "./line.ts";
-import { decoder, listed, query, rowsQuery, statement } from "../statement.ts";
+import { decoder, listed, query, rowQuery, statement } from "../statement.ts";
 
 /** A job type whose jobs may be leased, and the values for their records. */
 export interface Offer {
@@ -38,7 +38,7 @@ export async function claimNext(
 ): Promise<ExecutionRow[]> {
   const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
   const ways = waysOf(inputs).join(" ");
-  if (offers.length === 0 || (await firstDue(db, { now, jobTypes, ways })).length === 0) return [];
+  if (offers.length === 0 || !(await firstDue(db, { now, jobTypes, ways }))) return [];
   const values = { ways, agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
   const [claimed] = await transact(db, [claim(values), move(values)]);
   return claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq);
@@ -52,7 +52,7 @@ const isKnown = sql`(${inputs} is null or instr(${given("ways")}, ${inputs}))`;
 const isDue = and(isQueued, lte(availableAt, given("now")), isInTime, isKnown);
 
 /** Whether any job waits. This only reads, while a claim would take the write lock. */
-const firstDue = rowsQuery(
+const firstDue = rowQuery(
   query
     .select({ seq })
     .from(executions)

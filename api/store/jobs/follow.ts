@@ -1,7 +1,7 @@
 import { and, eq, sql } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { executions } from "../schema.ts";
-import { query, rowsQuery } from "../statement.ts";
+import { query, rowQuery } from "../statement.ts";
 
 /** Marks an execution as followed until a time (epoch ms), unless it has ended. Returns the agent that runs it. */
 export async function followExecution(
@@ -9,11 +9,10 @@ export async function followExecution(
   id: string,
   until: number,
 ): Promise<string | null> {
-  const [row] = await follow(db, { id, until });
-  return row?.agentId ?? null;
+  return (await follow(db, { id, until }))?.agentId ?? null;
 }
 
-const follow = rowsQuery(
+const follow = rowQuery(
   query
     .update(executions)
     .set({ followedUntil: sql`${sql.placeholder("until")}` })

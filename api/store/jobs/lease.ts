@@ -4,7 +4,7 @@ import { type ExecutionRow, type SubmittedPayload, executionColumns } from "./ro
 import { withLoss } from "./attempts.ts";
 import type { Database } from "../database.ts";
 import { executions, isRunning, payloads } from "../schema.ts";
-import { listed, query, rowsQuery } from "../statement.ts";
+import { listed, query, rowQuery, rowsQuery } from "../statement.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
@@ -134,12 +134,12 @@ const renewal = rowsQuery(
  */
 export async function expireLeases(db: Database, now: number): Promise<ExecutionRow[]> {
   // Reads first, because an update would take the write lock each time.
-  return (await overdue(db, { now })).length > 0 ? expireOverdue(db, { now }) : [];
+  return (await overdue(db, { now })) ? expireOverdue(db, { now }) : [];
 }
 
 const given = sql.placeholder;
 const isOverdue = and(isRunning, lte(executions.leaseExpiresAt, given("now")));
-const overdue = rowsQuery(
+const overdue = rowQuery(
   query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
 );
 

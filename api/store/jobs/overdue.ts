@@ -2,7 +2,7 @@ import { and, eq, isNotNull, lte, sql } from "drizzle-orm";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import type { Database } from "../database.ts";
 import { executions, isQueued } from "../schema.ts";
-import { query, rowsQuery } from "../statement.ts";
+import { query, rowQuery, rowsQuery } from "../statement.ts";
 
 /**
  * Ends every execution that no agent has leased within its `queue_timeout`, and returns their new state.
@@ -10,7 +10,7 @@ import { query, rowsQuery } from "../statement.ts";
  */
 export async function endOverdue(db: Database, now: number): Promise<ExecutionRow[]> {
   // Reads first, because an update would take the write lock each time.
-  return (await findOverdue(db, { now })).length > 0 ? end(db, { now }) : [];
+  return (await findOverdue(db, { now })) ? end(db, { now }) : [];
 }
 
 const { startBy, attempt, createdAt, runAt } = executions;
@@ -20,7 +20,7 @@ const isOverdue = and(
   lte(startBy, sql.placeholder("now")),
   eq(attempt, sql`0`),
 );
-const findOverdue = rowsQuery(
+const findOverdue = rowQuery(
   query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
 );
 

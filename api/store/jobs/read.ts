@@ -6,7 +6,7 @@ import { position } from "./line.ts";
 import { wholeOutput } from "../output/chunks.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
 import { executions, payloads } from "../schema.ts";
-import { listed, query, rowsQuery, statement } from "../statement.ts";
+import { listed, query, rowQuery, rowsQuery, statement } from "../statement.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
 
@@ -19,14 +19,13 @@ export interface FullExecution {
 }
 
 const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
-  const find = rowsQuery(
+  const find = rowQuery(
     query
       .select(executionColumns)
       .from(executions)
       .where(eq(column, sql.placeholder("value"))),
   );
-  return async (db: Database, value: string): Promise<ExecutionRow | undefined> =>
-    (await find(db, { value }))[0];
+  return (db: Database, value: string): Promise<ExecutionRow | undefined> => find(db, { value });
 };
 export const findExecution = findBy(executions.id);
 export const findByLease = findBy(executions.leaseId);
@@ -38,7 +37,7 @@ export async function queuePosition(db: Database, { id, status }: ExecutionRow):
   return Number(rows[0]?.[0]);
 }
 
-const positionOf = statement(position);
+const positionOf = statement(position, true);
 
 /** Adds streams, output and artifacts to rows, in their order. */
 export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {

@@ -57,7 +57,7 @@ export async function submitExecution(
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
-const positionInQueue = statement(position);
+const positionInQueue = statement(position, true);
 /** A position from here on is given as the length of the queue: a submission must not count a long queue. */
 const countedMost = 100;
 /**

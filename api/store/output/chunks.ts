@@ -3,7 +3,7 @@ import { concatBytes } from "../../../shared/bytes.ts";
 import { streamNames, type StreamName } from "../../../shared/wire/output.ts";
 import { transact, insertWhere, type Database } from "../database.ts";
 import { outputChunks } from "../schema.ts";
-import { query, rowsQuery } from "../statement.ts";
+import { query, rowQuery, rowsQuery } from "../statement.ts";
 import { leaseHolds, type Recorded } from "./artifacts.ts";
 
 /** Consecutive bytes of one stream. */
@@ -113,7 +113,7 @@ const ofAttempt = and(
 );
 const { position, stdoutOffset, stderrOffset, runs, at, data } = outputChunks;
 
-const lastRow = rowsQuery(
+const lastRow = rowQuery(
   query
     .select({ stdoutOffset, stderrOffset, runs })
     .from(outputChunks)
@@ -124,7 +124,7 @@ const lastRow = rowsQuery(
 
 /** Bytes of each stream of an attempt that are stored. */
 export async function outputEnds(db: Database, attempt: Attempt): Promise<Offsets> {
-  const [last] = await lastRow(db, { ...attempt });
+  const last = await lastRow(db, { ...attempt });
   if (!last) return { stdout: 0, stderr: 0 };
   const ends = { stdout: last.stdoutOffset, stderr: last.stderrOffset };
   for (const run of last.runs) ends[run > 0 ? "stdout" : "stderr"] += Math.abs(run);
@@ -132,7 +132,7 @@ export async function outputEnds(db: Database, attempt: Attempt): Promise<Offset
 }
 
 /** The last row that begins at or before both offsets. */
-const rowBefore = rowsQuery(
+const rowBefore = rowQuery(
   query
     .select({ position })
     .from(outputChunks)
@@ -149,7 +149,7 @@ const rowBefore = rowsQuery(
 
 /** Position of the first row that has output after these offsets. */
 export async function findOutput(db: Database, attempt: Attempt, from: Offsets): Promise<number> {
-  const [row] = await rowBefore(db, { ...attempt, ...from });
+  const row = await rowBefore(db, { ...attempt, ...from });
   return row?.position ?? 0;
 }
 

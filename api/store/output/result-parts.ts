@@ -2,7 +2,7 @@ import { eq, sql } from "drizzle-orm";
 import type { StreamName } from "../../../shared/wire/output.ts";
 import type { Database } from "../database.ts";
 import { payloads } from "../schema.ts";
-import { query, rowsQuery, statement } from "../statement.ts";
+import { query, rowQuery, statement } from "../statement.ts";
 
 const given = sql.placeholder;
 const ofExecution = eq(payloads.executionId, given("id"));
@@ -10,7 +10,7 @@ const ofExecution = eq(payloads.executionId, given("id"));
 const sliceOf = (name: StreamName) => {
   const stream = payloads[name];
   const slice = sql`substr(${stream}, ${given("offset")} + 1, ${given("length")})`;
-  return rowsQuery(
+  return rowQuery(
     query
       .select({ bytes: slice.mapWith(stream) })
       .from(payloads)
@@ -26,7 +26,7 @@ export async function readResultPart(
   stream: StreamName,
   { offset, length }: { offset: number; length: number },
 ): Promise<Uint8Array> {
-  const [row] = await slices[stream](db, { id, offset, length });
+  const row = await slices[stream](db, { id, offset, length });
   return row?.bytes ?? new Uint8Array();
 }
 
@@ -46,7 +46,7 @@ export async function resultLengths(db: Database, id: string): Promise<Record<St
   return { stdout: Number(rows[0]?.[0] ?? 0), stderr: Number(rows[0]?.[1] ?? 0) };
 }
 
-const smallOutput = rowsQuery(
+const smallOutput = rowQuery(
   query
     .select({
       output:
@@ -71,7 +71,7 @@ export async function readSmallOutput(
   id: string,
   most: number,
 ): Promise<Uint8Array | "large" | null> {
-  const [row] = await smallOutput(db, { id, most });
+  const row = await smallOutput(db, { id, most });
   if (row?.output) return row.output;
   const { rows } = await db.client.execute(hasOutputQuery({ id }));
   return rows[0]?.[0] === 1 ? "large" : null;

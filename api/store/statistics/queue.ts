@@ -1,7 +1,7 @@
 import { count } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { executions, isRunning, queueLength } from "../schema.ts";
-import { query, rowsQuery } from "../statement.ts";
+import { query, rowQuery } from "../statement.ts";
 
 export interface QueueStats {
   pending: number;
@@ -12,10 +12,10 @@ export interface QueueStats {
 
 /** Whether any execution waits, including those that may not start yet. */
 export async function isAnyQueued(db: Database): Promise<boolean> {
-  return (await waiting(db)).some(({ n }) => n > 0);
+  return ((await waiting(db))?.n ?? 0) > 0;
 }
 
-const waiting = rowsQuery(query.select({ n: queueLength.queued }).from(queueLength));
+const waiting = rowQuery(query.select({ n: queueLength.queued }).from(queueLength));
 
 /** Number of waiting executions, and of leases by agent. */
 export async function readQueueStats(db: Database): Promise<QueueStats> {
