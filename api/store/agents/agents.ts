@@ -1,6 +1,7 @@
 import {
   and,
   eq,
+  getTableColumns,
   inArray,
   isNotNull,
   isNull,
@@ -14,7 +15,7 @@ import {
 import type { AgentStatus } from "../../../shared/wire/agent/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
-import { query, rowQuery, rowsQuery } from "../statement.ts";
+import { query, rowQuery, rowsQuery, statement } from "../statement.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
 
@@ -25,12 +26,26 @@ export async function recordAgent(
   tokenHash: string,
   now: number,
 ): Promise<void> {
-  const row = { ...said(status), tokenHash, lastSeenAt: now };
-  await db.orm
-    .insert(agents)
-    .values({ id: status.agent.id, ...row })
-    .onConflictDoUpdate({ target: agents.id, set: row });
+  const row = { id: status.agent.id, ...said(status), tokenHash, lastSeenAt: now };
+  await db.client.execute(record(row));
 }
+
+const { id: _id, drainingAt: _drainingAt, leftAt: _leftAt, ...told } = getTableColumns(agents);
+const named = ["id", ...Object.keys(told)].map((name) => [name, sql.placeholder(name)]);
+const record = statement(
+  query
+    .insert(agents)
+    .values(Object.fromEntries(named) as never)
+    .onConflictDoUpdate({
+      target: agents.id,
+      set: Object.fromEntries(
+        Object.entries(told).map(([name, column]) => [
+          name,
+          sql`excluded.${sql.identifier(column.name)}`,
+        ]),
+      ),
+    }),
+);
 
 /** Whether the stored status of an agent is the same. */
 export function isSameStatus(row: AgentRow, status: AgentStatus): boolean {
@@ -46,8 +61,15 @@ function said({ agent, slots, gpus, warm, pool, engine, breaker, images }: Agent
 
 /** Updates only the time of last contact: the stored status may be newer than the caller's. */
 export async function touchAgent(db: Database, id: string, now: number): Promise<void> {
-  await db.orm.update(agents).set({ lastSeenAt: now }).where(eq(agents.id, id));
+  await db.client.execute(touch({ id, now }));
 }
+
+const touch = statement(
+  query
+    .update(agents)
+    .set({ lastSeenAt: sql`${sql.placeholder("now")}` })
+    .where(eq(agents.id, sql.placeholder("id"))),
+);
 
 export async function findAgent(db: Database, id: string): Promise<AgentRow | undefined> {
   return agentById(db, { id });

@@ -1,5 +1,5 @@
 import type { ResultSet } from "@libsql/client/web";
-import { and, asc, eq, exists, gt, lte, sql, type SQL } from "drizzle-orm";
+import { and, asc, eq, exists, gt, lte, type Placeholder, sql, type SQL } from "drizzle-orm";
 import { transact, insertWhere, type Database } from "../database.ts";
 import { artifacts, executions, isRunning } from "../schema.ts";
 import { listed, query, rowsQuery } from "../statement.ts";
@@ -19,7 +19,7 @@ export async function recordArtifact(
   maxBytes: number,
   now: number,
 ): Promise<Recorded> {
-  const holds = leaseHolds(db, artifact.leaseId, now);
+  const holds = leaseHolds(artifact.leaseId, now);
   const hasRoom = lte(sql`${uploadedBytes(db, artifact)} + ${artifact.sizeBytes}`, maxBytes);
   const [, present, held] = await transact(db, [
     insertWhere(artifacts, artifact, and(holds, hasRoom)).append(onRepeat),
@@ -76,9 +76,9 @@ export function recorded(present: ResultSet | undefined, held?: ResultSet): Reco
 }
 
 /** Whether the lease of a running execution holds. */
-export function leaseHolds(db: Database, leaseId: string, now: number) {
+export function leaseHolds(leaseId: string | Placeholder, now: number | Placeholder) {
   return exists(
-    db.orm
+    query
       .select({ id: executions.id })
       .from(executions)
       .where(and(eq(executions.leaseId, leaseId), isRunning, gt(executions.leaseExpiresAt, now))),

@@ -1,9 +1,9 @@
-import { and, asc, eq, sql } from "drizzle-orm";
+import { and, asc, eq, getTableColumns, sql } from "drizzle-orm";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { streamNames, type StreamName } from "../../../shared/wire/output.ts";
 import { transact, insertWhere, type Database } from "../database.ts";
 import { outputChunks } from "../schema.ts";
-import { query, rowQuery, rowsQuery } from "../statement.ts";
+import { query, rowQuery, rowsQuery, statement } from "../statement.ts";
 import { leaseHolds, type Recorded } from "./artifacts.ts";
 
 /** Consecutive bytes of one stream. */
@@ -37,7 +37,6 @@ export async function recordOutput(
   maxBytes: number,
   now: number,
 ): Promise<Recorded> {
-  const holds = leaseHolds(db, leaseId, now);
   for (;;) {
     const ends = await outputEnds(db, attempt);
     const isNext = streamNames.every((name) => {
@@ -46,12 +45,9 @@ export async function recordOutput(
     });
     const rows = toRows(attempt, ends, parts, now);
     const isTooLarge = streamNames.some((name) => ends[name] + bytesOf(parts, name) > maxBytes);
-    const isEnd = (position: number) => sql`${endOf(attempt)} = ${position}`;
     const inserts =
-      isNext && !isTooLarge
-        ? rows.map((row) => insertWhere(outputChunks, row, and(holds, isEnd(row.position))))
-        : [];
-    const results = await transact(db, [...inserts, sql`select ${holds}`]);
+      isNext && !isTooLarge ? rows.map((row) => insertRow({ ...row, leaseId, now })) : [];
+    const results = await transact(db, [...inserts, isLeaseHeld({ leaseId, now })]);
     const isHeld = results.at(-1)?.rows[0]?.[0] === 1;
     // The repeat of a stored post gets the same answer, even after the lease is gone.
     if (!isHeld || !isNext) {
@@ -99,19 +95,26 @@ function toRows(attempt: Attempt, from: Offsets, parts: Part[], at: number) {
   return rows;
 }
 
-/** Where the stored output of an attempt ends, in bytes of both streams. */
-function endOf({ executionId, attempt }: Attempt) {
-  return sql`coalesce((select ${outputChunks.position} + length(${outputChunks.data}) from ${outputChunks}
-    where ${outputChunks.executionId} = ${executionId} and ${outputChunks.attempt} = ${attempt}
-    order by ${outputChunks.position} desc limit 1), 0)`;
-}
-
 const given = sql.placeholder;
 const ofAttempt = and(
   eq(outputChunks.executionId, given("executionId")),
   eq(outputChunks.attempt, given("attempt")),
 );
 const { position, stdoutOffset, stderrOffset, runs, at, data } = outputChunks;
+
+/** Where the stored output of the attempt ends, in bytes of both streams. */
+const end = sql`coalesce((select ${position} + length(${data}) from ${outputChunks}
+  where ${ofAttempt} order by ${position} desc limit 1), 0)`;
+const holds = leaseHolds(given("leaseId"), given("now"));
+const isLeaseHeld = statement(sql`select ${holds}`, true);
+const columns = Object.keys(getTableColumns(outputChunks)).map((name) => [name, given(name)]);
+const insertRow = statement(
+  insertWhere(
+    outputChunks,
+    Object.fromEntries(columns) as never,
+    and(holds, sql`${end} = ${given("position")}`),
+  ),
+);
 
 const lastRow = rowQuery(
   query
