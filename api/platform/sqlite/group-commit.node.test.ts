@@ -21,7 +21,7 @@ beforeEach(() => {
       ran.push(statement);
       return connection.run(statement);
     },
-    changes: () => connection.changes(),
+    newChanges: () => connection.newChanges(),
     get inTransaction() {
       return connection.inTransaction;
     },
@@ -86,4 +86,14 @@ test("a write is not answered before its commit: if that fails, all of its write
     commit.add([{ sql: "INSERT INTO child VALUES (99)", args: [] }]),
   ]);
   expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+});
+
+test("only a commit that changed something is to be brought to the disk", async () => {
+  let commits = 0;
+  commit = groupCommit({ ...source, committed: () => (commits += 1) });
+  const again = { sql: "INSERT OR IGNORE INTO t (name) VALUES (?)", args: ["a"] };
+  await commit.add([again]);
+  expect(commits).toBe(1);
+  await commit.add([again]);
+  expect(commits).toBe(1);
 });

@@ -74,13 +74,12 @@ export function groupCommit({
     const until = performance.now() + groupMs;
     const settle: (() => void)[] = [];
     let taken = 0;
-    const before = connection.changes();
     while (taken < waiting.length && performance.now() < until) {
       settle.push(runOne(connection, waiting[taken++]!));
     }
-    const changes = connection.changes() - before;
+    const hasChanged = connection.newChanges() > 0;
     connection.run("COMMIT");
-    if (changes) committed?.();
+    if (hasChanged) committed?.();
     waiting = waiting.slice(taken);
     for (const done of settle) done();
   };

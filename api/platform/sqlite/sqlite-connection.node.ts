@@ -9,8 +9,8 @@ const maxPrepared = 500;
 export interface Connection {
   /** @throws LibsqlError with SQLite's base code, for example SQLITE_BUSY. */
   run(statement: InStatement): ResultSet;
-  /** Number of rows written since it was opened, including those that triggers wrote. */
-  changes(): number;
+  /** Number of rows written since the last call, including those that triggers wrote. */
+  newChanges(): number;
   readonly inTransaction: boolean;
   close(): void;
 }
@@ -19,6 +19,7 @@ export interface Connection {
 export function openConnection(path: string, timeoutMs: number): Connection {
   const database = translated(() => new Database(path, { timeout: timeoutMs }));
   const prepared = new Map<string, Prepared>();
+  let changes = 0;
 
   const prepareOnce = (sql: string): Prepared => {
     const known = prepared.get(sql);
@@ -35,7 +36,11 @@ export function openConnection(path: string, timeoutMs: number): Connection {
         typeof statement === "string" ? { sql: statement } : statement;
       return translated(() => prepareOnce(sql).run(toValues(args), isOneRow));
     },
-    changes: () => Number(prepareOnce("SELECT total_changes()").run([], true).rows[0]?.[0]),
+    newChanges() {
+      const before = changes;
+      changes = Number(prepareOnce("SELECT total_changes()").run([], true).rows[0]?.[0]);
+      return changes - before;
+    },
     get inTransaction() {
       return database.open && database.inTransaction;
     },
