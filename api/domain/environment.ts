@@ -41,10 +41,9 @@ export function environment(
 ): Environment | undefined {
   const jobType = resolveJobType(config, name);
   if (!jobType) return undefined;
-  const spec = buildSpec(jobType);
   return {
     jobType,
-    built: built.find((image) => image.jobType === name && image.spec === spec),
+    built: built.find((image) => image.jobType === name && image.spec === buildSpec(jobType)),
     mustBeBuilt: config.production_mode,
   };
 }

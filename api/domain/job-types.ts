@@ -22,10 +22,11 @@ export function toLeasedJobType({ priority: _priority, ...jobType }: JobType): L
   return jobType;
 }
 
+const ofDefault = JobTypeDefinition.parse({});
+
 function definitionOf(config: Config, name: string): JobTypeDefinition | undefined {
   if (Object.hasOwn(config.job_types, name)) return config.job_types[name];
-  if (name !== defaultJobType) return undefined;
-  return JobTypeDefinition.parse({});
+  return name === defaultJobType ? ofDefault : undefined;
 }
 
 function officialImage({ python_version }: JobTypeDefinition): string | undefined {
