@@ -22,7 +22,7 @@ function createWorld(
   const forks: Forks = {
     probed: () => Promise.resolve(),
     problem: () => problem,
-    prepare: () => Promise.resolve(),
+    prepare: () => Promise.resolve(new Map()),
     unpack: () => Promise.resolve(),
     borrow: () => {
       steps.push("borrow");

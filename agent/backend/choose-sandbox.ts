@@ -1,5 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
+import { createPreloadLearner } from "../fork/learn-preloads.ts";
 import { type Forks, whyNotForked } from "../fork/forks.ts";
 import { NotForkable } from "../fork/mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
@@ -76,6 +77,30 @@ export function chooseSandbox({
   function forkSpec({ spec }: SandboxRequest): SandboxSpec | null {
     const own = { ...spec, packages: "none" } as const;
     return whyNotForked(own) === null && isUsable() ? own : null;
+  }
+
+  const learner = createPreloadLearner({
+    prepare: forks.prepare,
+    // The job that asks is one of them.
+    isBusy: () => [...kinds.values()].reduce((sum, { starting }) => sum + starting, 0) > 1,
+    clock,
+  });
+
+  /** Opens a fork whose zygote has imported what it has learned that such code imports. */
+  async function takeLearned(
+    request: SandboxRequest,
+    spec: SandboxSpec,
+    open: (spec: SandboxSpec) => Promise<Sandbox>,
+  ): Promise<Sandbox> {
+    const learned = learner.specFor(spec, request.imports);
+    if (learned === spec) return open(spec);
+    try {
+      return await open(learned);
+    } catch (error) {
+      if (!(error instanceof NotForkable)) throw error;
+      learner.forget(learned);
+      return open(spec);
+    }
   }
 
   function kindOf({ jobType, spec: { runtime } }: SandboxRequest): PoolKind {
@@ -158,9 +183,11 @@ export function chooseSandbox({
         const { packages } = request;
         const files = filesToMount(request);
         const isPlain = packages === null && files.length === 0;
-        const sandbox = await (isPlain
-          ? ready.take({ ...request, spec }, signal)
-          : openWith(packages, files, spec, signal));
+        const sandbox = await takeLearned(request, spec, (own) =>
+          isPlain
+            ? ready.take({ ...request, spec: own }, signal)
+            : openWith(packages, files, own, signal),
+        );
         kind.in_use += 1;
         lent.set(sandbox, kind);
         return sandbox;

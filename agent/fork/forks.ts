@@ -18,11 +18,14 @@ import { createZygotes, type ReadyZygote, type ZygotesDeps } from "./zygotes.ts"
 /** Sandboxes that are forks of a running interpreter. */
 export interface Forks extends Pick<ForkHealth, "problem" | "probed"> {
   /**
-   * Starts the zygote for jobs of this kind.
+   * Starts the zygote for jobs of this kind. Tells how many ms the import of each module of its preload took.
    *
    * @throws NotForkable if it needs a container of its own; EngineError; the signal's reason.
    */
-  readonly prepare: (spec: SandboxSpec, signal: AbortSignal) => Promise<void>;
+  readonly prepare: (
+    spec: SandboxSpec,
+    signal: AbortSignal,
+  ) => Promise<ReadonlyMap<string, number>>;
   /**
    * Lends the packages that a job of this kind wants. Installs them first if they are missing.
    *
@@ -86,7 +89,7 @@ export function createForks(deps: ForksDeps): Forks {
 
   return {
     ...health,
-    prepare: async (spec, signal) => void (await zygoteFor(spec, signal)),
+    prepare: async (spec, signal) => (await zygoteFor(spec, signal)).zygote.tookMs,
     borrow: (spec, wanted, signal) =>
       bundles.borrow(
         wanted.key,

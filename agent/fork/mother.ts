@@ -13,7 +13,8 @@ import { type MotherSettings, motherProgram } from "../python/program.ts";
 const Hello = z.object({
   machine: z.enum(["x86_64", "aarch64"]),
 });
-const ZygoteReady = z.object({ problem: z.string() });
+const Times = z.record(z.string(), z.number()).default({});
+const ZygoteReady = z.object({ problem: z.string(), took_ms: Times });
 const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
 /**
  * No zygote of this kind can be started: its interpreter ended before it was ready, or what it imports would
@@ -72,6 +73,8 @@ export interface JobOrder {
 export interface Zygote {
   /** Aborts when it ends. */
   readonly died: AbortSignal;
+  /** How many ms the import of each module of its preload took, as it says itself. */
+  readonly tookMs: ReadonlyMap<string, number>;
   readonly open: (order: JobOrder) => ForkedJob;
   /** Lets it end with its last job. */
   readonly retire: () => void;
@@ -188,7 +191,7 @@ async function connect(
     if (end.signal.aborted) throw end.signal.reason as Error;
     if (isRetired) throw new EngineError("not_forked", "the mother takes no more zygotes");
     const number = ++numbers;
-    const ready = Promise.withResolvers<void>();
+    const ready = Promise.withResolvers<ReadonlyMap<string, number>>();
     const ended = new AbortController();
     const quit = (): void => void send(encodeSwitchFrame(number, "X"));
     let unanswered = 0;
@@ -196,8 +199,8 @@ async function connect(
     receivers.set(number, (type, payload) => {
       if (type === "P") return void (unanswered = 0);
       if (type === "Y") {
-        const problem = problemOf(payload!);
-        if (problem === "") return ready.resolve();
+        const { problem, took_ms } = readyOf(payload!);
+        if (problem === "") return ready.resolve(new Map(Object.entries(took_ms)));
         quit();
         return ready.reject(new NotForkable(problem));
       }
@@ -220,19 +223,15 @@ async function connect(
       else send(encodeSwitchFrame(number, "P"));
       unanswered += 1;
     }, answerMs / questions);
-    try {
-      await ready.promise;
-    } catch (error) {
-      quit();
-      throw error;
-    } finally {
+    ready.promise.catch(quit);
+    const tookMs = await ready.promise.finally(() => {
       limit.removeEventListener("abort", refuse);
       clearInterval(asking);
-    }
+    });
     isReady = true;
     // The jobs that wait for this zygote are opened first.
     if (isRetired) setImmediate(quit);
-    return { died: ended.signal, open: (job) => openJob(number, job), retire: quit };
+    return { died: ended.signal, tookMs, open: (job) => openJob(number, job), retire: quit };
   }
 
   function openJob(zygote: number, order: JobOrder): ForkedJob {
@@ -289,11 +288,11 @@ async function connect(
 }
 
 /** A zygote may send anything: an image's modules have run in it. */
-function problemOf(payload: Buffer): string {
+function readyOf(payload: Buffer): z.infer<typeof ZygoteReady> {
   try {
-    return parseMessage(ZygoteReady, payload).problem;
+    return parseMessage(ZygoteReady, payload);
   } catch {
-    return "the zygote sent something else than that it is ready";
+    return { problem: "the zygote sent something else than that it is ready", took_ms: {} };
   }
 }
 

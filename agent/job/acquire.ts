@@ -2,6 +2,7 @@ import { parseBytes } from "../../shared/bytes.ts";
 import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/wire/agent/lease.ts";
 import { abortable } from "../waiting/abortable.ts";
 import type { Admission } from "../policy/admission.ts";
+import { topImports } from "../fork/top-imports.ts";
 import type { EngineMonitor } from "../health/engine-monitor.ts";
 import type { GpuLease, Gpus } from "../backend/gpus.ts";
 import type { Images } from "../image/images.ts";
@@ -84,6 +85,8 @@ async function acquireOnce(
     await abortable(gpus.ids, signal),
     packages,
     inputFiles,
+    // The packages of a request come before those of its image.
+    job.job_type.preload === "auto" && packages === null ? topImports(job.code) : [],
   );
   const sandbox = await deps.pool.acquire(request, signal);
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
@@ -128,6 +131,7 @@ export function sandboxRequest(
   gpus: readonly string[] = [],
   wanted: WantedPackages | null = null,
   files: readonly InputFile[] = [],
+  imports: readonly string[] = [],
 ): SandboxRequest {
   const spec = {
     image,
@@ -141,8 +145,8 @@ export function sandboxRequest(
     seccomp,
     packages: requirements.allowed ? ("memory" as const) : ("none" as const),
     env: job_type.env,
-    preload: job_type.preload,
+    preload: job_type.preload === "auto" ? [] : job_type.preload,
     gpus,
   };
-  return { jobType: job_type.name, spec, packages: wanted, files };
+  return { jobType: job_type.name, spec, packages: wanted, imports, files };
 }

@@ -8,6 +8,8 @@ export type SandboxRequest = {
   readonly spec: SandboxSpec;
   /** Packages that its job asks for. */
   readonly packages: WantedPackages | null;
+  /** Modules that its code is seen to import, where they may be imported ahead. */
+  readonly imports: readonly string[];
   /** Files that its job has under /input. */
   readonly files: readonly InputFile[];
 };

@@ -5,6 +5,7 @@ export interface JsonSchema {
   description?: string;
   default?: unknown;
   enum?: string[];
+  const?: string;
   anyOf?: JsonSchema[];
   items?: JsonSchema;
   minimum?: number;
@@ -15,6 +16,9 @@ export interface JsonSchema {
 
 /** What a value may be, in words: "integer, 0 to 65535", "list of text, at least 16 characters". */
 export function describeType(schema: JsonSchema): string {
+  if (schema.anyOf && !schema.type)
+    return [...new Set(schema.anyOf.map(describeType))].join(" or ");
+  if (schema.const !== undefined) return `\`${schema.const}\``;
   if (schema.enum) return schema.enum.map((value) => `\`${value}\``).join(" or ");
   switch (schema.type) {
     case "boolean":

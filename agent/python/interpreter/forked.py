@@ -3,7 +3,7 @@
 # for PID 1.
 
 
-def fork_jobs(known):
+def fork_jobs(known, took_ms):
     """Forks at each request of the mother. Returns only in the interpreters of jobs."""
     import sys
 
@@ -11,7 +11,7 @@ def fork_jobs(known):
     main = sys.modules["__main__"].__dict__
     entries = dict(main)
     main.clear()
-    serve_mother()  # noqa: F821  see forks.py
+    serve_mother(took_ms)  # noqa: F821  see forks.py
     import gc
 
     for record, names in zip((sys.modules, sys.path_importer_cache), known):

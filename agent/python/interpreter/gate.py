@@ -102,11 +102,15 @@ def wait_for_go(job, kept):
     import sys
     import time
 
+    took_ms = {}
+
     def import_ahead(name):
+        began = time.monotonic()
         try:
             __import__(name)
         except BaseException as error:
             return "%s\0%s: %s\0" % (name, type(error).__name__, error)
+        took_ms[name] = int(1000 * (time.monotonic() - began))
         return ""
 
     forget_gate()
@@ -118,7 +122,7 @@ def wait_for_go(job, kept):
     if sys.version_info >= (3, 10):
         freeze_start_up(kept)
     if control_fd is not None:
-        fork_jobs(known)  # noqa: F821
+        fork_jobs(known, took_ms)  # noqa: F821
     job[0] = posix.getpid()
     told = "%d\0%d\0%s" % (job[0], time.process_time_ns(), failures)
     posix.write(tell_fd, told.encode("utf-8", "replace")[:4096])

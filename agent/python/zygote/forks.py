@@ -16,7 +16,7 @@ def import_for_forks():
     return set(sys.modules), set(sys.path_importer_cache)
 
 
-def serve_mother():
+def serve_mother(took_ms):
     import _signal
     import _socket
     import gc
@@ -81,7 +81,7 @@ def serve_mother():
     for fd in (0, 1, 2):
         posix.dup2(null, fd)
     posix.close(null)
-    control.send(sys.modules["link"].to_json({"problem": problem}))
+    control.send(sys.modules["link"].to_json({"problem": problem, "took_ms": took_ms}))
     gc.collect()
     kernel.use_large_pages()
     while True:
