@@ -26,7 +26,7 @@ beforeAll(async () => {
   });
   forks = startForks(place);
   source = chooseSandbox({
-    pool: createPoolWorld(0).pool,
+    containers: createPoolWorld(0).pool,
     forks,
     mustFork: true,
     slots: 2,

@@ -246,7 +246,7 @@ describe("max_files_bytes", () => {
 
   test("an upload that breaks off or repeats another one gives its room back", async () => {
     await expect(storeFile(deps, "a", streamOf("short"), { sizeBytes: 20 })).rejects.toThrow(
-      "Size",
+      "size or SHA-256",
     );
     expect(await counted()).toBe(20);
     await after(0);
