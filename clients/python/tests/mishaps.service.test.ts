@@ -132,12 +132,12 @@ test("an upload may take longer than the time limit of an answer", async () => {
     request.on("data", (part: Buffer) => {
       size += part.length;
       request.pause();
-      setTimeout(() => request.resume(), 10);
+      setTimeout(() => request.resume(), 25);
     });
     request.on("end", () => response.end("{}"));
   });
   const program = `
-client = airlock.connect(sys.argv[1], retries=0, timeout=1)
+client = airlock.connect(sys.argv[1], retries=0, timeout=5)
 client.files.upload("a", bytes(int(sys.argv[2])))
 print("1")`;
   const bytes = 20 * 1024 * 1024;
