@@ -94,10 +94,10 @@ test("a file that cannot be saved or sent is an error that says why, at once", a
   for (const [args, says] of [
     [["get", id, join(folder, "saved.bin/x")], "saved.bin"],
     [["get", id, folder, "--force"], "is a folder"],
-    [["get", id, "/dev/null", "--force"], "no regular file"],
+    [["get", id, "/dev/null", "--force"], "not a regular file"],
     [["get", id, path], "--force replaces it"],
     [["get", id, "/proc/none/x"], "/proc/none cannot be made"],
-    [["put", folder], "no regular file"],
+    [["put", folder], "not a regular file"],
     [["put", join(folder, "missing")], "there is no file"],
   ] as const) {
     const { code, stderr } = await airlock.run(["files", ...args]);
