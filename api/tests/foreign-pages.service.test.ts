@@ -104,7 +104,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
           .catch(() => undefined),
       ]);
       statuses.push((await answered).status());
-      await page.close();
+      await page.context().close();
     }
     return statuses;
   }
@@ -130,7 +130,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     const before = await count();
     expect(await askFromPage(page)).toEqual([403, 403, 403, 403]);
     expect(await count()).toBe(before);
-    await page.close();
+    await page.context().close();
   });
 
   test("the service's own page runs code, also under a name in allowed_hosts", async () => {
@@ -138,7 +138,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
       const { page } = await openPage(browser);
       await page.goto(`${withHost(api.url, name)}/console`);
       expect(await askFromPage(page)).toEqual([200, 200, 200, 202]);
-      await page.close();
+      await page.context().close();
     }
   });
 
@@ -147,7 +147,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     await page.evaluate(`location.assign("${withHost(api.url, "localhost")}/console")`);
     await page.getByRole("navigation").waitFor();
     expect(await page.title()).toContain("Airlock");
-    await page.close();
+    await page.context().close();
   });
 });
 
