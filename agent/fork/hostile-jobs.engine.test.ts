@@ -121,6 +121,17 @@ test("multiprocessing's key is not that of other jobs, though preloaded", async 
   expect(first).not.toBe(second);
 });
 
+test("times of log records are relative to the job's own start, though logging is preloaded", async () => {
+  const code = (wait: number) => `import logging, time
+time.sleep(${wait})
+print(logging.LogRecord("a", 10, "", 0, "", (), None).relativeCreated < 1000)`;
+  const run = async (wait: number) =>
+    runCode(await testEngine(), code(wait), { spec: { preload: ["logging"] }, backend: "zygote" });
+  // The zygote is older than a second then.
+  expect((await run(1.1)).out).toBe("False\n");
+  expect((await run(0)).out).toBe("True\n");
+});
+
 test("buffers of sockets are bounded by the memory limit", async () => {
   const code = `
 import socket

@@ -30,6 +30,10 @@ def fork_jobs(known, took_ms):
     if "multiprocessing.process" in sys.modules:
         process = sys.modules["multiprocessing.process"]
         process.current_process().authkey = sys.modules["posix"].urandom(32)
+    # Times of log records are relative to this one.
+    if "logging" in sys.modules:
+        logging, time = sys.modules["logging"], sys.modules["time"]
+        logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
 
 
 def become_interpreter(blocked, go, tell, out, err):
