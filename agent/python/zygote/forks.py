@@ -81,6 +81,9 @@ def serve_mother(took_ms):
     for fd in (0, 1, 2):
         posix.dup2(null, fd)
     posix.close(null)
+    # Jobs do not have the files that an import has written: such imports are not learned (learn-preloads.ts).
+    if posix.listdir("/tmp") or posix.listdir("/output"):
+        took_ms = {}
     control.send(sys.modules["link"].to_json({"problem": problem, "took_ms": took_ms}))
     gc.collect()
     kernel.use_large_pages()
