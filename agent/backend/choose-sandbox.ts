@@ -9,6 +9,7 @@ import { EngineError } from "../sandbox/errors.ts";
 import type { InputFile } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
+import { poolKindOf } from "../ready/pool-kind.ts";
 import { createReadyList } from "../ready/ready-list.ts";
 import type { Clock } from "../waiting/clock.ts";
 import type { SandboxSource } from "../sandbox/sandbox-source.ts";
@@ -73,6 +74,7 @@ export function chooseSandbox({
     changed: () => {},
     clock,
   });
+
   /** The settings of the fork for a request; null if it needs a container. */
   function forkSpec({ spec }: SandboxRequest): SandboxSpec | null {
     const own = { ...spec, packages: "none" } as const;
@@ -101,20 +103,6 @@ export function chooseSandbox({
       learner.forget(learned);
       return open(spec);
     }
-  }
-
-  function kindOf({ jobType, spec: { runtime } }: SandboxRequest): PoolKind {
-    const key = JSON.stringify([jobType, runtime]);
-    const known = kinds.get(key) ?? {
-      job_type: jobType,
-      runtime,
-      backend: "zygote",
-      ready: 0,
-      starting: 0,
-      in_use: 0,
-    };
-    kinds.set(key, known);
-    return known;
   }
 
   /** One line in the log for each job type and reason. */
@@ -177,7 +165,7 @@ export function chooseSandbox({
     async acquire(request, signal) {
       const spec = forkSpec(request);
       if (spec === null) return containers.acquire(request, signal);
-      const kind = kindOf(request);
+      const kind = poolKindOf(kinds, request, "zygote");
       kind.starting += 1;
       try {
         const { packages } = request;
@@ -207,7 +195,7 @@ export function chooseSandbox({
     keepReadyFor(request) {
       const spec = forkSpec(request);
       if (spec === null) return containers.keepReadyFor(request);
-      kindOf(request);
+      poolKindOf(kinds, request, "zygote");
       ready.keepReadyFor({ ...request, spec });
     },
     mountsFiles: () => forks.problem() === null,

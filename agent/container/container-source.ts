@@ -3,7 +3,8 @@ import type { Logger } from "@logtape/logtape";
 import type { PoolKind } from "../../shared/wire/health.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { createBackgroundTasks } from "../ready/background-tasks.ts";
-import { createReadyList } from "../ready/ready-list.ts";
+import { poolKindOf } from "../ready/pool-kind.ts";
+import { createReadyList, type KindCount } from "../ready/ready-list.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
@@ -108,21 +109,13 @@ export function createContainerSource(deps: ContainerSourceDeps): SandboxSource 
   };
 }
 
-function countByKind(
-  kinds: ReturnType<ReturnType<typeof createReadyList>["kinds"]>,
-  lent: readonly SandboxRequest[],
-): PoolKind[] {
-  const counts = new Map<string, PoolKind>();
-  function count({ jobType, spec: { runtime } }: SandboxRequest, more: Partial<PoolKind>): void {
-    const key = JSON.stringify([jobType, runtime]);
-    const none = { ready: 0, starting: 0, in_use: 0 };
-    const known = counts.get(key) ?? { job_type: jobType, runtime, backend: "engine", ...none };
-    known.ready += more.ready ?? 0;
-    known.starting += more.starting ?? 0;
-    known.in_use += more.in_use ?? 0;
-    counts.set(key, known);
+function countByKind(waiting: readonly KindCount[], lent: readonly SandboxRequest[]): PoolKind[] {
+  const kinds = new Map<string, PoolKind>();
+  for (const { request, ready, starting } of waiting) {
+    const kind = poolKindOf(kinds, request, "engine");
+    kind.ready += ready;
+    kind.starting += starting;
   }
-  for (const { request, ready, starting } of kinds) count(request, { ready, starting });
-  for (const request of lent) count(request, { in_use: 1 });
-  return [...counts.values()];
+  for (const request of lent) poolKindOf(kinds, request, "engine").in_use += 1;
+  return [...kinds.values()];
 }

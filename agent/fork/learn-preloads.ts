@@ -1,5 +1,6 @@
 import type { SandboxSpec } from "../sandbox/spec.ts";
 import type { Clock } from "../waiting/clock.ts";
+import { zygoteKey } from "./zygotes.ts";
 
 /** Learns from the texts of jobs which modules it pays to import before they arrive. */
 export interface PreloadLearner {
@@ -49,8 +50,9 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
   const kinds = new Map<string, Kind>();
   let isPreparing = false;
 
-  function kindOf({ image, env, cpus, memoryBytes, pids, loopback, seccomp }: SandboxSpec): Kind {
-    const key = JSON.stringify([image, env, Math.ceil(cpus), memoryBytes, pids, loopback, seccomp]);
+  /** The kind of jobs with this spec, whatever they preload. */
+  function kindOf(spec: SandboxSpec): Kind {
+    const key = zygoteKey({ ...spec, preload: [] });
     const known = kinds.get(key) ?? {
       learned: new Map(),
       askedMs: new Map(),

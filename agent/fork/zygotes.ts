@@ -144,7 +144,7 @@ export function createZygotes(deps: ZygotesDeps): Zygotes {
       ready.zygote.retire();
     },
     async of(spec) {
-      const key = keyOf(spec);
+      const key = zygoteKey(spec);
       const failure = failed.get(key);
       if (failure && performance.now() < failure.untilMs) throw failure.error;
       const known = current.get(key);
@@ -168,7 +168,7 @@ function isFresh({ mother, bornMs, jobsLeft }: Current): boolean {
 }
 
 /** Jobs with the same key meet the same interpreter. */
-function keyOf(spec: SandboxSpec): string {
+export function zygoteKey(spec: SandboxSpec): string {
   const { image, preload, env, cpus, seccomp, loopback, memoryBytes, pids } = spec;
   return JSON.stringify([
     image,

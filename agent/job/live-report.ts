@@ -49,7 +49,7 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
     }
   }
 
-  /** Most code ends before it needs more than this wait. */
+  /** Code that ends within the wait costs no post and no timer but this one. */
   async function report(jobRef: string): Promise<void> {
     const isFollowed = followed.isOn();
     if (isFollowed) tasks.push(attempt(sendOutput));

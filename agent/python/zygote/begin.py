@@ -1,5 +1,6 @@
 # Runs in a zygote, as root of its user namespace, from its first exec to its second one.
-# Comes behind `codes`, the compiled modules, `gate`, the text of the rest, and `folder`, where the gate is looked for.
+# Three values come before it: `codes`, the compiled modules; `gate`, the text of the rest; and `folder`, where
+# Python looks for the gate.
 import marshal
 import os
 import sys
