@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { createWriteStream, mkdirSync, rmSync, utimesSync } from "node:fs";
+import { cpSync, createWriteStream, mkdirSync, rmSync, utimesSync } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import type { Readable } from "node:stream";
@@ -8,6 +8,9 @@ import { say } from "../../command/say.ts";
 
 /** Where the guest finds what the project's disk holds. */
 export const IN_GUEST = { project: "/opt/airlock", baseImage: "/opt/base-image.tar" };
+
+/** Not in git: `scripts/run` makes it, also before this file runs. */
+const generated = "clients/typescript/src/generated.ts";
 
 /**
  * Makes the project's disk in `folder`: a clone of the committed HEAD with this checkout's
@@ -27,6 +30,7 @@ export async function makeProjectDisk(
   mkdirSync(staging);
   git("clone", "--quiet", "--no-hardlinks", ".", clone);
   execFileSync("cp", ["-a", "node_modules", join(clone, "node_modules")]);
+  cpSync(generated, join(clone, generated));
   // Newer than the lock file of the clone, so that `scripts/run` does not install again.
   const now = new Date();
   utimesSync(join(clone, "node_modules/.package-lock.json"), now, now);
