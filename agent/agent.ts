@@ -75,9 +75,9 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     AbortSignal.any([stop, halt]),
   ).catch(fail);
   // No job will use the ready containers any more.
-  const emptied = deps.pool.close();
+  const emptied = deps.sandboxes.close();
   await drain(deps, halt);
-  await abortable(Promise.all([emptied, deps.pool.close()]), halt).catch(() => {});
+  await abortable(Promise.all([emptied, deps.sandboxes.close()]), halt).catch(() => {});
   const hasLeft = !halt.aborted && (await leave(deps, halt));
   end.abort();
   await background;

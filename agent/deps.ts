@@ -65,7 +65,7 @@ export async function createDeps(
   const leases = createLeases({ clock, changes }, config.slots, config.intervals);
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
   const inventory = createInventory(engine, changes);
-  const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || pool.owns(id);
+  const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || sandboxes.owns(id);
   const { nowMs } = clock;
   const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld, nowMs };
   const reap = createReaper(engine, owner);
@@ -149,7 +149,7 @@ export async function createDeps(
           log,
         });
   const idleMs = config.warmPool.least > 0 ? config.warmPool.idleMs : 0;
-  const pool: SandboxSource =
+  const sandboxes: SandboxSource =
     forks === null
       ? containers
       : chooseSandbox({
@@ -207,7 +207,7 @@ export async function createDeps(
     files: createFileStore(join(spool.path, "input-files"), config.inputFilesBytes),
     images,
     admission,
-    pool,
+    sandboxes,
     spool,
     chooseRuntime: createRuntimeChoice(config.runtime, log),
     seccomp: config.seccomp,

@@ -82,7 +82,7 @@ async function serve(config: AgentConfig, agent: AgentIdentity, signals: AgentSi
     holdsNothing = error instanceof ApiError;
     throw error;
   } finally {
-    await deps.pool.close();
+    await deps.sandboxes.close();
     await deps.client.close();
     if (holdsNothing) await deps.spool.remove();
   }

@@ -21,7 +21,7 @@ export type AcquireDeps = {
   readonly agent: AgentIdentity;
   readonly admission: Admission;
   readonly images: Images;
-  readonly pool: SandboxSource;
+  readonly sandboxes: SandboxSource;
   readonly gpus: Pick<Gpus, "total">;
   readonly engine: Pick<EngineMonitor, "health">;
   readonly chooseRuntime: RuntimeChoice;
@@ -88,7 +88,7 @@ async function acquireOnce(
     // The packages of a request come before those of its image.
     job.job_type.preload === "auto" && packages === null ? topImports(job.code) : [],
   );
-  const sandbox = await deps.pool.acquire(request, signal);
+  const sandbox = await deps.sandboxes.acquire(request, signal);
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
@@ -101,7 +101,7 @@ const tooLarge = new JobRefusal(
 
 /** Sends the files that are not mounted. They use the job's memory. */
 async function give(
-  { pool }: AcquireDeps,
+  { sandboxes }: AcquireDeps,
   sandbox: Sandbox,
   { files, spec: { memoryBytes } }: SandboxRequest,
   signal: AbortSignal,
@@ -111,7 +111,7 @@ async function give(
     if (sizeOf(sent) > memoryBytes / 4) throw tooLarge;
     await sandbox.giveFiles(sent, signal);
   } catch (error) {
-    pool.discard(sandbox);
+    sandboxes.discard(sandbox);
     throw error;
   }
 }

@@ -4,8 +4,8 @@ import { describeError } from "../../shared/log-line.ts";
 import { type AcquireDeps, sandboxRequest } from "./acquire.ts";
 import type { Inventory } from "../image/inventory.ts";
 
-export type KeepReadyDeps = Omit<AcquireDeps, "pool"> & {
-  readonly pool: Pick<AcquireDeps["pool"], "keepReadyFor">;
+export type KeepReadyDeps = Omit<AcquireDeps, "sandboxes"> & {
+  readonly sandboxes: Pick<AcquireDeps["sandboxes"], "keepReadyFor">;
   readonly inventory: Inventory;
   readonly log: Logger;
 };
@@ -16,14 +16,14 @@ export async function keepReady(
   kinds: readonly ReadyKind[],
   signal: AbortSignal,
 ): Promise<void> {
-  const { images, pool, inventory, log } = deps;
+  const { images, sandboxes, inventory, log } = deps;
   for (const { job_type, image } of kinds) {
     // Containers with a GPU are not started ahead.
     if (job_type.gpus > 0 || !inventory.present().includes(image)) continue;
     try {
       const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
       await deps.admission.admitJob({ job_type, image }, runtime, signal);
-      pool.keepReadyFor(
+      sandboxes.keepReadyFor(
         sandboxRequest(deps, job_type, await images.resolve(image, signal), runtime),
       );
     } catch (error) {

@@ -40,16 +40,16 @@ async function runWithArtifacts(count: number): Promise<void> {
 
 describe("artifacts", () => {
   it("are uploaded after the container was given back, once", async () => {
-    const { pool } = t.deps;
+    const { sandboxes } = t.deps;
     const told: string[] = [];
     const noted: Pick<SandboxSource, "giveBack" | "discard"> = {
       giveBack: (sandbox) => {
         told.push("given back");
-        return pool.giveBack(sandbox);
+        return sandboxes.giveBack(sandbox);
       },
       discard: () => told.push("discarded"),
     };
-    Object.assign(t.deps, { pool: { ...pool, ...noted } });
+    Object.assign(t.deps, { sandboxes: { ...sandboxes, ...noted } });
     t.api.answer("0.txt", "silence");
     const { lease, ended } = t.begin();
     const sandbox = await t.sandbox(0);

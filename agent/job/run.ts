@@ -75,7 +75,7 @@ export async function runLease(
     const want = (image: string) => wantPackages(deps, lease, image, took);
     const acquired = await startUp(deps, lease, gpus, want, files);
     const { sandbox } = acquired;
-    await using loan = borrowed(deps.pool, lease, sandbox);
+    await using loan = borrowed(deps.sandboxes, lease, sandbox);
     await installRequirements(deps, acquired);
     const outcome = await runCode(deps, run, acquired, folder.path);
     // Removing a container takes more CPU than a short job, so the result is posted first, unless
@@ -100,12 +100,12 @@ export async function runLease(
 
 /** A borrowed sandbox. Disposing it gives it back once. */
 function borrowed(
-  pool: Pick<SandboxSource, "giveBack" | "discard">,
+  sandboxes: Pick<SandboxSource, "giveBack" | "discard">,
   { drop }: Lease,
   sandbox: Sandbox,
 ): AsyncDisposable {
   // If the lease is dropped, the sandbox is removed at once: the job may already run elsewhere.
-  const discard = (): void => pool.discard(sandbox);
+  const discard = (): void => sandboxes.discard(sandbox);
   drop.signal.addEventListener("abort", discard);
   let isOurs = true;
   return {
@@ -113,7 +113,7 @@ function borrowed(
       if (!isOurs) return;
       isOurs = false;
       drop.signal.removeEventListener("abort", discard);
-      await pool.giveBack(sandbox);
+      await sandboxes.giveBack(sandbox);
     },
   };
 }

@@ -258,12 +258,12 @@ describe("the engine", () => {
 
 it("reports changes of its pool within a second", async () => {
   await runIdle();
-  const sandbox = await t.deps.pool.acquire(testOrder(), new AbortController().signal);
+  const sandbox = await t.deps.sandboxes.acquire(testOrder(), new AbortController().signal);
   t.deps.changes.notify();
   await t.clock.sleeping(1000);
   expect(t.api.count("/poll")).toBe(2);
   t.clock.advance(1000);
   const kind = { job_type: "default", runtime: null, ready: 0, starting: 0, in_use: 1 };
   expect((await t.api.request("/poll", 3)).json).toMatchObject({ pool: [kind] });
-  await t.deps.pool.giveBack(sandbox);
+  await t.deps.sandboxes.giveBack(sandbox);
 });

@@ -114,7 +114,7 @@ async function pollOnce(
   let hasNews = false;
   using _listening = changes.subscribe(() => {
     if (isOutdated(request, deps)) outdated.abort(OVER);
-    if (hasNews || toldOfPool === JSON.stringify(deps.pool.stats())) return;
+    if (hasNews || toldOfPool === JSON.stringify(deps.sandboxes.stats())) return;
     hasNews = true;
     clock.sleep(POOL_NEWS_MS, over.signal).then(
       () => outdated.abort(OVER),

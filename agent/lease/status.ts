@@ -13,7 +13,7 @@ export type StatusDeps = {
   readonly engine: EngineMonitor;
   readonly inventory: Inventory;
   readonly gpus: Pick<Gpus, "total" | "free">;
-  readonly pool: Pick<SandboxSource, "stats" | "mountsFiles">;
+  readonly sandboxes: Pick<SandboxSource, "stats" | "mountsFiles">;
   /** Built images that the API wants here and that could not be fetched, with the reason. */
   readonly missingImages: () => Missing;
 };
@@ -21,11 +21,11 @@ export type StatusDeps = {
 /** The current state of the agent, as sent to the API. */
 export function agentStatus(
   agent: AgentIdentity,
-  { leases, builds, engine, gpus, inventory, pool, missingImages }: StatusDeps,
+  { leases, builds, engine, gpus, inventory, sandboxes, missingImages }: StatusDeps,
 ): AgentStatus {
-  const kinds = pool.stats();
+  const kinds = sandboxes.stats();
   const missing_images = missingImages();
-  const inputs = pool.mountsFiles() ? ("mount" as const) : ("frames" as const);
+  const inputs = sandboxes.mountsFiles() ? ("mount" as const) : ("frames" as const);
   return {
     agent: { ...agent, accepts: { ...agent.accepts, inputs } },
     slots: leases.size,

@@ -136,7 +136,7 @@ export async function createTestAgent({
     missingImages: () => [],
     pip: pipConfig(),
     images,
-    pool: createContainerSource({
+    sandboxes: createContainerSource({
       start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
       starters: 2,
       least: 0,
