@@ -2,7 +2,13 @@ import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { PollReply } from "../../shared/wire/agent/lease.ts";
 import { request as testOrder } from "../testing/pool-world.ts";
-import { createTestAgent, goodEngine, type TestAgent, testJob } from "../testing/test-agent.ts";
+import {
+  createTestAgent,
+  goodEngine,
+  type TestAgent,
+  testBuild,
+  testJob,
+} from "../testing/test-agent.ts";
 
 let t: TestAgent;
 
@@ -75,6 +81,18 @@ it("hands back what the API gives beyond the free slots", async () => {
   expect(path).toContain(jobs[2]!.lease_id);
   expect(json).toMatchObject({ error: { type: "service_unavailable", phase: "startup" } });
   expect(t.specs).toHaveLength(2);
+});
+
+it("leaves a build beyond the free slots to a later poll", async () => {
+  const builds = [testBuild(), testBuild()];
+  const nothing = { cancel: [], lost: [], images_wanted: [], jobs: [], keep_ready: [] };
+  const body: PollReply = { ...nothing, intervals: t.api.intervals, builds };
+  t.api.answer("/poll", { status: 200, body });
+  t.run();
+  expect((await t.api.request("/poll", 2)).json).toMatchObject({
+    builds: [builds[0]!.lease_id],
+    free_builds: 0,
+  });
 });
 
 it("polls again as soon as a slot is free, if it had none to offer", async () => {

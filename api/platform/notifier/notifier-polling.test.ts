@@ -1,6 +1,7 @@
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Notifier, Subscription, Topic } from "../../deps.ts";
+import { requestBuild } from "../../store/builds/builds.ts";
 import { advance } from "../../store/jobs/advance.ts";
 import { claimNext } from "../../store/jobs/claim.ts";
 import { readChanges } from "../../store/changes.ts";
@@ -81,6 +82,19 @@ test("an end that another process stored wakes a waiting client", async () => {
   const id = await submit();
   const end = () => advance(store.db, { id }, { kind: "cancel" }, clock);
   expect(await wakesAt([`execution:${id}`], end)).toBe(true);
+});
+
+test("a build that another process requested wakes a waiting poll", async () => {
+  const build = {
+    id: "build",
+    jobType: "science",
+    tag: "latest",
+    spec: "{}",
+    imageRef: "a:latest",
+  };
+  const request = () =>
+    requestBuild(store.db, { ...build, correlationId: "test", createdAt: clock });
+  expect(await wakesAt(["queue"], request)).toBe(true);
 });
 
 test("a cancellation wakes the agent that runs the job", async () => {

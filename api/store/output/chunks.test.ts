@@ -54,3 +54,18 @@ test("a repeat is recognised by reading only the rows that hold it; other bytes 
   expect(await post([{ stream: "stderr", offset: 500, data: bytes(500) }])).toBe("recorded");
   expect(await post([{ stream: "stderr", offset: 19_999, data: bytes(2) }])).toBe("conflict");
 });
+
+test("small parts of one post share a row", async () => {
+  const lease = await running();
+  const parts = Array.from({ length: 50 }, (_, n): Part => {
+    return {
+      stream: n % 2 === 0 ? "stdout" : "stderr",
+      offset: Math.floor(n / 2) * 100,
+      data: bytes(100),
+    };
+  });
+  expect(await recordOutput(db, lease, parts, maxBytes, now)).toBe("recorded");
+  const of = "SELECT count(*) AS rows FROM output_chunks WHERE execution_id = ?";
+  const { rows } = await store.db.client.execute({ sql: of, args: [lease.executionId] });
+  expect(rows[0]).toMatchObject({ rows: 1 });
+});

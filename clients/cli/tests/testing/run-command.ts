@@ -1,10 +1,8 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { programArgs } from "../../../../shared/testing/program.ts";
+import { tempFolder } from "../../../../shared/testing/temp-folder.ts";
 
 export interface Ended {
   code: number | null;
@@ -21,7 +19,7 @@ export interface CommandOptions {
 
 /** The command `airlock` for one service, as a process of its own without a terminal. */
 export function commandFor(url: string, key?: string) {
-  const config = mkdtempSync(join(tmpdir(), "airlock-cli-config-"));
+  const config = tempFolder();
   const start = (args: readonly string[], { env = {}, stdin = "", cwd }: CommandOptions = {}) => {
     const child = spawn(process.execPath, [...programArgs("clients/cli/main.ts"), ...args], {
       cwd,
