@@ -116,6 +116,7 @@ describe("a container", () => {
     for (let n = closes; n < 3; n++) {
       expect(gpus.free()).toBe(0);
       await settle();
+      expect(closes, "it waits before it tries again").toBe(n);
       clock.advance(60_000);
       await settle();
     }

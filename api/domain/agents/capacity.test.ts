@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../../shared/config/config.ts";
 import type { BreakerState } from "../../../shared/wire/health.ts";
 import { agent as agentReport, breaker as closed } from "../../testing/placement-world.ts";
-import { type AgentReport, health, isLive, whyUnavailable } from "./capacity.ts";
+import { type AgentReport, health, isLive, poolStats, whyUnavailable } from "./capacity.ts";
 
 const config = loadConfig({ liveness_s: 30, lease_ttl_s: 180 }, {});
 const now = 1_000_000;
@@ -28,6 +28,21 @@ test.each([
   const queue = { pending: 0, running: 0, runningByAgent: new Map<string, number>() };
   const record = health([{ ...agent("closed"), engine }], queue, config, "1.0.0");
   expect(record.gvisor_available).toBe(expected);
+});
+
+test.each<[string, AgentReport, number]>([
+  ["idle", agent("closed"), 0],
+  ["idle", agent("closed"), 3],
+  ["working", agent("closed"), 4],
+  ["unwell", agent("open"), 0],
+  ["draining", { ...agent("open"), drainingAt: now }, 0],
+  ["silent", { ...agent("open", 30_001), drainingAt: now }, 4],
+])("an agent is shown as %s", (expected, one, running) => {
+  const queue = { pending: 0, running, runningByAgent: new Map([[one.id, running]]) };
+  expect(poolStats([one], queue, config, now).agents[0]).toMatchObject({
+    state: expected,
+    running,
+  });
 });
 
 describe("an execution is kept out", () => {
