@@ -131,6 +131,15 @@ async function submit(url: string, code: string): Promise<string> {
   return id!;
 }
 
+/** Asks again where a connection breaks: an emulated machine is slow to take the next request of a connection. */
 async function resultOf(url: string, id: string): Promise<unknown> {
-  return (await fetch(`${url}/jobs/${id}/result?wait=true&timeout=240`)).json();
+  let record: unknown;
+  await waitUntil("the job has ended", async () => {
+    const answer = await fetch(`${url}/jobs/${id}/result?wait=true&timeout=30`).catch(
+      () => undefined,
+    );
+    record = answer?.status === 200 ? await answer.json() : undefined;
+    return record !== undefined;
+  });
+  return record;
 }

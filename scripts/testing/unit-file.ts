@@ -40,7 +40,8 @@ export function startUnit(unit: UnitFile, env: Record<string, string>): UnitProc
   const groups = unit.values("SupplementaryGroups").map(groupId);
   const own = unit.values("Environment").map((pair) => pair.split("=", 2) as [string, string]);
   const script = `
-    mount -t tmpfs none /opt && mkdir ${folder} && mount --bind "$0" ${folder}
+    mount --bind "$0" /mnt
+    mount -t tmpfs none /opt && mkdir ${folder} && mount --bind /mnt ${folder}
     mount -t tmpfs none /tmp && chmod 1777 /tmp
     mount -t tmpfs none /var/lib && mkdir -m 700 /var/lib/${state} && chown ${someUser} /var/lib/${state}
     mount -o remount,bind,ro ${folder} && mount -o remount,bind,ro /
