@@ -13,7 +13,7 @@ export interface InstallLimits {
 }
 
 /**
- * Installs packages in a container of their own, and passes on their files. The container is then removed.
+ * Installs packages in a container of their own, and passes on their files. The container is removed then.
  *
  * @throws InstallError; EngineError; the signal's reason.
  */
@@ -26,18 +26,24 @@ export async function installApart(
   signal: AbortSignal,
 ): Promise<void> {
   const label = `install-${randomUUID()}`;
-  const own = { memoryBytes, packages: "disk", preload: [] } as const;
+  // Without a quota of CPU time: pip and two compilers run there, and no code of a job or package.
+  const own = { cpus: 0, memoryBytes, packages: "disk", preload: [] } as const;
   const labels = { ...spec.labels, leaseId: label };
   ownLabels.add(label);
+  const forget = (): void => void ownLabels.delete(label);
+  const sandbox = await openSandbox(engine, { ...spec, ...own, labels }, signal).catch(
+    (error: unknown) => {
+      forget();
+      throw error;
+    },
+  );
   try {
-    const sandbox = await openSandbox(engine, { ...spec, ...own, labels }, signal);
-    try {
-      await sandbox.install({ requirements, from: { ...from, keep, maxBytes } }, signal);
-    } finally {
-      // If the engine does not remove it now, the reaper does later.
-      await sandbox.close().catch(() => {});
-    }
+    await sandbox.install({ requirements, from: { ...from, keep, maxBytes } }, signal);
   } finally {
-    ownLabels.delete(label);
+    // Nobody waits for it: an engine takes seconds to remove many files. What it does not remove, the reaper does later.
+    void sandbox
+      .close()
+      .catch(() => {})
+      .finally(forget);
   }
 }

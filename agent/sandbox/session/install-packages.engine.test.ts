@@ -172,9 +172,8 @@ print({denied(act) for act in (
 
   test("a stored installation serves the next job without an index, byte for byte", async () => {
     const big = randomBytes(1_000_000).toString("base64");
-    const index = await indexOf({
-      wheels: [wheel("airlock_probe", "n = 7\n", { files: { "a/b.txt": big, empty: "" } })],
-    });
+    const files = { "a/b.txt": big, empty: "", "a/tests/test_a.py": "", "a/broken.py": "(" };
+    const index = await indexOf({ wheels: [wheel("airlock_probe", "n = 7\n", { files })] });
     const code = `
 import hashlib, os, airlock_probe
 for folder, folders, names in sorted(os.walk("/packages")):
@@ -198,6 +197,8 @@ for folder, folders, names in sorted(os.walk("/packages")):
     const second = await runWith(code, { requirements, from: { kept: pieces } });
     expect(second.out).toBe(first.out);
     expect(first.out).toContain("__pycache__/airlock_probe");
+    expect(first.out).toContain("a/tests/test_a.py");
+    expect(first.out).not.toContain("a/tests/__pycache__");
     expect(index.requests.length).toBe(asked);
   });
 
