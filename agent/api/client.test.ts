@@ -167,10 +167,10 @@ it("does not accept a reply of another shape to a poll", async () => {
 });
 
 it("reports that an API of another protocol version cannot be used", async () => {
-  api.answer("/poll", { status: 200, headers: { [protocolHeader]: "2" } });
+  api.answer("/poll", { status: 200, headers: { [protocolHeader]: "1" } });
   await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
     kind: "incompatible",
-    message: `The API speaks version 2 of the agents' protocol, the agent version ${protocolVersion}: run the same version of Airlock on both.`,
+    message: `The API speaks version 1 of the agents' protocol, the agent version ${protocolVersion}: run the same version of Airlock on both.`,
   });
   expect(api.received[0]?.headers[protocolHeader]).toBe(protocolVersion);
 });

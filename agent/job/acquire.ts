@@ -86,7 +86,9 @@ async function acquireOnce(
     packages,
     inputFiles,
     // The packages of a request come before those of its image.
-    job.job_type.preload === "auto" && packages === null ? topImports(job.code) : [],
+    job.job_type.preload === "auto" && packages === null && !job.program
+      ? topImports(job.code)
+      : [],
   );
   const sandbox = await deps.sandboxes.acquire(request, signal);
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);

@@ -29,7 +29,7 @@ export function resultOfReport(
     readonly sandbox: Pick<Sandbox, "backend">;
   },
 ): ResultReport {
-  const { usage, result } = report;
+  const { usage, result, compiled } = report;
   const leftOut = describeLeftOut(report);
   return {
     status: verdict.status,
@@ -49,6 +49,14 @@ export function resultOfReport(
     job_ref: jobRef,
     container_runtime: runtime,
     container_backend: backend,
+    ...(compiled && {
+      compile: {
+        exit_code: compiled.exitStatus,
+        stdout: compiled.stdout,
+        stderr: compiled.stderr,
+        ms: Math.round(compiled.wallMs),
+      },
+    }),
     ...(leftOut !== undefined && { warnings: [leftOut] }),
   };
 }

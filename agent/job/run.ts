@@ -140,6 +140,10 @@ async function runCode(
   const report = await sandbox.run(
     {
       code: job.code,
+      program: job.program && {
+        ...job.program,
+        compileTimeoutMs: job.program.compile_timeout_s * 1000,
+      },
       inputJson: job.input_json,
       stdin: job.stdin,
       args: job.args,

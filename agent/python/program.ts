@@ -14,12 +14,12 @@ export const programs = {
     ...named("common", "files", "kernel", "ids", "fork_request"),
     ...named("pid1", "enter"),
     ...named("common", "link"),
-    ...named("pid1", "relay", "job", "usage", "supervisor"),
+    ...named("pid1", "relay", "job", "usage", "supervisor", "program"),
     ...named("collector", "collect"),
   ],
   pid1: [
     ...named("common", "files", "kernel", "link"),
-    ...named("pid1", "relay", "job", "usage", "supervisor"),
+    ...named("pid1", "relay", "job", "usage", "supervisor", "program"),
     ...named("collector", "collect"),
     ...named("interpreter", "gate"),
   ],
@@ -30,8 +30,8 @@ export const programs = {
   bundles: [...named("common", "ids"), ...named("unpacker", "unpack", "bundles")],
 } satisfies Readonly<Record<string, readonly string[]>>;
 
-/** Modules that are compiled with the others, but run in a process of their own. */
-const apart = ["collect", "gate"];
+/** Modules that are compiled with the others, but loaded when they are needed. */
+const apart = ["program", "collect", "gate"];
 
 function named(folder: string, ...names: string[]): string[] {
   return names.map((name) => `${folder}/${name}`);

@@ -1,6 +1,18 @@
+/** A program of the image that runs in place of Python. */
+export interface Program {
+  /** Name of the file in /code that has the code. */
+  readonly file: string;
+  /** Arguments of the compiler, which runs first; empty if there is none. */
+  readonly compile: readonly string[];
+  readonly compileTimeoutMs: number;
+  readonly run: readonly string[];
+}
+
 export interface SandboxJob {
-  /** Python source, UTF-8 where it is a string. */
+  /** Source, UTF-8 where it is a string. */
   readonly code: string | Uint8Array;
+  /** Absent: the code is Python. */
+  readonly program?: Program | undefined;
   /** Text of /input/data.json. */
   readonly inputJson: string;
   /** What the code reads from its standard input. Without it, the code reads end of file. */

@@ -50,11 +50,23 @@ export type ResultFile =
  */
 export type Ending = "exited" | "timeout" | "cancelled" | "sockets" | "locks" | "lost";
 
+/** The end of the compiler. It is well if the exit status is 0; null: a signal ended it. */
+export interface Compilation {
+  readonly exitStatus: number | null;
+  readonly timedOut: boolean;
+  /** The beginning of what it printed. */
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly wallMs: number;
+}
+
 /** The facts of one run. */
 export interface RunReport {
   readonly ending: Ending;
   /** Whether the code started. False only with "cancelled" and "lost". */
   readonly started: boolean;
+  /** Null if no compiler ran to its end. */
+  readonly compiled: Compilation | null;
   /** Exit status of the code; null if a signal ended it or it is unknown. */
   readonly exitStatus: number | null;
   /** Such as "SIGSEGV". */

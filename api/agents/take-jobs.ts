@@ -5,6 +5,7 @@ import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
 import { isFollowed, tellFollowers } from "../jobs/followed.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
+import { resolveProgram } from "../domain/program.ts";
 import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
 import {
   accepts,
@@ -115,6 +116,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         input_json: decodeUtf8(payload.input),
         ...(payload.stdin && { stdin: decodeUtf8(payload.stdin) }),
         ...(payload.args && { args: payload.args }),
+        ...(payload.program && { program: resolveProgram(payload.program, jobType) }),
         ...(own.length > 0 && { files: own.map(toLeasedFile) }),
         requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,

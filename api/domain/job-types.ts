@@ -18,7 +18,11 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
 }
 
 /** A job type as agents receive it. */
-export function toLeasedJobType({ priority: _priority, ...jobType }: JobType): LeasedJobType {
+export function toLeasedJobType({
+  priority: _priority,
+  languages: _languages,
+  ...jobType
+}: JobType): LeasedJobType {
   return jobType;
 }
 

@@ -4,6 +4,7 @@ import { isJsonObject } from "../../shared/json.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
+import { programOf } from "./program.ts";
 
 /**
  * The text by which a repeated submission is recognised as equal. Fields that were added after the first
@@ -18,8 +19,10 @@ export function submissionText(
 ): string {
   const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
   const { callback_url, max_attempts = limits.maxAttempts } = request;
+  const program = programOf(request);
   const added = {
     ...lineage,
+    ...(program !== undefined && { program }),
     ...(stdin !== "" && { stdin }),
     ...(args.length > 0 && { args }),
     ...(files.length > 0 && { files }),

@@ -131,4 +131,11 @@ async function* ended({ db }: Deps, e: ExecutionRow, follower: FollowerPosition)
   yield { event: "end", id: follower.move({ state: "ended" }), data };
 }
 
-const noPayload = { stdin: null, args: null, stdout: null, stderr: null };
+const noPayload = {
+  stdin: null,
+  args: null,
+  program: null,
+  stdout: null,
+  stderr: null,
+  compile: null,
+};

@@ -37,6 +37,7 @@ export async function derive(
       input_data: parseJson(decodeUtf8(submitted.input), limits.jsonDepthMax) as JsonObject,
       stdin: stdin ?? undefined,
       args: request.args ?? submitted.args ?? undefined,
+      ...submitted.program,
       job_type: request.job_type ?? parent.jobType,
       timeout: request.timeout ?? parent.timeoutS,
       startup_timeout: parent.startupTimeoutS,

@@ -6,6 +6,7 @@ import type { JobType } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { isRunnable, notBuilt } from "../domain/agents/placement.ts";
+import { languagesOf, programOf, resolveProgram } from "../domain/program.ts";
 import { neededFor, submissionText } from "../domain/submission.ts";
 import { isAllowedCallback } from "../domain/webhooks/callback.ts";
 import type { FoundFiles } from "../files/input-files.ts";
@@ -36,7 +37,10 @@ export async function runnableEnvironment(deps: Deps, name: string): Promise<Env
   return environment;
 }
 
-/** @throws AppError 422 when the timeout is above `max_timeout`; 400 when `callback_url` is not allowed. */
+/**
+ * @throws AppError 422 when the timeout is above `max_timeout` or the job type has no such language; 400 when
+ *   `callback_url` is not allowed, or fields are given that exclude each other.
+ */
 export async function newExecution(
   { config, newId, now, sha256 }: Deps,
   request: ExecuteRequest,
@@ -52,6 +56,7 @@ export async function newExecution(
       { errors: [{ path: "timeout", message: `must be at most ${config.max_timeout}` }] },
     );
   }
+  checkProgram(request, jobType);
   const code = encode(request.code);
   const input = encode(JSON.stringify(request.input_data));
   const createdAt = now();
@@ -73,6 +78,7 @@ export async function newExecution(
     input,
     stdin: stdin === "" ? undefined : encode(stdin),
     args: args.length === 0 ? undefined : args,
+    program: programOf(request),
     inputs: neededFor(request, files.rows, jobType) ?? undefined,
     files: files.rows,
     codeBytes: code.length,
@@ -93,6 +99,28 @@ export async function newExecution(
     callbackUrl: callback_url,
     ...lineage,
   };
+}
+
+function checkProgram(request: ExecuteRequest, jobType: JobType): void {
+  const { language, command, requirements } = request;
+  const refuse = (path: string, message: string): AppError =>
+    new AppError("invalid_request", `${path}: ${message}`, { errors: [{ path, message }] });
+  if (language !== undefined && command !== undefined) {
+    throw refuse("command", "cannot be given together with language: send one of them");
+  }
+  const program = programOf(request);
+  if (program === undefined) return;
+  if (requirements.length > 0) {
+    throw refuse("requirements", "are packages of Python: a job with another language has none");
+  }
+  if (resolveProgram(program, jobType) !== undefined) return;
+  const known = ["python", ...Object.keys(languagesOf(jobType))].sort();
+  const meant = nearest(language ?? "", known);
+  throw new AppError(
+    "language_unavailable",
+    `language: job type ${jobType.name} has no language ${JSON.stringify(language)}${meant === undefined ? "" : `: did you mean ${JSON.stringify(meant)}?`}`,
+    { errors: [{ path: "language", message: `must be one of: ${known.join(", ")}` }] },
+  );
 }
 
 /** @throws AppError 400 when no host of `webhook_callbacks` allows the address. */

@@ -24,6 +24,10 @@ type Field = keyof ExecutionRecord;
 const elsewhere: Field[] = [
   "stdin",
   "args",
+  "language",
+  "command",
+  "compile_timeout",
+  "compile",
   "stdout",
   "stderr",
   "output",
@@ -68,4 +72,12 @@ async function readWhole(
   return view === "all" ? withAttempts(db, records) : records;
 }
 
-const nothing = { stdin: null, args: null, stdout: null, stderr: null, output: null };
+const nothing = {
+  stdin: null,
+  args: null,
+  program: null,
+  stdout: null,
+  stderr: null,
+  output: null,
+  compile: null,
+};

@@ -38,6 +38,7 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     error: e.error,
     timing: e.timing,
     ...(e.metadata && { metadata: e.metadata }),
+    ...(payload.compile && { compile: payload.compile }),
     ...(e.warnings && { warnings: e.warnings }),
     ...(e.batchId !== null && { batch_id: e.batchId }),
     ...(view !== undefined && extendedFields(full)),
@@ -70,6 +71,7 @@ function extendedFields({
     ...(e.containerBackend === "zygote" && { container_backend: e.containerBackend }),
     ...(payload.stdin && { stdin: text(payload.stdin) }),
     ...(payload.args && { args: payload.args }),
+    ...payload.program,
     ...(e.runAt !== null && { run_at: timestamp(e.runAt) }),
     ...(e.startBy !== null && { queue_timeout: queueTimeoutS(e, e.startBy) }),
     ...(e.maxAttempts < limits.maxAttempts && { max_attempts: e.maxAttempts }),
@@ -133,6 +135,7 @@ export function toSyncResult(full: FullExecution): SyncResult {
     error: record.error,
     job_type: record.job_type,
     job_id: record.execution_id,
+    ...(record.compile && { compile: record.compile }),
     ...(record.warnings && { warnings: record.warnings }),
   };
 }

@@ -17,6 +17,8 @@ const meanings: Record<ErrorCode, string> = {
   too_large: "The body is too large. Send less, or raise the limit that <code>detail</code> names.",
   range_not_satisfiable: "The file has no byte of this <code>Range</code>.",
   timeout_too_long: "The <code>timeout</code> is above the configured <code>max_timeout</code>.",
+  language_unavailable:
+    "The job type has no such <code>language</code>. Take one of those that <code>errors</code> names, or send a <code>command</code>.",
   batch_too_large:
     "An atomic batch has more jobs than the queue can hold. Send smaller batches, or raise <code>max_queue_size</code>.",
   files_too_large:

@@ -32,6 +32,7 @@ import { scheduleRows } from "./contract/schedule.ts";
 import { metricsRows } from "./contract/metrics.ts";
 import { placementRows } from "./contract/placement.ts";
 import { probeRows } from "./contract/probes.ts";
+import { programRows } from "./contract/programs.ts";
 import { protocolRows } from "./contract/protocol.ts";
 import { rangeRows } from "./contract/ranges.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
@@ -55,6 +56,7 @@ export const contractTable: Row[] = [
   ...executeEventRows,
   ...idempotencyRows,
   ...inputRows,
+  ...programRows,
   ...deriveRows,
   ...artifactRows,
   ...rangeRows,

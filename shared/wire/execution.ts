@@ -43,6 +43,17 @@ export const JsonObjectSchema = z
   .custom<JsonObject>(isJsonObject, "must be a JSON object")
   .meta({ type: "object", additionalProperties: true });
 
+/** How the compiler of a job's language ended. */
+export const Compilation = z
+  .object({
+    exit_code: z.int().nullable().meta({ description: "null if a signal ended it." }),
+    stdout: z.string().max(100_000).meta({ description: "The beginning of what it printed." }),
+    stderr: z.string().max(100_000),
+    ms: z.int().meta({ description: "Its time, which is not part of `execution_ms`." }),
+  })
+  .meta({ id: "Compilation" });
+export type Compilation = z.infer<typeof Compilation>;
+
 const Warnings = z.array(z.string()).meta({
   description:
     "What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.",
@@ -59,6 +70,7 @@ export const SyncResult = z
     error: orNull(ExecutionError),
     job_type: z.string(),
     job_id: JobId.meta({ description: "Id of the execution's record and artifacts." }),
+    compile: Compilation.optional(),
     warnings: Warnings.optional(),
   })
   .meta({ id: "SyncResult" });
@@ -154,6 +166,9 @@ const FullView = z.object({
     description: "As submitted. Like the fields below, it is left out where it was not given.",
   }),
   args: z.array(z.string()),
+  language: z.string(),
+  command: z.array(z.string()),
+  compile_timeout: z.int(),
   run_at: Timestamp,
   queue_timeout: z.int(),
   max_attempts: z.int(),
@@ -205,6 +220,7 @@ export const ExecutionRecord = z
       .record(z.string(), z.string())
       .optional()
       .meta({ description: "As submitted; left out where there is none." }),
+    compile: Compilation.optional(),
     warnings: Warnings.optional(),
     batch_id: JobId.optional().meta({ description: "Left out where there is none." }),
     ...FullView.partial().shape,

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
+import { Language } from "../languages.ts";
 
 /** Follows the grammar of image names, since the name of a built image ends with it. */
 export const JobTypeName = z
@@ -80,6 +81,15 @@ export const JobTypeDefinition = z.strictObject({
     .default("auto")
     .describe(
       "Modules imported before the job arrives. auto: where jobs are forked, those of the image that recent jobs import in lines of their own, from the third such job in 10 minutes on.",
+    ),
+  languages: z
+    .record(
+      z.string().regex(/^[a-z][a-z0-9+#_-]{0,31}$/, "must be the name of a language"),
+      Language,
+    )
+    .default({})
+    .describe(
+      "Languages that its jobs may name beside the usual ones, or in place of them: each a table with file, compile (if there is a compiler) and run.",
     ),
   labels: z
     .record(z.string(), z.string())

@@ -7,6 +7,8 @@ export const limits = {
   startupTimeoutMaxS: 600,
   startupTimeoutDefaultS: 60,
   waitTimeoutDefaultS: 30,
+  compileTimeoutDefaultS: 10,
+  compileTimeoutMaxS: 300,
   listLimitMax: 1000,
   listLimitDefault: 100,
   /** Leases that an execution may use up before it ends as `internal_error`. */

@@ -23,3 +23,15 @@ def write_file(path, data, how=os.O_TRUNC):
             data = data[os.write(fd, data) :]
     finally:
         os.close(fd)
+
+
+def begin_file(path, last):
+    """Makes a file that nobody can write later, and returns the descriptor for its data. Closes the last one."""
+    if last is not None:
+        os.close(last)
+    os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)

@@ -3,13 +3,15 @@
 The link to the agent: frames of type (1 byte), length (4 bytes, big-endian) and payload.
 
 to the supervisor    J job (numbers)  C code  I input  T stdin  V arguments, each with a NUL behind it
+                     W a program in place of Python, after J: name of the file of code, ms for the compiler, number
+                       of its arguments, its arguments, those of the program; a NUL between two
                      G go  K cancel
                      M name of a file below /input  U its data, before the job
                      L lines of /input/_requirements.txt, before the job
                      P packages (JSON), before the job: packages.py says what follows
 to the agent         B bytecode of this program, if it came as text
                      R ready (JSON)  F failed to get ready (JSON)  S started
-                     O stdout  E stderr  X exit (JSON)
+                     Y end of the compiler (JSON)  O stdout  E stderr  X exit (JSON)
                      A head of a file (JSON)  D its data  Z summary of /output (JSON), the last frame of a job
 """
 

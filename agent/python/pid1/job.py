@@ -114,8 +114,7 @@ def _write_gate(gate, settings):
 
 def _exec_at_gate(descriptors):
     become_unprivileged()
-    for signal_number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-        signal.signal(signal_number, signal.SIG_DFL)
+    restore_signals()
     for target, fd in descriptors.items():
         os.dup2(fd, target)
     env = dict(os.environ)
@@ -124,6 +123,12 @@ def _exec_at_gate(descriptors):
     env["PYTHONPATH"] = ":".join(filter(None, [GATE_DIR, env.get("PYTHONPATH")]))
     os.chdir("/output")
     os.execvpe("python3", ["python3", "/code/main.py"], env)
+
+
+def restore_signals():
+    """Handles those that Python ignores or handles as other programs expect it."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def prefer_for_oom():

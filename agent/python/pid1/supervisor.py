@@ -11,7 +11,7 @@ import select
 import sys
 import time
 
-from files import write_file
+from files import begin_file, write_file
 from job import INPUTS, Interpreter, Job
 from link import Inbox, Outbox, from_numbers
 from kernel import become_unprivileged, harden_supervisor
@@ -28,7 +28,8 @@ class Supervisor:
     def __init__(self, interpreter):
         self.inbox = Inbox(0)
         self.outbox = Outbox(1)
-        self.packages = self.input_file = None
+        self.packages = self.input_file = self.program = None
+        self.code_file = "/code/main.py"
         self.interpreter = interpreter
         self.child_events, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -47,21 +48,27 @@ class Supervisor:
                 # Ends the container: the agent then runs the job in another one.
                 raise SystemExit("the interpreter ended before its job came")
         oom_kills = count_oom_kills()
+        ending = None if self.program is None else load("program").prepare(self)  # noqa: F821
         for stream in self.job.streams:
             stream.begin(self.orders["stream_bytes"])
         self.cpu_before_ms = children_cpu_ms() + self.job.start_cpu_ns / 1e6
         self.others_cpu_before_ms = others_cpu_ms()
         started = time.monotonic()
-        self.job.go(self.inputs)
-        # Sent before the code runs: if the whole container dies after this, the code is the cause.
-        self.outbox.put(b"S")
-        self.outbox.write()
-        self.outbox.patient = True
-        ending = self.wait_for_end(started + self.orders["timeout_ms"] / 1000)
+        if ending is None:
+            self.job.go(self.inputs)
+            self.tell_start()
+            ending = self.wait_for_end(started + self.orders["timeout_ms"] / 1000)
         ended_by_itself = self.exit is not None
         self.kill_all()
         self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
         self.collect()
+
+    def tell_start(self):
+        """Before the code runs: if the whole container dies after this, the code is the cause."""
+        if not self.outbox.patient:
+            self.outbox.put(b"S")
+            self.outbox.write()
+            self.outbox.patient = True
 
     def get_ready(self):
         while self.job.state == "starting":
@@ -139,7 +146,7 @@ class Supervisor:
             "exit_signal": os.WTERMSIG(status) if signaled else None,
             "out_of_memory": signaled and os.WTERMSIG(status) == signal.SIGKILL and out_of_memory,
             "exception": self.job.read_exception(),
-            "wall_ms": (ended - started) * 1000,
+            "wall_ms": max(0.0, ended - started) * 1000,
             "cpu_ms": self.cpu_ms(),
             "max_rss_bytes": self.max_rss_kb * 1024,
             "truncated": [stream.truncated for stream in self.job.streams],
@@ -213,17 +220,22 @@ class Supervisor:
         if kind == b"J":
             self.inputs = set()
             self.orders = from_numbers(payload)
-            write_file("/code/main.py", b"")
+            write_file(self.code_file, b"")
             write_file("/input/data.json", b"")
+        elif kind == b"W":
+            os.unlink(self.code_file)
+            name, *self.program = payload.split(b"\0")
+            self.code_file = b"/code/" + name
+            write_file(self.code_file, b"")
         elif kind == b"C":
-            write_file("/code/main.py", payload, os.O_APPEND)
+            write_file(self.code_file, payload, os.O_APPEND)
         elif kind == b"I":
             write_file("/input/data.json", payload, os.O_APPEND)
         elif kind in INPUTS:
             write_file(INPUTS[kind], payload, os.O_APPEND)
             self.inputs.add(INPUTS[kind])
         elif kind == b"G":
-            for path in ("/code/main.py", "/input/data.json", *self.inputs):
+            for path in (self.code_file, "/input/data.json", *self.inputs):
                 os.chmod(path, 0o444)
             self.may_go = True
         elif kind == b"K":
@@ -264,18 +276,6 @@ class Supervisor:
         self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
         if pid == self.job.pid:
             self.exit = (time.monotonic(), status)
-
-
-def begin_file(path, last):
-    """Makes a file that nobody can write later, and returns the descriptor for its data."""
-    if last is not None:
-        os.close(last)
-    os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
 
 def begin_packages(outbox, payload):

@@ -64,7 +64,7 @@ def serve_mother(took_ms):
             pass
 
     for name in program:
-        if name != "collect":
+        if name not in ("program", "collect"):
             load(name)
     enter, kernel, supervisor = map(sys.modules.get, ("enter", "kernel", "supervisor"))
     problem = find_problem()

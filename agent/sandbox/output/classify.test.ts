@@ -54,6 +54,23 @@ test.each([
   });
 });
 
+test.each([
+  [{ exitStatus: 1, stderr: "a.c:1: no\nmore" }, "a.c:1: no"],
+  [{ exitStatus: 2, stdout: "from stdout" }, "from stdout"],
+  [{ exitStatus: 2 }, "The compiler exited with status 2."],
+  [{ exitStatus: null }, "The compiler was killed: it may need more memory_limit."],
+  [{ exitStatus: null, timedOut: true }, /^The compiler was stopped at its time limit/],
+])("a compiler that ended with %o is the job's failure", (changes, words) => {
+  const well = { exitStatus: 0, timedOut: false, stdout: "", stderr: "", wallMs: 1 };
+  expect(classify(reportWith({ compiled: well })).status).toBe("succeeded");
+  const report = reportWith({ compiled: { ...well, ...changes }, exitStatus: 1 });
+  expect(classify(report)).toMatchObject({
+    status: "failed",
+    exitCode: null,
+    error: { type: "compile_error", message: expect.stringMatching(words) as string },
+  });
+});
+
 test("a container that died without a report is the service's failure", () => {
   expect(verdictOf({ ending: "lost", exitStatus: null, lostReason: "x" })).toEqual({
     status: "failed",

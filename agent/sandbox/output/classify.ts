@@ -1,7 +1,7 @@
 import { constants } from "node:os";
 import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import { errorTypeOfException } from "./exception-types.ts";
-import type { RunReport, SkipReason, Verdict } from "../report.ts";
+import type { Compilation, RunReport, SkipReason, Verdict } from "../report.ts";
 
 /** Derives status, exit code and error, as in the contract, from the facts of a run. */
 export function classify(report: RunReport): Verdict {
@@ -24,8 +24,17 @@ export function classify(report: RunReport): Verdict {
       if (report.outOfMemory) return outOfMemory;
       return failed(null, "internal_error", "The container ended before it could report.");
     case "exited":
+      if (report.compiled && report.compiled.exitStatus !== 0)
+        return failed(null, "compile_error", whyNotCompiled(report.compiled));
       return report.outOfMemory ? outOfMemory : classifyExit(report);
   }
+}
+
+function whyNotCompiled({ exitStatus, timedOut, stdout, stderr }: Compilation): string {
+  if (timedOut) return "The compiler was stopped at its time limit, compile_timeout.";
+  if (exitStatus === null) return "The compiler was killed: it may need more memory_limit.";
+  const [first = ""] = (stderr || stdout).trim().split("\n");
+  return first === "" ? `The compiler exited with status ${exitStatus}.` : first.slice(0, 500);
 }
 
 const outOfMemory: Verdict = {

@@ -13,6 +13,17 @@ export const NotReady = z.object({ message: z.string(), output: z.string() });
 /** A bound that no run can reach: 30 years of one CPU. */
 const millisecondsMax = 1e12;
 
+/** How the compiler ended. */
+export const Compiled = z.object({
+  exit_status: z.int().min(0).max(255).nullable(),
+  exit_signal: z.int().min(1).max(64).nullable(),
+  timed_out: z.boolean(),
+  stdout: z.string(),
+  stderr: z.string(),
+  wall_ms: z.number().min(0).max(millisecondsMax),
+});
+export type Compiled = z.infer<typeof Compiled>;
+
 export const Exit = z
   .object({
     ending: z.enum(["exited", "timeout", "cancelled", "sockets", "locks"]),

@@ -1,7 +1,7 @@
 import { constants } from "node:os";
 import { createByteLog } from "../output/byte-log.ts";
 import { type Frame, FrameError } from "../protocol/frames.ts";
-import { Exit, FileHead, OutputSummary, parseMessage } from "../protocol/messages.ts";
+import { Compiled, Exit, FileHead, OutputSummary, parseMessage } from "../protocol/messages.ts";
 import { openSpool } from "../output/spool.ts";
 import type { Ending, RunReport } from "../report.ts";
 import type { RunOptions, SandboxJob, StreamName } from "../job.ts";
@@ -29,6 +29,7 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
   const streams = { stdout: createByteLog(), stderr: createByteLog() };
   const spool = openSpool(options.spoolDir, job.caps.artifactBytes);
   let startedAtMs: number | null = null;
+  let compiled: Compiled | null = null;
   let exit: Exit | null = null;
   let summary: OutputSummary | null = null;
 
@@ -55,7 +56,13 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
   }
 
   /** Frame types by the progress in which they may come. */
-  const expected = { sent: "S", started: "OEX", exited: "ADZ", complete: "" };
+  const expected = { sent: "S", started: "YOEX", exited: "ADZ", complete: "" };
+
+  function takeCompiled(told: Compiled): void {
+    const isFirst = compiled === null && streams.stdout.length + streams.stderr.length === 0;
+    if (!isFirst || !job.program?.compile.length) throw new FrameError("a compiler out of turn");
+    compiled = told;
+  }
 
   return {
     get progress() {
@@ -67,6 +74,8 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
         case "S":
           startedAtMs = performance.now();
           return options.onStarted?.();
+        case "Y":
+          return takeCompiled(parseMessage(Compiled, payload));
         case "O":
           return takeOutput("stdout", payload);
         case "E":
@@ -90,6 +99,13 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
       return {
         ending: exit?.ending ?? ending,
         started: startedAtMs !== null,
+        compiled: compiled && {
+          exitStatus: compiled.exit_status,
+          timedOut: compiled.timed_out,
+          stdout: compiled.stdout,
+          stderr: compiled.stderr,
+          wallMs: compiled.wall_ms,
+        },
         exitStatus: exit?.exit_status ?? null,
         exitSignal: exit?.exit_signal ? signalName(exit.exit_signal) : null,
         exception: exit?.exception ?? null,

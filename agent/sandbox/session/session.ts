@@ -15,7 +15,7 @@ import { giveFiles } from "./give-files.ts";
 import { startRecorder } from "./recorder.ts";
 import type { Bytecode } from "../../python/program.ts";
 import { EngineError } from "../errors.ts";
-import type { InputFile, RunOptions, SandboxJob } from "../job.ts";
+import type { InputFile, Program, RunOptions, SandboxJob } from "../job.ts";
 import type { RunReport } from "../report.ts";
 
 export interface Session {
@@ -188,7 +188,8 @@ async function runJob(
   }
 
   sendJob(link.input, job);
-  expectFrameWithin(job.timeoutMs + graceMs + overtimeMs);
+  const compileMs = job.program?.compile.length ? job.program.compileTimeoutMs + graceMs : 0;
+  expectFrameWithin(compileMs + job.timeoutMs + graceMs + overtimeMs);
   options.signal.addEventListener("abort", cancel);
   try {
     await recorder.take((await upcoming).value);
@@ -229,6 +230,7 @@ function sendJob(input: Writable, job: SandboxJob): void {
   };
   input.cork();
   input.write(encodeFrame("J", numbers(orders)));
+  if (job.program) input.write(encodeFrame("W", wordsOf(job.program)));
   for (const frame of dataFrames("C", job.code)) input.write(frame);
   for (const frame of dataFrames("I", job.inputJson)) input.write(frame);
   for (const frame of dataFrames("T", job.stdin ?? "")) input.write(frame);
@@ -236,6 +238,10 @@ function sendJob(input: Writable, job: SandboxJob): void {
   for (const frame of dataFrames("V", args)) input.write(frame);
   input.write(encodeFrame("G"));
   input.uncork();
+}
+
+function wordsOf({ file, compile, compileTimeoutMs, run }: Program): Buffer {
+  return Buffer.from([file, compileTimeoutMs, compile.length, ...compile, ...run].join("\0"));
 }
 
 /** As python/common/link.py reads them. */

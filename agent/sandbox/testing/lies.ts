@@ -11,6 +11,14 @@ import {
 } from "./fake-supervisor.ts";
 
 /** Some output. */
+const compiled = json("Y", {
+  exit_status: 0,
+  exit_signal: null,
+  timed_out: false,
+  stdout: "",
+  stderr: "",
+  wall_ms: 1,
+});
 export const out = encodeFrame("O", Buffer.from("partial"));
 
 /** An exit that violates the protocol. */
@@ -24,6 +32,7 @@ export const lies: [what: string, frames: Buffer[]][] = [
   ["an exit before the start", [exit]],
   ["a second start", [started, started]],
   ["ready twice", [started, ready]],
+  ["the end of a compiler that nobody asked for", [started, compiled]],
   ["a frame of unknown type", [started, encodeFrame("?")]],
   ["a frame that only the agent sends", [started, encodeFrame("G")]],
   ["a frame with the largest length", [started, Buffer.from([0x4f, 0xff, 0xff, 0xff, 0xff])]],

@@ -5,6 +5,7 @@ import type { SandboxSpec } from "../spec.ts";
 export function reportWith(changes: Partial<RunReport>): RunReport {
   return {
     ending: "exited",
+    compiled: null,
     started: true,
     exitStatus: 0,
     exitSignal: null,

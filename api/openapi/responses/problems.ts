@@ -40,6 +40,10 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail: "timeout: 7200 s is above the configured max_timeout of 3600 s.",
     errors: [{ path: "timeout", message: "must be at most 3600" }],
   },
+  language_unavailable: {
+    detail: 'language: job type default has no language "c++": did you mean "cpp"?',
+    errors: [{ path: "language", message: "must be one of: bash, c, cpp, go, python" }],
+  },
   batch_too_large: {
     detail:
       "An atomic batch of 500 jobs can never be accepted: the queue holds 100 (max_queue_size).",

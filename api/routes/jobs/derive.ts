@@ -18,7 +18,14 @@ import { jobIdParam } from "../../openapi/parameters.ts";
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),
-  ...problems("invalid_request", "not_found", "too_large", "timeout_too_long", "unavailable"),
+  ...problems(
+    "invalid_request",
+    "not_found",
+    "too_large",
+    "timeout_too_long",
+    "language_unavailable",
+    "unavailable",
+  ),
   409: keyConflictAnswer,
 });
 

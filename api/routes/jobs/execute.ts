@@ -33,7 +33,13 @@ import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { originOf } from "../../http/origin.ts";
 
 const submitProblems = {
-  ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),
+  ...problems(
+    "invalid_request",
+    "too_large",
+    "timeout_too_long",
+    "language_unavailable",
+    "unavailable",
+  ),
   409: keyConflictAnswer,
 };
 

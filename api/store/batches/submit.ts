@@ -103,12 +103,13 @@ function commonOf([first]: BatchItem[]) {
 const decoder = new TextDecoder();
 /** The bytes of a text as it is: a byte order mark stays. */
 const exact = new TextDecoder("utf-8", { ignoreBOM: true });
-const toPayload = ({ execution: { id, code, input, stdin, args } }: BatchItem) => ({
+const toPayload = ({ execution: { id, code, input, stdin, args, program } }: BatchItem) => ({
   id,
   code: exact.decode(code),
   input: exact.decode(input),
   stdin: stdin && exact.decode(stdin),
   args,
+  program,
 });
 
 type OutcomeRow = [n: number, accepted: number, id: string | null, removed: number, same: number];
@@ -172,9 +173,9 @@ const executionsInsert = (varying: Varying) =>
   order by nth`);
 
 const insertPayloads = statement(sql`
-  insert into ${payloads} (execution_id, code, input, stdin, args)
+  insert into ${payloads} (execution_id, code, input, stdin, args, program)
   select value ->> 'id', cast(value ->> 'code' as blob), cast(value ->> 'input' as blob),
-    cast(value ->> 'stdin' as blob), value ->> 'args'
+    cast(value ->> 'stdin' as blob), value ->> 'args', value ->> 'program'
   from json_each(${given("payloads")})
   where exists (select 1 from ${executions} where ${executions.id} = value ->> 'id')
     and exists (select 1 from ${batches} where ${isNew})`);

@@ -48,7 +48,10 @@ export async function finishExecution(
         stderrTruncated: result.stderr_truncated,
         warnings: result.warnings?.length ? result.warnings : null,
       },
-      statements: [keepOutput({ leaseId, ...result }), dropChunks({ leaseId, ...result })],
+      statements: [
+        keepOutput({ leaseId, ...result, compile: result.compile ?? null }),
+        dropChunks({ leaseId, ...result }),
+      ],
     },
     read,
   );
@@ -71,6 +74,11 @@ const bytes = (name: string) => sql.placeholder(name) as never;
 const keepOutput = statement(
   query
     .update(payloads)
-    .set({ stdout: bytes("stdout"), stderr: bytes("stderr"), output: bytes("output") })
+    .set({
+      stdout: bytes("stdout"),
+      stderr: bytes("stderr"),
+      output: bytes("output"),
+      compile: bytes("compile"),
+    })
     .where(eq(payloads.executionId, sql`${endedByThis}`)),
 );

@@ -201,6 +201,7 @@ const submitted = rowsQuery(
       input: payloads.input,
       stdin: payloads.stdin,
       args: payloads.args,
+      program: payloads.program,
     })
     .from(payloads)
     .where(sql`${payloads.executionId} in ${listed("ids")}`),

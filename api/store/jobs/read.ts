@@ -13,7 +13,10 @@ export type PayloadRow = typeof payloads.$inferSelect;
 /** An execution with everything that its record shows. */
 export interface FullExecution {
   execution: ExecutionRow;
-  payload: Pick<PayloadRow, "stdin" | "args" | "stdout" | "stderr" | "output">;
+  payload: Pick<
+    PayloadRow,
+    "stdin" | "args" | "program" | "stdout" | "stderr" | "output" | "compile"
+  >;
   artifacts: ArtifactRow[];
   inputFiles: InputFileInfo[];
 }
@@ -68,6 +71,8 @@ const outputs = rowsQuery(
       executionId: payloads.executionId,
       stdin: payloads.stdin,
       args: payloads.args,
+      program: payloads.program,
+      compile: payloads.compile,
       stdout: payloads.stdout,
       stderr: payloads.stderr,
       output: payloads.output,
@@ -83,7 +88,15 @@ export async function withPayload(db: Database, row: ExecutionRow): Promise<Full
 }
 
 type Streams = FullExecution["payload"];
-const empty: Streams = { stdin: null, args: null, stdout: null, stderr: null, output: null };
+const empty: Streams = {
+  stdin: null,
+  args: null,
+  program: null,
+  stdout: null,
+  stderr: null,
+  output: null,
+  compile: null,
+};
 
 /** The streams of the result; without one, the output that the last attempt had posted before its agent was lost. */
 async function orLogged(

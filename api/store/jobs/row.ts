@@ -11,5 +11,5 @@ export type ExecutionRow = Omit<typeof executions.$inferSelect, "lostAttempts">;
 /** What the code of an execution is given. */
 export type SubmittedPayload = Pick<
   typeof payloads.$inferSelect,
-  "code" | "input" | "stdin" | "args"
+  "code" | "input" | "stdin" | "args" | "program"
 >;

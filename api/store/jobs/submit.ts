@@ -4,12 +4,14 @@ import { insertFiles, type NewInputFile } from "./input-files.ts";
 import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength, tombstones } from "../schema.ts";
 import { query, statement, type Statement } from "../statement.ts";
+import type { ProgramChoice } from "../../domain/program.ts";
 
 export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "rank"> & {
   code: Uint8Array;
   input: Uint8Array;
   stdin?: Uint8Array | undefined;
   args?: string[] | undefined;
+  program?: ProgramChoice | undefined;
   files?: NewInputFile[] | undefined;
   /** Priority of its job type: number of turns by which it moves forward; default 0. */
   priority?: number;
@@ -28,7 +30,7 @@ export type Submitted =
  */
 export async function submitExecution(
   db: Database,
-  { code, input, stdin, args, files = [], priority = 0, ...execution }: NewExecution,
+  { code, input, stdin, args, program, files = [], priority = 0, ...execution }: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
@@ -40,7 +42,14 @@ export async function submitExecution(
   const { id, keyId = null } = execution;
   const [inserted, , standing, holder] = await transact(db, [
     insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
-    insertPayload({ id, code, input, stdin: stdin ?? null, args: args ?? null }),
+    insertPayload({
+      id,
+      code,
+      input,
+      stdin: stdin ?? null,
+      args: args ?? null,
+      program: program ?? null,
+    }),
     positionInQueue({ id, most: countedMost }),
     ...(key === null ? [] : [holderOfKey({ keyId, idempotencyKey: key })]),
     ...insertFiles(id, files),
@@ -108,6 +117,7 @@ const insertPayload = statement(
       input: sql.placeholder("input"),
       stdin: sql.placeholder("stdin"),
       args: sql.placeholder("args"),
+      program: sql.placeholder("program"),
     } as never,
     exists(stored),
   ),

@@ -217,9 +217,11 @@ CREATE TABLE `payloads` (
 	`input` blob NOT NULL,
 	`stdin` blob,
 	`args` text,
+	`program` text,
 	`stdout` blob,
 	`stderr` blob,
 	`output` blob,
+	`compile` text,
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint

@@ -19,6 +19,8 @@ import {
 } from "../../../shared/wire/execution.ts";
 import { inputWays } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
+import type { Compilation } from "../../../shared/wire/execution.ts";
+import type { ProgramChoice } from "../../domain/program.ts";
 import { bytes, inList } from "./columns.ts";
 
 /** A lease that ended without a result. Times are epoch milliseconds. */
@@ -226,9 +228,13 @@ export const payloads = sqliteTable("payloads", {
   input: bytes("input").notNull(),
   stdin: bytes("stdin"),
   args: text("args", { mode: "json" }).$type<string[]>(),
+  /** What runs in place of Python; null for Python. */
+  program: text("program", { mode: "json" }).$type<ProgramChoice>(),
   stdout: bytes("stdout"),
   stderr: bytes("stderr"),
   output: bytes("output"),
+  /** Null if no compiler ran. */
+  compile: text("compile", { mode: "json" }).$type<Compilation>(),
 });
 
 /**

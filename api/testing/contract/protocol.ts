@@ -16,7 +16,7 @@ export const protocolRows: Row[] = [
     },
   },
   ...each(
-    [{ told: "0" }, { told: "1.1" }, { told: "2" }, { told: "latest" }],
+    [{ told: "0" }, { told: "1" }, { told: "1.1" }, { told: "latest" }],
     ({ told }) => `An agent that speaks protocol ${told} is refused with words that say what to do`,
     async (api, { told }) => {
       const agent = api.agent();

@@ -93,6 +93,9 @@ export class RangeNotSatisfiableError extends ProblemError {
 export class TimeoutTooLongError extends ProblemError {
   override name = "TimeoutTooLongError";
 }
+export class LanguageUnavailableError extends ProblemError {
+  override name = "LanguageUnavailableError";
+}
 export class BatchTooLargeError extends ProblemError {
   override name = "BatchTooLargeError";
 }
@@ -132,6 +135,7 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   too_large: TooLargeError,
   range_not_satisfiable: RangeNotSatisfiableError,
   timeout_too_long: TimeoutTooLongError,
+  language_unavailable: LanguageUnavailableError,
   batch_too_large: BatchTooLargeError,
   files_too_large: FilesTooLargeError,
   build_failed: BuildFailedError,

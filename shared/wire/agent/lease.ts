@@ -1,6 +1,12 @@
 import { z } from "zod";
 import { ExecutionError } from "../errors.ts";
-import { ContainerBackend, ResourceUsage, TerminalStatus, Timing } from "../execution.ts";
+import {
+  Compilation,
+  ContainerBackend,
+  ResourceUsage,
+  TerminalStatus,
+  Timing,
+} from "../execution.ts";
 import { InputWay, LeasedFile } from "../file.ts";
 import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "../health.ts";
 import { ImageDigest } from "../build.ts";
@@ -75,8 +81,17 @@ export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.in
 export type OutputCaps = z.infer<typeof OutputCaps>;
 
 /** A job type as agents receive it. */
-export const LeasedJobType = z.object(JobType.omit({ priority: true }).shape);
+export const LeasedJobType = z.object(JobType.omit({ priority: true, languages: true }).shape);
 export type LeasedJobType = z.infer<typeof LeasedJobType>;
+
+/** A program that runs in place of Python, after its compiler if there is one. */
+const LeasedProgram = z.object({
+  /** Name of the file in /code that gets the code. */
+  file: z.string().regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]*$/),
+  compile: z.array(z.string()),
+  compile_timeout_s: z.int(),
+  run: z.array(z.string()).min(1),
+});
 
 /** A leased execution: everything that an agent needs to run it. */
 export const LeasedJob = z.object({
@@ -88,6 +103,8 @@ export const LeasedJob = z.object({
   /** Digest of the built image; if the job type is not built, name of the base image. */
   image: z.string(),
   code: z.string(),
+  /** Absent: the code is Python. */
+  program: LeasedProgram.optional(),
   /** The request's `input_data` as JSON text. */
   input_json: z.string(),
   requirements: z.array(z.string()),
@@ -194,6 +211,8 @@ export const ResultReport = z
     /** Name of the engine's runtime that ran the code; null if the code did not run. */
     container_runtime: z.string().max(128).nullable(),
     container_backend: ContainerBackend.nullable().optional(),
+    /** Absent if no compiler ran. */
+    compile: Compilation.optional(),
     /** Absent if there are none. */
     warnings: z.array(z.string().max(20_000)).max(10).optional(),
   })

@@ -113,6 +113,48 @@ const schedule = {
   callback_url: CallbackUrl.optional(),
 };
 
+/** What runs the code, if not Python. */
+const program = {
+  language: z
+    .string()
+    .regex(/^[a-z][a-z0-9+#_-]{0,31}$/, "must be the name of a language, such as bash or cpp")
+    .optional()
+    .meta({
+      description:
+        "Language of the code; default: python. The job type's image must have the language's program.",
+      example: "python",
+    }),
+  command: z
+    .array(
+      z
+        .string()
+        .min(1)
+        .refine(hasNoNul, "must not contain NUL characters")
+        .meta({ pattern: withoutNul }),
+    )
+    .min(1)
+    .refine(
+      (command) => command.reduce((sum, text) => sum + bytesOf(text) + 1, 0) <= limits.argsMaxBytes,
+      `must be at most ${limits.argsMaxBytes} bytes together, one more for each`,
+    )
+    .optional()
+    .meta({
+      maxItems: limits.argsMaxBytes,
+      description:
+        "A program of the image with its arguments, in place of a language. The code is in /code/main, for which `{file}` stands in an argument.",
+      example: ["bash", "-e", "{file}"],
+    }),
+  compile_timeout: z
+    .int()
+    .min(1)
+    .max(limits.compileTimeoutMaxS)
+    .optional()
+    .meta({
+      description: `Time limit in seconds of the compiler, which is not part of \`timeout\`. Default: ${limits.compileTimeoutDefaultS}.`,
+      example: 30,
+    }),
+};
+
 export const ExecuteRequest = z
   .strictObject({
     code: z
@@ -122,7 +164,8 @@ export const ExecuteRequest = z
       .refine((code) => code.isWellFormed(), "must not contain unpaired surrogates")
       .meta({
         pattern: withoutNul,
-        description: "Python source, run as /code/main.py.",
+        description:
+          "Source, run as /code/main.py, or by `language` or `command` from a file in /code.",
         example: 'print("hello")',
       }),
     input_data: JsonObjectSchema.default({}).meta({
@@ -152,6 +195,7 @@ export const ExecuteRequest = z
       }),
     files: InputFiles.optional(),
     idempotency_key: IdempotencyKey.optional(),
+    ...program,
     ...inputs,
     ...schedule,
   })

@@ -18,6 +18,7 @@ __all__ = [
     "TooLargeError",
     "RangeNotSatisfiableError",
     "TimeoutTooLongError",
+    "LanguageUnavailableError",
     "BatchTooLargeError",
     "FilesTooLargeError",
     "BuildFailedError",
@@ -78,6 +79,10 @@ class TimeoutTooLongError(ProblemError):
     pass
 
 
+class LanguageUnavailableError(ProblemError):
+    pass
+
+
 class BatchTooLargeError(ProblemError):
     pass
 
@@ -123,6 +128,7 @@ problem_classes: Dict[ProblemCode, Type[ProblemError]] = {
     "too_large": TooLargeError,
     "range_not_satisfiable": RangeNotSatisfiableError,
     "timeout_too_long": TimeoutTooLongError,
+    "language_unavailable": LanguageUnavailableError,
     "batch_too_large": BatchTooLargeError,
     "files_too_large": FilesTooLargeError,
     "build_failed": BuildFailedError,

@@ -20,6 +20,7 @@ __all__ = [
     "FieldError",
     "ExecutionError",
     "SyncResult",
+    "Compilation",
     "ExecuteRequest",
     "ExecuteRequestOptional",
     "InputFile",
@@ -99,13 +100,13 @@ __all__ = [
 
 WebhookType = Literal["execution.succeeded", "execution.failed", "execution.timeout", "execution.oom", "execution.cancelled"]
 
-ExecutionErrorType = Literal["timeout", "startup_timeout", "execution_timeout", "oom", "cancelled", "segfault", "abort", "arithmetic_error", "bus_error", "pipe_error", "killed", "syntax_error", "import_error", "type_error", "value_error", "key_error", "index_error", "attribute_error", "name_error", "file_not_found", "file_error", "os_error", "recursion_error", "assertion_error", "division_error", "overflow_error", "encoding_error", "json_error", "permission", "dependency_error", "network_error", "network_timeout", "docker_error", "service_unavailable", "config_error", "internal_error", "runtime_error", "unknown"]
+ExecutionErrorType = Literal["timeout", "startup_timeout", "execution_timeout", "oom", "cancelled", "segfault", "abort", "arithmetic_error", "bus_error", "pipe_error", "killed", "compile_error", "syntax_error", "import_error", "type_error", "value_error", "key_error", "index_error", "attribute_error", "name_error", "file_not_found", "file_error", "os_error", "recursion_error", "assertion_error", "division_error", "overflow_error", "encoding_error", "json_error", "permission", "dependency_error", "network_error", "network_timeout", "docker_error", "service_unavailable", "config_error", "internal_error", "runtime_error", "unknown"]
 
 ExecutionPhase = Literal["startup", "execution"]
 
 Relationship = Literal["rerun", "fork"]
 
-ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
+ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "language_unavailable", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
 
 ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"]
 
@@ -224,8 +225,19 @@ class SyncResult(Record):
     job_type: str
     #: Id of the execution's record and artifacts.
     job_id: str
+    compile: Optional[Compilation]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]
+
+
+class Compilation(Record):
+    #: null if a signal ended it.
+    exit_code: Optional[int]
+    #: The beginning of what it printed.
+    stdout: str
+    stderr: str
+    #: Its time, which is not part of `execution_ms`.
+    ms: int
 
 
 class ExecuteRequestOptional(TypedDict, total=False):
@@ -242,6 +254,12 @@ class ExecuteRequestOptional(TypedDict, total=False):
     files: List[InputFile]
     #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
     idempotency_key: str
+    #: Language of the code; default: python. The job type's image must have the language's program.
+    language: str
+    #: A program of the image with its arguments, in place of a language. The code is in /code/main, for which `{file}` stands in an argument.
+    command: List[str]
+    #: Time limit in seconds of the compiler, which is not part of `timeout`. Default: 10.
+    compile_timeout: int
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
     stdin: str
     #: The arguments of the code: `sys.argv[1:]`.
@@ -259,7 +277,7 @@ class ExecuteRequestOptional(TypedDict, total=False):
 
 
 class ExecuteRequest(ExecuteRequestOptional):
-    #: Python source, run as /code/main.py.
+    #: Source, run as /code/main.py, or by `language` or `command` from a file in /code.
     code: str
 
 
@@ -304,6 +322,8 @@ class ExecutionRecord(Record):
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
     metadata: Optional[Dict[str, str]]
+    #: Left out where no compiler ran.
+    compile: Optional[Dict[str, Any]]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]
     #: Left out where there is none.
@@ -328,6 +348,9 @@ class ExecutionRecord(Record):
     #: As submitted. Like the fields below, it is left out where it was not given.
     stdin: Optional[str]
     args: Optional[List[str]]
+    language: Optional[str]
+    command: Optional[List[str]]
+    compile_timeout: Optional[int]
     run_at: Optional[str]
     queue_timeout: Optional[int]
     max_attempts: Optional[int]
@@ -419,6 +442,12 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     files: List[InputFile]
     #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
     idempotency_key: str
+    #: Language of the code; default: python. The job type's image must have the language's program.
+    language: str
+    #: A program of the image with its arguments, in place of a language. The code is in /code/main, for which `{file}` stands in an argument.
+    command: List[str]
+    #: Time limit in seconds of the compiler, which is not part of `timeout`. Default: 10.
+    compile_timeout: int
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
     stdin: str
     #: The arguments of the code: `sys.argv[1:]`.
@@ -436,7 +465,7 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
 
 
 class AsyncSubmitRequest(AsyncSubmitRequestOptional):
-    #: Python source, run as /code/main.py.
+    #: Source, run as /code/main.py, or by `language` or `command` from a file in /code.
     code: str
 
 
@@ -583,7 +612,7 @@ class ForkRequestOptional(TypedDict, total=False):
 
 
 class ForkRequest(ForkRequestOptional):
-    #: Python source, run as /code/main.py.
+    #: Source, run as /code/main.py, or by `language` or `command` from a file in /code.
     code: str
 
 
@@ -632,6 +661,8 @@ class NarrowedRecord(Record):
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
     metadata: Optional[Dict[str, str]]
+    #: Left out where no compiler ran.
+    compile: Optional[Dict[str, Any]]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]
     #: Left out where there is none.
@@ -656,6 +687,9 @@ class NarrowedRecord(Record):
     #: As submitted. Like the fields below, it is left out where it was not given.
     stdin: Optional[str]
     args: Optional[List[str]]
+    language: Optional[str]
+    command: Optional[List[str]]
+    compile_timeout: Optional[int]
     run_at: Optional[str]
     queue_timeout: Optional[int]
     max_attempts: Optional[int]

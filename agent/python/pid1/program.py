@@ -1,0 +1,124 @@
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from an order to run a program to the end of its job.
+
+Runs a program of the image in place of Python code, behind a compiler where there is one."""
+
+import errno
+import os
+import time
+
+from job import INPUTS, prefer_for_oom, restore_signals
+from kernel import become_unprivileged, make_pipes_for_code
+from link import MAX_DATA
+from relay import Stream
+
+_MAX_SAID = 16 * 1024
+
+
+class Program:
+    """One run of a program, in the form of job.Job. `streams` is its class of streams."""
+
+    state = "ready"
+
+    def __init__(self, arguments, stream=Stream):
+        self._arguments = arguments
+        self.start_cpu_ns = 0
+        out, err = make_pipes_for_code(2)
+        self.streams = [stream(out[0], b"O"), stream(err[0], b"E")]
+        self._theirs = (out[1], err[1])
+
+    def go(self, inputs):
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _exec(self._arguments, inputs, *self._theirs)
+            except OSError as error:
+                said = "airlock: %s: %s\n" % (os.fsdecode(self._arguments[0]), error.strerror)
+                os.write(2, said.encode("utf-8", "replace"))
+                os._exit(127 if error.errno == errno.ENOENT else 126)
+            finally:
+                os._exit(126)
+        for fd in self._theirs:
+            os.close(fd)
+
+    def read_exception(self):
+        return None
+
+
+class Kept(Stream):
+    """Keeps the beginning of a stream."""
+
+    def read(self, outbox):
+        try:
+            chunk = os.read(self.fd, MAX_DATA)
+        except BlockingIOError:
+            return False
+        self.open = bool(chunk)
+        self.early = (self.early + chunk)[:_MAX_SAID]
+        return self.open
+
+
+def prepare(supervisor):
+    """Ends the interpreter and runs the compiler. Returns how the job ended if it did, else None."""
+    compile_ms, count, *arguments = supervisor.program
+    compiler, command = arguments[: int(count)], arguments[int(count) :]
+    _end_all(supervisor)
+    if compiler:
+        ending = _compile(supervisor, compiler, int(compile_ms))
+        if ending is not None:
+            return ending
+    supervisor.job = Program(command + _read_arguments(supervisor.inputs))
+    return None
+
+
+def _compile(supervisor, compiler, limit_ms):
+    job = supervisor.job = Program(compiler, Kept)
+    began = time.monotonic()
+    job.go(())
+    supervisor.tell_start()
+    ending = supervisor.wait_for_end(began + limit_ms / 1000)
+    ended, status = supervisor.exit or (time.monotonic(), 9)
+    supervisor.kill_all()
+    for stream in job.streams:
+        stream.drain(None)
+    signaled = os.WIFSIGNALED(status)
+    stdout, stderr = (stream.early.decode("utf-8", "replace") for stream in job.streams)
+    report = {
+        "exit_status": None if signaled else os.WEXITSTATUS(status),
+        "exit_signal": os.WTERMSIG(status) if signaled else None,
+        "timed_out": ending == "timeout",
+        "stdout": stdout,
+        "stderr": stderr,
+        "wall_ms": (ended - began) * 1000,
+    }
+    supervisor.outbox.put_json(b"Y", report)
+    if ending == "exited" and status == 0:
+        _end_all(supervisor)
+        return None
+    return "exited" if ending == "timeout" else ending
+
+
+def _end_all(supervisor):
+    supervisor.kill_all()
+    supervisor.exit = None
+    supervisor.childless = False
+    supervisor.max_rss_kb = 0
+
+
+def _read_arguments(inputs):
+    if INPUTS[b"V"] not in inputs:
+        return []
+    with open(INPUTS[b"V"], "rb") as file:
+        return file.read().split(b"\0")[:-1]
+
+
+def _exec(arguments, inputs, out, err):
+    stdin = os.open(INPUTS[b"T"] if INPUTS[b"T"] in inputs else os.devnull, os.O_RDONLY)
+    os.setsid()
+    prefer_for_oom()
+    become_unprivileged()
+    restore_signals()
+    for target, fd in enumerate((stdin, out, err)):
+        os.dup2(fd, target)
+    os.chdir("/output")
+    env = dict(os.environ, HOME="/tmp")
+    os.execvpe(arguments[0], arguments, env)

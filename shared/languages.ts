@@ -1,0 +1,54 @@
+import { z } from "zod";
+
+const Argument = z.string().min(1).max(4096);
+
+/** How code of a language runs. Each `{file}` in an argument is the path of the code. */
+export const Language = z.strictObject({
+  file: z
+    .string()
+    .regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/, "must be the name of a file")
+    .meta({ description: "Name of the file in /code that has the code." }),
+  compile: z.array(Argument).min(1).max(100).optional().meta({
+    description: "The compiler with its arguments. It may write to /tmp.",
+  }),
+  run: z
+    .array(Argument)
+    .min(1)
+    .max(100)
+    .meta({ description: "The program with its arguments, before those of the job." }),
+});
+export type Language = z.infer<typeof Language>;
+
+const out = "/tmp/a.out";
+
+/** What every job type can run where its image has the program. Source of the commands: the manual of each. */
+export const languages: Readonly<Record<string, Language>> = {
+  bash: { file: "main.sh", run: ["bash", "{file}"] },
+  c: {
+    file: "main.c",
+    compile: ["gcc", "-std=c17", "-O2", "{file}", "-o", out, "-lm"],
+    run: [out],
+  },
+  cpp: { file: "main.cpp", compile: ["g++", "-std=c++17", "-O2", "{file}", "-o", out], run: [out] },
+  go: { file: "main.go", compile: ["go", "build", "-o", out, "{file}"], run: [out] },
+  java: {
+    file: "Main.java",
+    compile: ["javac", "-d", "/tmp/classes", "{file}"],
+    run: ["java", "-cp", "/tmp/classes", "Main"],
+  },
+  javascript: { file: "main.js", run: ["node", "{file}"] },
+  lua: { file: "main.lua", run: ["lua", "{file}"] },
+  perl: { file: "main.pl", run: ["perl", "{file}"] },
+  php: { file: "main.php", run: ["php", "{file}"] },
+  r: { file: "main.R", run: ["Rscript", "{file}"] },
+  ruby: { file: "main.rb", run: ["ruby", "{file}"] },
+  rust: { file: "main.rs", compile: ["rustc", "-O", "{file}", "-o", out], run: [out] },
+  typescript: { file: "main.ts", run: ["node", "--experimental-strip-types", "{file}"] },
+};
+
+/** The file of a language whose name has this ending, such as "cpp"; Python's too. */
+export function languageOfFile(name: string): string | undefined {
+  const ending = name.slice(name.lastIndexOf("."));
+  if (ending === ".py") return "python";
+  return Object.keys(languages).find((language) => languages[language]!.file.endsWith(ending));
+}
