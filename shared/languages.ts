@@ -1,23 +1,12 @@
-import { z } from "zod";
-
-const Argument = z.string().min(1).max(4096);
-
 /** How code of a language runs. Each `{file}` in an argument is the path of the code. */
-export const Language = z.strictObject({
-  file: z
-    .string()
-    .regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/, "must be the name of a file")
-    .meta({ description: "Name of the file in /code that has the code." }),
-  compile: z.array(Argument).min(1).max(100).optional().meta({
-    description: "The compiler with its arguments. It may write to /tmp.",
-  }),
-  run: z
-    .array(Argument)
-    .min(1)
-    .max(100)
-    .meta({ description: "The program with its arguments, before those of the job." }),
-});
-export type Language = z.infer<typeof Language>;
+export interface Language {
+  /** Name of the file in /code that has the code. */
+  readonly file: string;
+  /** The compiler with its arguments, if there is one. It may write to /tmp. */
+  readonly compile?: string[] | undefined;
+  /** The program with its arguments, before those of the job. */
+  readonly run: string[];
+}
 
 const out = "/tmp/a.out";
 

@@ -1,6 +1,5 @@
 import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
-import { Language } from "../languages.ts";
 
 /** Follows the grammar of image names, since the name of a built image ends with it. */
 export const JobTypeName = z
@@ -31,6 +30,15 @@ export const MemorySize = z
     abort: true,
   })
   .refine((text) => parseBytes(text) >= 32 * 1024 * 1024, "must be at least 32m");
+
+const Argument = z.string().min(1).max(4096);
+
+/** As `Language` in languages.ts. */
+const LanguageDefinition = z.strictObject({
+  file: z.string().regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/, "must be the name of a file"),
+  compile: z.array(Argument).min(1).max(100).optional(),
+  run: z.array(Argument).min(1).max(100),
+});
 
 /** One `[job_types.<name>]` table of airlock.toml. */
 export const JobTypeDefinition = z.strictObject({
@@ -85,7 +93,7 @@ export const JobTypeDefinition = z.strictObject({
   languages: z
     .record(
       z.string().regex(/^[a-z][a-z0-9+#_-]{0,31}$/, "must be the name of a language"),
-      Language,
+      LanguageDefinition,
     )
     .default({})
     .describe(

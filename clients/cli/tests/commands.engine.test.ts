@@ -26,6 +26,16 @@ test("run writes the code's streams to its own and exits with the code's status"
   expect(stderr).toContain("failed (exit code 7)");
 });
 
+test("run takes the language from the file's ending, or by name", async () => {
+  const bash = script("args.sh", "echo $BASH_VERSION $1");
+  const { code, stdout } = await airlock.run(["run", bash, "one"]);
+  expect([code, stdout]).toEqual([0, expect.stringMatching(/^\d.* one\n$/)]);
+  const perl = script("plain.txt", "print 6 * 7");
+  expect(await airlock.run(["run", "-l", "perl", perl])).toMatchObject({ code: 0, stdout: "42" });
+  const unknown = await airlock.run(["run", "-l", "perk", perl]);
+  expect([unknown.code, unknown.stderr]).toEqual([126, expect.stringContaining('"perl"')]);
+});
+
 test("run writes bytes that are no text into a file as they are", async () => {
   const path = script(
     "bytes.py",

@@ -1,6 +1,7 @@
 import { basename } from "node:path";
 import type { Command } from "commander";
 import type { AsyncSubmitRequest } from "../../../typescript/src/index.ts";
+import { languageOfFile } from "../../../../shared/languages.ts";
 import { UsageError } from "../exit.ts";
 import { checkPython } from "../jobs/check-python.ts";
 import { readScriptMetadata } from "../jobs/script-metadata.ts";
@@ -13,6 +14,7 @@ import { collect, parseNumber, parsePairs } from "../words.ts";
 
 export interface SubmitOptions extends FollowedOptions {
   input?: string;
+  language?: string;
   stdin?: string;
   file?: string[];
   require?: string[];
@@ -22,11 +24,12 @@ export interface SubmitOptions extends FollowedOptions {
 }
 
 export function addRun(program: Command): void {
-  const run = addCommand(program, "run", "run a Python file, and show its output as it happens")
-    .argument("<file>", "a Python file, or - for standard input")
+  const run = addCommand(program, "run", "run a file, and show its output as it happens")
+    .argument("<file>", "a file of code, or - for standard input")
     .argument("[args...]", "all that follows goes to the code")
     .passThroughOptions()
     .option("-r, --require <package>", "a package to install first (repeatable)", collect)
+    .option("-l, --language <name>", "its language; default: by the file's ending, else python")
     .option("-i, --input <json>", "the job's input: a JSON object, or @file")
     .option("--stdin <file>", "what the code reads from standard input, or - for this command's")
     .option(
@@ -45,14 +48,17 @@ Dependencies in a "# /// script" block (PEP 723) are installed like --require.`,
     does(async (tool: Tool, file: string, given: string[], options: SubmitOptions) => {
       refuseSharedStdin(file, options);
       const code = await readText(file);
-      const { dependencies, requiresPython } = readScriptMetadata(code);
+      const language = options.language ?? languageOfFile(file) ?? "python";
+      const isPython = language === "python";
+      const { dependencies, requiresPython } = isPython ? readScriptMetadata(code) : noMetadata;
       const args = given[0] === "--" ? given.slice(1) : given;
       if (given[0] !== "--") sayWhoseOptions(tool.terminal, run, given);
-      if (options.stdin === undefined && file !== "-") sayUnread(tool.terminal, code);
+      if (isPython && options.stdin === undefined && file !== "-") sayUnread(tool.terminal, code);
       if (requiresPython !== undefined) await checkPython(tool, requiresPython, options.jobType);
       const request: AsyncSubmitRequest = {
         ...(await submitFields(tool, options)),
         code,
+        ...(!isPython && { language }),
       };
       const requirements = [...dependencies, ...(options.require ?? [])];
       if (requirements.length > 0) request.requirements = requirements;
@@ -61,6 +67,8 @@ Dependencies in a "# /// script" block (PEP 723) are installed like --require.`,
     }),
   );
 }
+
+const noMetadata = { dependencies: [], requiresPython: undefined };
 
 function refuseSharedStdin(file: string, { stdin, input }: SubmitOptions): void {
   if ([file, stdin, input?.replace(/^@/, "")].filter((one) => one === "-").length < 2) return;

@@ -322,8 +322,7 @@ class ExecutionRecord(Record):
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
     metadata: Optional[Dict[str, str]]
-    #: Left out where no compiler ran.
-    compile: Optional[Dict[str, Any]]
+    compile: Optional[Compilation]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]
     #: Left out where there is none.
@@ -661,8 +660,7 @@ class NarrowedRecord(Record):
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
     metadata: Optional[Dict[str, str]]
-    #: Left out where no compiler ran.
-    compile: Optional[Dict[str, Any]]
+    compile: Optional[Compilation]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]
     #: Left out where there is none.
