@@ -15,6 +15,7 @@ import { onInvalid } from "./http/body/validation.ts";
 import { agentRoutes } from "./routes/agents/protocol.ts";
 import { artifactRoutes } from "./routes/jobs/artifacts.ts";
 import { batchRoutes } from "./routes/jobs/batches.ts";
+import { compatRoutes } from "./routes/compat.ts";
 import { consoleRoutes } from "./routes/pages/console.ts";
 import { deadLetterRoutes } from "./routes/jobs/dead-letters.ts";
 import { docsRoutes } from "./routes/pages/docs.ts";
@@ -43,6 +44,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.use(refuseForeignPages(deps));
   consoleRoutes(app, deps);
   allowMcpOrigins(app, deps);
+  compatRoutes(app, deps);
   const limit = rateLimit(deps);
   app.use(identifyKey(deps), limit, requireApiKey(deps));
   // /docs shows them in this order.

@@ -35,6 +35,9 @@ export const languages: Readonly<Record<string, Language>> = {
   typescript: { file: "main.ts", run: ["node", "--experimental-strip-types", "{file}"] },
 };
 
+/** Python as a program like the others. */
+export const python: Language = { file: "main.py", run: ["python3", "{file}"] };
+
 /** The file of a language whose name has this ending, such as "cpp"; Python's too. */
 export function languageOfFile(name: string): string | undefined {
   const ending = name.slice(name.lastIndexOf("."));

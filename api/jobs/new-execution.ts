@@ -103,15 +103,16 @@ export async function newExecution(
 
 function checkProgram(request: ExecuteRequest, jobType: JobType): void {
   const { language, command, requirements } = request;
-  const refuse = (path: string, message: string): AppError =>
-    new AppError("invalid_request", `${path}: ${message}`, { errors: [{ path, message }] });
   if (language !== undefined && command !== undefined) {
-    throw refuse("command", "cannot be given together with language: send one of them");
+    throw wrongField("command", "cannot be given together with language: send one of them");
   }
   const program = programOf(request);
   if (program === undefined) return;
   if (requirements.length > 0) {
-    throw refuse("requirements", "are packages of Python: a job with another language has none");
+    throw wrongField(
+      "requirements",
+      "are packages of Python: a job with another language has none",
+    );
   }
   if (resolveProgram(program, jobType) !== undefined) return;
   const known = ["python", ...Object.keys(languagesOf(jobType))].sort();
@@ -127,9 +128,11 @@ function checkProgram(request: ExecuteRequest, jobType: JobType): void {
 function refuseOtherHosts({ webhook_callbacks: callbacks }: Config, url: string): void {
   if (callbacks && isAllowedCallback(url, callbacks.hosts)) return;
   const message = `${new URL(url).origin} is not one of the allowed hosts: ask the operator of this service to add it (webhook_callbacks)`;
-  throw new AppError("invalid_request", `callback_url: ${message}`, {
-    errors: [{ path: "callback_url", message }],
-  });
+  throw wrongField("callback_url", message);
+}
+
+function wrongField(path: string, message: string): AppError {
+  return new AppError("invalid_request", `${path}: ${message}`, { errors: [{ path, message }] });
 }
 
 function unknownJobType(config: Config, name: string): AppError {

@@ -1,12 +1,12 @@
-import type { Context, ExecutionContext, MiddlewareHandler } from "hono";
+import type { MiddlewareHandler } from "hono";
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { cors } from "hono/cors";
 import { describeError } from "../../shared/log-line.ts";
 import { createSequence, type Sequence } from "../../clients/mcp/downloads.ts";
-import { type Api, serveMcp, sessionHeader } from "../../clients/mcp/http.ts";
+import { serveMcp, sessionHeader } from "../../clients/mcp/http.ts";
 import type { Deps } from "../deps.ts";
 import { mcpPath } from "../http/access/foreign-pages.ts";
-import { alreadyCounted } from "../http/access/rate-limit.ts";
+import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import type { AppEnv } from "../http/context.ts";
 import { readText } from "../http/body/json.ts";
 import { version } from "../version.ts";
@@ -49,7 +49,7 @@ export function mcpRoute(
         inSequence,
       },
       {
-        api: callerApi(app, c, deps, context),
+        api: callerApi(app, c, deps.config, context),
         version,
         keep(work) {
           const logged = work.catch((error: unknown) => {
@@ -60,35 +60,4 @@ export function mcpRoute(
       },
     );
   });
-}
-
-/** Requests of the caller to this app. They are not counted again by the rate limit. */
-function callerApi(
-  app: OpenAPIHono<AppEnv>,
-  c: Context<AppEnv>,
-  { config }: Deps,
-  context: ExecutionContext | undefined,
-): Api {
-  const passed = ["Authorization", config.api_auth_header, "X-Forwarded-For", "CF-Connecting-IP"];
-  return async (path, init = {}) => {
-    const headers = new Headers(init.headers);
-    headers.set("X-Correlation-ID", c.get("correlationId"));
-    const traceparent = c.get("traceparent");
-    if (traceparent !== undefined) headers.set("traceparent", traceparent);
-    for (const name of passed) {
-      const value = c.req.header(name);
-      if (value !== undefined) headers.set(name, value);
-    }
-    const request = new Request(new URL(path, c.req.url), { ...init, headers });
-    return app.fetch(alreadyCounted(request), c.env, context);
-  };
-}
-
-/** Undefined on Node. */
-function executionContext(c: Context): ExecutionContext | undefined {
-  try {
-    return c.executionCtx;
-  } catch {
-    return undefined;
-  }
 }

@@ -13,6 +13,7 @@ export const rooms = {
   ],
   clients: [
     "clients/typescript/src",
+    "clients/compat",
     "clients/mcp/tools",
     "clients/mcp",
     "clients/cli/src",
@@ -105,6 +106,7 @@ export const rooms = {
 export const bridges: Readonly<Record<string, string>> = {
   // The API serves it; it speaks the public interface only, through a function that the route gives it.
   "api/routes/mcp.ts": "clients/mcp",
+  "api/routes/compat.ts": "clients/compat",
 };
 
 /** The most lines that a source or test may have. */

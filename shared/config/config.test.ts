@@ -105,6 +105,14 @@ const examples: Record<keyof Config, Example> = {
   api_rate_limit_enabled: boolean,
   api_rate_limit_requests: number(5, 7, 0, ">=1"),
   api_rate_limit_window_seconds: number(5, 7, 0, ">=1"),
+  compat: {
+    file: ["piston"],
+    env: "dify,sandbox-fusion",
+    gives: ["dify", "sandbox-fusion"],
+    refused: [["judge0"], '"sandbox-fusion"|"piston"|"dify"'],
+  },
+  compat_key: text(key, otherKey, ["short", "at least 16 characters"]),
+  compat_held: number(5, 7, 0, ">=1"),
   allowed_hosts: {
     file: ["Tools.example"],
     env: "tools.example,[::1]",
@@ -250,6 +258,7 @@ describe("a value that is not allowed", () => {
     "operator_keys",
     "agent_tokens",
     "agent_token",
+    "compat_key",
     "pip_index_url",
     "s3_endpoint",
     "s3_secret_access_key",

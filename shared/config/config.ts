@@ -113,6 +113,7 @@ const secretKeys = new Set([
   "operator_keys",
   "agent_tokens",
   "agent_token",
+  "compat_key",
   "database_auth_token",
   "s3_endpoint",
   "s3_secret_access_key",

@@ -1,0 +1,46 @@
+import type { Context, ExecutionContext, Hono } from "hono";
+import type { Config } from "../../../shared/config/config.ts";
+import type { AppEnv } from "../context.ts";
+import { alreadyCounted } from "./rate-limit.ts";
+
+/** Sends a request to this app, as `fetch` does. */
+export type CallerApi = (path: string, init?: RequestInit) => Promise<Response>;
+
+/**
+ * Requests of a request's caller to this app.
+ *
+ * @param key The API key that stands for the caller; without it, the credentials of the request, and the rate limit
+ *   does not count the caller's requests again.
+ */
+export function callerApi(
+  app: Pick<Hono<AppEnv>, "fetch">,
+  c: Context<AppEnv>,
+  { api_auth_header }: Pick<Config, "api_auth_header">,
+  context: ExecutionContext | undefined,
+  key?: string | null,
+): CallerApi {
+  const address = ["X-Forwarded-For", "CF-Connecting-IP"];
+  const passed = key === undefined ? ["Authorization", api_auth_header, ...address] : address;
+  return async (path, init = {}) => {
+    const headers = new Headers(init.headers);
+    headers.set("X-Correlation-ID", c.get("correlationId"));
+    const traceparent = c.get("traceparent");
+    if (traceparent !== undefined) headers.set("traceparent", traceparent);
+    for (const name of passed) {
+      const value = c.req.header(name);
+      if (value !== undefined) headers.set(name, value);
+    }
+    if (key) headers.set("Authorization", `Bearer ${key}`);
+    const request = new Request(new URL(path, c.req.url), { ...init, headers });
+    return app.fetch(key === undefined ? alreadyCounted(request) : request, c.env, context);
+  };
+}
+
+/** Undefined on Node. */
+export function executionContext(c: Context): ExecutionContext | undefined {
+  try {
+    return c.executionCtx;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,54 @@
+import type { OpenAPIHono } from "@hono/zod-openapi";
+import { dify } from "../../clients/compat/dify.ts";
+import { type Facade, Refusal } from "../../clients/compat/facade.ts";
+import { piston } from "../../clients/compat/piston.ts";
+import { sandboxFusion } from "../../clients/compat/sandbox-fusion.ts";
+import { describeError } from "../../shared/log-line.ts";
+import type { Deps } from "../deps.ts";
+import { AppError, errorStatus } from "../errors.ts";
+import { callerApi, executionContext } from "../http/access/caller-api.ts";
+import { readText } from "../http/body/json.ts";
+import type { AppEnv } from "../http/context.ts";
+
+/**
+ * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
+ * caller to this app.
+ */
+export function compatRoutes(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
+  const facades: Record<(typeof config.compat)[number], Facade> = {
+    "sandbox-fusion": sandboxFusion,
+    piston: piston(),
+    dify,
+  };
+  let held = 0;
+  for (const name of new Set(config.compat)) {
+    const base = `/compat/${name}`;
+    const facade = facades[name];
+    app.all(`${base}/*`, async (c) => {
+      const given =
+        facade.keyHeader === undefined ? config.compat_key : c.req.header(facade.keyHeader);
+      try {
+        if (held >= config.compat_held) throw new Refusal(503, "Too many requests are under way.");
+        held += 1;
+        try {
+          return await facade.answer({
+            method: c.req.method,
+            path: c.req.path.slice(base.length),
+            body: await readText(c.req.raw, config.max_request_bytes),
+            api: callerApi(app, c, config, executionContext(c), given ?? null),
+            signal: c.req.raw.signal,
+          });
+        } finally {
+          held -= 1;
+        }
+      } catch (error) {
+        if (error instanceof Refusal) return facade.refuse(error.status, error.message);
+        if (error instanceof AppError) {
+          return facade.refuse(errorStatus[error.code], error.message);
+        }
+        c.get("log").error("{name}: {reason}", { name, reason: describeError(error) });
+        return facade.refuse(500, "The service failed; its log says why.");
+      }
+    });
+  }
+}

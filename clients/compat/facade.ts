@@ -1,0 +1,177 @@
+import { z } from "zod";
+
+/** Sends a request of the caller to the service, as `fetch` does. */
+export type Api = (path: string, init?: RequestInit) => Promise<Response>;
+
+/** A request in another service's protocol. Its body has been read. */
+export interface Call {
+  readonly method: string;
+  /** Below the facade's base, such as /run_code. */
+  readonly path: string;
+  readonly body: string;
+  readonly api: Api;
+  /** Aborts when the client hangs up. */
+  readonly signal: AbortSignal;
+}
+
+/** Another service's protocol, over the public interface of this one. */
+export interface Facade {
+  /** Header of the protocol that has the API key; absent if it has none. */
+  readonly keyHeader?: string;
+  answer(call: Call): Promise<Response>;
+  /** An error in the form of the protocol. */
+  refuse(status: number, message: string): Response;
+}
+
+/** Thrown for an answer that the facade's `refuse` makes. */
+export class Refusal extends Error {
+  override name = "Refusal";
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** The parts of an answer of POST /execute that facades use; `SyncResult` in shared/wire/execution.ts. */
+const Result = z.object({
+  success: z.boolean(),
+  stdout: z.string(),
+  stderr: z.string(),
+  exit_code: z.int().nullable(),
+  execution_time: z.number(),
+  error: z.object({ type: z.string(), message: z.string() }).nullable(),
+  job_id: z.string(),
+  compile: z
+    .object({
+      exit_code: z.int().nullable(),
+      stdout: z.string(),
+      stderr: z.string(),
+      ms: z.number(),
+    })
+    .optional(),
+});
+export type Result = z.infer<typeof Result>;
+
+const Told = z.object({ detail: z.string() });
+
+/** Errors that are not the code's. Clients of other services take them for failures of the service. */
+const ownErrors = new Set([
+  "startup_timeout",
+  "service_unavailable",
+  "docker_error",
+  "config_error",
+  "internal_error",
+  "unknown",
+]);
+
+export function isOwnError({ error }: Result): boolean {
+  return error !== null && ownErrors.has(error.type);
+}
+
+const [shortestMs, longestMs] = [100, 1000];
+
+/**
+ * Runs a job to its end. While the queue is full or the key has made too many requests, it asks again, because clients
+ * of other services take a refusal for a verdict.
+ *
+ * @param holdMs How long it asks again.
+ * @throws Refusal with the service's status and words.
+ */
+export async function execute(
+  { api, signal }: Pick<Call, "api" | "signal">,
+  job: object,
+  holdMs: number,
+): Promise<Result> {
+  const endMs = performance.now() + holdMs;
+  const body = JSON.stringify({ ...job, queue_timeout: Math.max(1, Math.ceil(holdMs / 1000)) });
+  for (;;) {
+    const answer = await api("/execute", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body,
+      signal,
+    });
+    const text = await answer.text();
+    if (answer.ok) return Result.parse(JSON.parse(text));
+    const leftMs = endMs - performance.now();
+    if (![429, 503].includes(answer.status) || leftMs <= 0) {
+      throw new Refusal(answer.status, detailOf(text));
+    }
+    // At random, so that those who wait do not all ask at once.
+    const pauseMs = shortestMs + Math.random() * (longestMs - shortestMs);
+    await pause(Math.min(leftMs, pauseMs), signal);
+  }
+}
+
+/** The text of an artifact, in base64; undefined if there is none of that name. */
+export async function artifact(
+  { api, signal }: Pick<Call, "api" | "signal">,
+  jobId: string,
+  name: string,
+): Promise<string | undefined> {
+  const path = name.split("/").map(encodeURIComponent).join("/");
+  const answer = await api(`/jobs/${jobId}/artifacts/${path}`, { signal });
+  if (!answer.ok) {
+    await answer.body?.cancel();
+    return undefined;
+  }
+  return base64(new Uint8Array(await answer.arrayBuffer()));
+}
+
+/** @throws Refusal 422 that names the field. */
+export function parseBody<T>(schema: z.ZodType<T>, body: string, status = 422): T {
+  let json: unknown;
+  try {
+    json = JSON.parse(body);
+  } catch {
+    throw new Refusal(status, "The body is not JSON.");
+  }
+  const parsed = schema.safeParse(json);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new Refusal(status, `${issue?.path.join(".") || "body"}: ${issue?.message}`);
+}
+
+/** A command that puts the files below /input/work and the code into the working folder, and runs a program on it there. */
+export function inWorkingFolder(run: readonly string[], name: string): { command: string[] } {
+  const words = run.map((word) => quoted(word.replaceAll("{file}", name))).join(" ");
+  const fill = `cp -R /input/work/. . && cp {file} ${quoted(name)} && chmod -R u+w ./*`;
+  return { command: ["sh", "-c", `${fill} && exec ${words} "$@"`, "sh"] };
+}
+
+/** A word of a shell's text. */
+function quoted(word: string): string {
+  return `'${word.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+function detailOf(text: string): string {
+  try {
+    return Told.parse(JSON.parse(text)).detail;
+  } catch {
+    return text.slice(0, 500);
+  }
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        reject(signal.reason as Error);
+      },
+      { once: true },
+    );
+  });
+}
+
+function base64(bytes: Uint8Array): string {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 8192) {
+    text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  }
+  return btoa(text);
+}
