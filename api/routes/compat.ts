@@ -1,3 +1,4 @@
+import type { Context } from "hono";
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { dify } from "../../clients/compat/dify.ts";
 import { type Facade, Refusal } from "../../clients/compat/facade.ts";
@@ -14,7 +15,7 @@ import type { AppEnv } from "../http/context.ts";
  * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
  * caller to this app.
  */
-export function compatRoutes(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
+export function compatRoutes(app: OpenAPIHono<AppEnv>, { config, isStopping }: Deps): void {
   const facades: Record<(typeof config.compat)[number], Facade> = {
     "sandbox-fusion": sandboxFusion,
     piston: piston(),
@@ -27,7 +28,11 @@ export function compatRoutes(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
     app.all(`${base}/*`, async (c) => {
       const given =
         facade.keyHeader === undefined ? config.compat_key : c.req.header(facade.keyHeader);
+      let isCounted = false;
+      const context = executionContext(c);
+      const api = callerApi(app, c, config, context, given ?? null, () => isCounted);
       try {
+        if (isOfPage(c)) throw new Refusal(403, "Web pages may not use this protocol.");
         if (held >= config.compat_held) throw new Refusal(503, "Too many requests are under way.");
         held += 1;
         try {
@@ -35,7 +40,12 @@ export function compatRoutes(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
             method: c.req.method,
             path: c.req.path.slice(base.length),
             body: await readText(c.req.raw, config.max_request_bytes),
-            api: callerApi(app, c, config, executionContext(c), given ?? null),
+            async api(request, init) {
+              const answer = await api(request, init);
+              isCounted ||= answer.status !== 429;
+              return answer;
+            },
+            isStopping,
             signal: c.req.raw.signal,
           });
         } finally {
@@ -51,4 +61,12 @@ export function compatRoutes(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
       }
     });
   }
+}
+
+/**
+ * Browsers say where a request comes from. Without this, a page of any site could run code as the caller of
+ * `compat_key`, through the browser of a user who can reach the service.
+ */
+function isOfPage(c: Context): boolean {
+  return c.req.header("Origin") !== undefined || c.req.header("Sec-Fetch-Site") !== undefined;
 }

@@ -9,6 +9,7 @@ import { deriveRows } from "./contract/derive.ts";
 import { exactnessRows } from "./contract/exactness.ts";
 import { batchKeyRows } from "./contract/batch-keys.ts";
 import { batchRows } from "./contract/batches.ts";
+import { compatRows } from "./contract/compat.ts";
 import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
 import { eventRows } from "./contract/events.ts";
@@ -86,6 +87,7 @@ export const contractTable: Row[] = [
   ...agentRows,
   ...joinRows,
   ...protocolRows,
+  ...compatRows,
   ...leasePostRows,
 ];
 

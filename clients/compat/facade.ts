@@ -12,6 +12,8 @@ export interface Call {
   readonly api: Api;
   /** Aborts when the client hangs up. */
   readonly signal: AbortSignal;
+  /** Whether the process is about to end: then nothing waits for room. */
+  readonly isStopping: () => boolean;
 }
 
 /** Another service's protocol, over the public interface of this one. */
@@ -41,7 +43,7 @@ const Result = z.object({
   stderr: z.string(),
   exit_code: z.int().nullable(),
   execution_time: z.number(),
-  error: z.object({ type: z.string(), message: z.string() }).nullable(),
+  error: z.object({ type: z.string(), message: z.string(), phase: z.string() }).nullable(),
   job_id: z.string(),
   compile: z
     .object({
@@ -54,11 +56,11 @@ const Result = z.object({
 });
 export type Result = z.infer<typeof Result>;
 
-const Told = z.object({ detail: z.string() });
+const Told = z.object({ detail: z.string(), job_id: z.string().optional() });
 
 /** Errors that are not the code's. Clients of other services take them for failures of the service. */
 const ownErrors = new Set([
-  "startup_timeout",
+  "cancelled",
   "service_unavailable",
   "docker_error",
   "config_error",
@@ -67,41 +69,68 @@ const ownErrors = new Set([
 ]);
 
 export function isOwnError({ error }: Result): boolean {
-  return error !== null && ownErrors.has(error.type);
+  return error !== null && (error.phase === "startup" || ownErrors.has(error.type));
 }
 
-const [shortestMs, longestMs] = [100, 1000];
+const endsBySignal = new Set([
+  "abort",
+  "arithmetic_error",
+  "bus_error",
+  "killed",
+  "oom",
+  "pipe_error",
+  "segfault",
+]);
+
+/** The number of the signal that ended the code; undefined if it exited, with whatever status. */
+export function signalOf({ exit_code, error }: Result): number | undefined {
+  if (exit_code === null || error === null || !endsBySignal.has(error.type)) return undefined;
+  return exit_code - 128;
+}
+
+/** The requests of this process that wait for room. */
+let waiting = 0;
 
 /**
  * Runs a job to its end. While the queue is full or the key has made too many requests, it asks again, because clients
  * of other services take a refusal for a verdict.
  *
- * @param holdMs How long it asks again.
+ * @param holdMs How long it asks again, and how long the job may be queued, together.
+ * @param lastMs When a job that has not ended is cancelled: clients of other services do not wait for long.
  * @throws Refusal with the service's status and words.
  */
 export async function execute(
-  { api, signal }: Pick<Call, "api" | "signal">,
+  call: Pick<Call, "api" | "signal" | "isStopping">,
   job: object,
   holdMs: number,
+  lastMs?: number,
 ): Promise<Result> {
   const endMs = performance.now() + holdMs;
-  const body = JSON.stringify({ ...job, queue_timeout: Math.max(1, Math.ceil(holdMs / 1000)) });
-  for (;;) {
-    const answer = await api("/execute", {
+  const late = lastMs === undefined ? undefined : AbortSignal.timeout(lastMs);
+  const signal = late ? AbortSignal.any([call.signal, late]) : call.signal;
+  for (let isWaiting = false; ; isWaiting = true) {
+    const queue_timeout = Math.max(1, Math.ceil((endMs - performance.now()) / 1000));
+    const answer = await call.api("/execute", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body,
+      body: JSON.stringify({ ...job, queue_timeout }),
       signal,
     });
     const text = await answer.text();
     if (answer.ok) return Result.parse(JSON.parse(text));
+    const { detail, job_id } = problemOf(text);
+    if (late?.aborted) throw new Refusal(503, "The job had not ended in time, and was cancelled.");
     const leftMs = endMs - performance.now();
-    if (![429, 503].includes(answer.status) || leftMs <= 0) {
-      throw new Refusal(answer.status, detailOf(text));
+    const isOver = leftMs <= 0 || signal.aborted || (isWaiting && call.isStopping());
+    // A refusal that names a job has stored it.
+    if (![429, 503].includes(answer.status) || job_id !== undefined || isOver) {
+      throw new Refusal(answer.status, detail);
     }
-    // At random, so that those who wait do not all ask at once.
-    const pauseMs = shortestMs + Math.random() * (longestMs - shortestMs);
+    waiting += 1;
+    // Together they ask about 100 times a second, at random, so that the service has its time.
+    const pauseMs = (100 + 10 * waiting) * (0.5 + Math.random());
     await pause(Math.min(leftMs, pauseMs), signal);
+    waiting -= 1;
   }
 }
 
@@ -146,25 +175,23 @@ function quoted(word: string): string {
   return `'${word.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-function detailOf(text: string): string {
+export function problemOf(text: string): z.infer<typeof Told> {
   try {
-    return Told.parse(JSON.parse(text)).detail;
+    return Told.parse(JSON.parse(text));
   } catch {
-    return text.slice(0, 500);
+    return { detail: text.slice(0, 500) };
   }
 }
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener(
-      "abort",
-      () => {
-        clearTimeout(timer);
-        reject(signal.reason as Error);
-      },
-      { once: true },
-    );
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
   });
 }
 

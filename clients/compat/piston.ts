@@ -9,6 +9,7 @@ import {
   parseBody,
   Refusal,
   type Result,
+  signalOf,
 } from "./facade.ts";
 
 /** A language that the image has, as Piston lists it. */
@@ -104,8 +105,8 @@ async function run(call: Call, runtimes: Runtime[]): Promise<Response> {
     files: more.map((text, n) => ({ name: `work/${nameOf(asked.files, n + 1)}`, text })),
   };
   const result = await execute(call, job, holdMs);
-  if (isOwnError(result)) throw new Refusal(500, result.error!.message);
   if (result.error?.type === "timeout") throw new Refusal(503, result.error.message);
+  if (isOwnError(result)) throw new Refusal(500, result.error!.message);
   const usage = await usageOf(call, result);
   const { compile } = result;
   const isCompiled = result.error?.type !== "compile_error";
@@ -145,11 +146,12 @@ const signals: Readonly<Record<number, string>> = {
   15: "SIGTERM",
 };
 
-function endOf({ exit_code, error }: Result): object {
+function endOf(result: Result): object {
+  const { exit_code, error } = result;
   if (error?.type === "execution_timeout") {
     return { code: null, signal: "SIGKILL", message: error.message, status: "TO" };
   }
-  const signal = exit_code !== null && exit_code > 128 ? signals[exit_code - 128] : undefined;
+  const signal = signals[signalOf(result) ?? 0];
   if (signal !== undefined) {
     return { code: null, signal, message: error?.message ?? null, status: "SG" };
   }

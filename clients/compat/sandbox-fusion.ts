@@ -1,4 +1,7 @@
 import { z } from "zod";
+import { parseBytes } from "../../shared/bytes.ts";
+import type { Compilation } from "../../shared/wire/execution.ts";
+import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import { languages, python } from "../../shared/languages.ts";
 import {
   artifact,
@@ -8,7 +11,10 @@ import {
   inWorkingFolder,
   isOwnError,
   parseBody,
+  problemOf,
   Refusal,
+  type Result,
+  signalOf,
 } from "./facade.ts";
 
 /**
@@ -46,8 +52,11 @@ const RunCode = z.object({
 type RunCode = z.infer<typeof RunCode>;
 
 const defaultS = 10;
-/** Of the memory that a job type has at least. */
-const mostMemoryMb = 32;
+/**
+ * Clients wait for an answer as long as compiler and code may take, and 10 s. So long a request may wait for room, and
+ * so long its job may take.
+ */
+const [holdS, lastS] = [5, 9];
 
 /** Our names of its languages; others have the same name. */
 const names: Record<string, string> = { nodejs: "javascript", ts: "typescript", R: "r" };
@@ -56,11 +65,8 @@ async function runCode(call: Call): Promise<Response> {
   const asked = parseBody(RunCode, call.body);
   const { code, run_timeout, compile_timeout, stdin, args, fetch_files } = asked;
   const [runS, compileS] = [run_timeout ?? defaultS, compile_timeout ?? defaultS];
-  const hasLimit = (asked.memory_limit_MB ?? -1) > 0;
-  if (hasLimit && asked.memory_limit_MB! < mostMemoryMb) {
-    throw new Refusal(422, "memory_limit_MB: a job type has at least 32 MB; its own limit holds.");
-  }
   const program = programOf(asked);
+  await checkMemory(call, asked.memory_limit_MB ?? -1);
   const result = await execute(
     call,
     {
@@ -72,24 +78,19 @@ async function runCode(call: Call): Promise<Response> {
       ...(args?.length && { args }),
       files: filesOf(asked),
     },
-    (compileS + runS + 5) * 1000,
+    (compileS + runS + holdS) * 1000,
+    (compileS + runS + lastS) * 1000,
   );
   if (result.error?.type === "timeout") throw new Refusal(504, result.error.message);
   if (isOwnError(result)) {
     return Response.json(answerOf("SandboxError", result.error!.message, null, null, {}));
   }
-  const compiled = result.compile && {
-    status: result.compile.exit_code === null ? "TimeLimitExceeded" : "Finished",
-    execution_time: result.compile.ms / 1000,
-    return_code: result.compile.exit_code,
-    stdout: result.compile.stdout,
-    stderr: result.compile.stderr,
-  };
+  const compiled = result.compile && compileResult(result.compile, compileS);
   const isLate = result.error?.type === "execution_timeout";
   const ran = result.error?.type !== "compile_error" && {
     status: isLate ? "TimeLimitExceeded" : "Finished",
     execution_time: result.execution_time,
-    return_code: isLate ? null : returnCode(result.exit_code),
+    return_code: isLate ? null : returnCode(result),
     stdout: result.stdout,
     stderr: result.stderr,
   };
@@ -116,8 +117,33 @@ function answerOf(status: string, message: string, compiled: unknown, ran: unkno
 }
 
 /** Theirs is that of Python's subprocess: minus the number of the signal. */
-function returnCode(code: number | null): number | null {
-  return code !== null && code > 128 && code <= 128 + 64 ? 128 - code : code;
+function returnCode(result: Result): number | null {
+  const signal = signalOf(result);
+  return signal === undefined ? result.exit_code : -signal;
+}
+
+/** Our record has the same exit code, none, for a compiler that was late and for one that was killed. */
+function compileResult({ exit_code, ms, stdout, stderr }: Compilation, limitS: number) {
+  const isLate = exit_code === null && ms >= Math.ceil(limitS) * 1000;
+  return {
+    status: isLate ? "TimeLimitExceeded" : "Finished",
+    execution_time: ms / 1000,
+    return_code: isLate ? null : (exit_code ?? -9),
+    stdout,
+    stderr,
+  };
+}
+
+/** A program that needs more than the job type has would get a wrong verdict. */
+async function checkMemory({ api }: Call, askedMb: number): Promise<void> {
+  if (askedMb <= 0) return;
+  const answer = await api("/job-types/default");
+  const text = await answer.text();
+  if (!answer.ok) throw new Refusal(answer.status, problemOf(text).detail);
+  const { memory_limit } = JSON.parse(text) as JobTypeView;
+  if (askedMb * 1024 ** 2 <= parseBytes(memory_limit)) return;
+  const words = `must be at most ${memory_limit}, the memory_limit of the job type default`;
+  throw new Refusal(422, `memory_limit_MB: ${words}`);
 }
 
 /** Their files are in the working folder, which a shell fills first. */

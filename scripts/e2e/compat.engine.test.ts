@@ -109,7 +109,7 @@ print(open("in/a.txt").read())`;
     ["a language that is none", { code: "x", language: "lean" }, "language"],
     ["files for a compiler", { code: "x", language: "cpp", files: { a: "YQ==" } }, "files"],
     ["no code", { language: "python" }, "code"],
-    ["little memory", { code: "x", language: "python", memory_limit_MB: 5 }, "memory_limit_MB"],
+    ["too much memory", { code: "x", language: "python", memory_limit_MB: 513 }, "memory_limit_MB"],
   ])("%s is 422 in the protocol's form", async (_what, fields, field) => {
     const { status, json } = await run(fields);
     expect([status, json]).toEqual([

@@ -9,8 +9,8 @@ export type CallerApi = (path: string, init?: RequestInit) => Promise<Response>;
 /**
  * Requests of a request's caller to this app.
  *
- * @param key The API key that stands for the caller; without it, the credentials of the request, and the rate limit
- *   does not count the caller's requests again.
+ * @param key The API key that stands for the caller; without it, the credentials of the request.
+ * @param isCounted Whether the rate limit has counted the caller's request: it counts this one if not.
  */
 export function callerApi(
   app: Pick<Hono<AppEnv>, "fetch">,
@@ -18,6 +18,7 @@ export function callerApi(
   { api_auth_header }: Pick<Config, "api_auth_header">,
   context: ExecutionContext | undefined,
   key?: string | null,
+  isCounted: () => boolean = () => true,
 ): CallerApi {
   const address = ["X-Forwarded-For", "CF-Connecting-IP"];
   const passed = key === undefined ? ["Authorization", api_auth_header, ...address] : address;
@@ -32,7 +33,7 @@ export function callerApi(
     }
     if (key) headers.set("Authorization", `Bearer ${key}`);
     const request = new Request(new URL(path, c.req.url), { ...init, headers });
-    return app.fetch(key === undefined ? alreadyCounted(request) : request, c.env, context);
+    return app.fetch(isCounted() ? alreadyCounted(request) : request, c.env, context);
   };
 }
 

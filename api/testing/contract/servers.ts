@@ -59,6 +59,15 @@ export const servers = {
     AIRLOCK_API_AUTH_HEADER: customHeader,
     AIRLOCK_API_DOCS_PUBLIC: "true",
   },
+  "with other protocols": {
+    ...common,
+    ...locked,
+    AIRLOCK_COMPAT: "sandbox-fusion,piston,dify",
+    AIRLOCK_COMPAT_KEY: apiKeys[0],
+    AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "true",
+    AIRLOCK_API_RATE_LIMIT_REQUESTS: "1000",
+  },
   "with the rate limit of the contract": {
     ...common,
     ...locked,

@@ -1,0 +1,185 @@
+import { expect } from "vitest";
+import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
+import { type Api, body } from "./api.ts";
+import { each, type Row } from "./row.ts";
+import { apiKeys, maxQueueSize } from "./servers.ts";
+
+const server = "with other protocols" as const;
+const key = { "X-API-Key": apiKeys[0] };
+
+/** The answer's status and JSON. `Api.send` knows the errors of this service only. */
+async function call(
+  api: Api,
+  path: string,
+  asked?: unknown,
+  headers: Record<string, string> = {},
+): Promise<{ status: number; json: unknown }> {
+  const text = typeof asked === "string" ? asked : JSON.stringify(asked);
+  const response = await fetch(`${api.url}/compat/sandbox-fusion${path}`, {
+    method: asked === undefined ? "GET" : "POST",
+    headers: { "Content-Type": "application/json", ...headers },
+    ...(asked !== undefined && { body: text }),
+  });
+  return { status: response.status, json: await response.json() };
+}
+
+const run = (api: Api, fields: Record<string, unknown> = {}) =>
+  call(api, "/run_code", { code: "print(1)", language: "python", ...fields });
+
+const short = { compile_timeout: 0.01, run_timeout: 0.01 };
+const finished = { status: "Finished", execution_time: expect.any(Number) as number };
+const failed = (
+  type: NonNullable<ResultReport["error"]>["type"],
+  exit_code: number | null,
+  more: Partial<ResultReport> = {},
+): Partial<ResultReport> => ({
+  status: "failed",
+  exit_code,
+  error: { type, message: "why", phase: "execution" },
+  ...more,
+});
+const compile = (exit_code: number | null, ms: number) => ({
+  compile: { exit_code, stdout: "", stderr: "no", ms },
+});
+
+export const compatRows: Row[] = [
+  {
+    rule: "SandboxFusion: code is one job of the configured key; seconds are rounded up",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const asked = { stdin: "7", args: ["-x"], run_timeout: 2.2, memory_limit_MB: 512 };
+      const reply = run(api, { ...asked, files: {}, fetch_files: [] });
+      const job = await agent.takeJob();
+      expect(job).toMatchObject({ code: "print(1)", timeout_s: 3 });
+      const stdout_base64 = btoa("1\n");
+      await agent.result(job.lease_id, { stdout_base64 });
+      expect(await reply).toEqual({
+        status: 200,
+        json: {
+          status: "Success",
+          message: "",
+          compile_result: null,
+          run_result: { ...finished, return_code: 0, stdout: "1\n", stderr: "" },
+          executor_pod_name: null,
+          files: {},
+        },
+      });
+      const record = body(await api.get(`/executions/${job.execution_id}?view=all`, key));
+      expect(record).toMatchObject({ stdin: "7", args: ["-x"] });
+    },
+  },
+  ...each(
+    [
+      [failed("value_error", 1), "Failed", null, { ...finished, return_code: 1 }],
+      [failed("segfault", 139), "Failed", null, { ...finished, return_code: -11 }],
+      [failed("oom", 137, { status: "oom" }), "Failed", null, { ...finished, return_code: -9 }],
+      [failed("runtime_error", 137), "Failed", null, { ...finished, return_code: 137 }],
+      [failed("json_error", 0), "Success", null, { ...finished, return_code: 0 }],
+      [
+        failed("execution_timeout", null, { status: "timeout" }),
+        "Failed",
+        null,
+        { status: "TimeLimitExceeded", return_code: null },
+      ],
+      [
+        failed("compile_error", null, compile(1, 30)),
+        "Failed",
+        { status: "Finished", return_code: 1, execution_time: 0.03, stderr: "no" },
+        null,
+      ],
+      [
+        failed("compile_error", null, compile(null, 10_004)),
+        "Failed",
+        { status: "TimeLimitExceeded", return_code: null },
+        null,
+      ],
+      [
+        failed("compile_error", null, compile(null, 30)),
+        "Failed",
+        { status: "Finished", return_code: -9 },
+        null,
+      ],
+      [failed("internal_error", null), "SandboxError", null, null],
+      [
+        {
+          ...failed("internal_error", null),
+          error: { type: "oom", message: "", phase: "startup" },
+        },
+        "SandboxError",
+        null,
+        null,
+      ],
+    ] as [Partial<ResultReport>, string, object | null, object | null][],
+    ([{ error, exit_code }, status]) =>
+      `SandboxFusion: ${error?.type} with ${exit_code} is ${status}`,
+    async (api, [result, status, compiled, ran]) => {
+      const agent = api.agent();
+      await agent.poll();
+      const reply = run(api, { language: "cpp" });
+      const job = await agent.takeJob();
+      expect(job.program).toMatchObject({ file: "main.cpp", compile_timeout_s: 10 });
+      await agent.result(job.lease_id, result);
+      const { json } = await reply;
+      expect(json).toMatchObject({ status, compile_result: compiled, run_result: ran });
+    },
+    { server },
+  ),
+  {
+    rule: "A protocol without keys: memory above the job type's is refused, and pages get nothing, nor what asks without a key",
+    server,
+    async check(api) {
+      const { status, json } = await run(api, { memory_limit_MB: 513 });
+      const msg = expect.stringContaining("memory_limit") as string;
+      expect([status, json]).toMatchObject([422, { detail: [{ msg }] }]);
+      for (const name of ["Origin", "Sec-Fetch-Site"]) {
+        const page = { [name]: "https://evil.example", "Content-Type": "text/plain" };
+        const asked = { code: "1", language: "python" };
+        expect((await call(api, "/run_code", asked, page)).status).toBe(403);
+      }
+    },
+  },
+  {
+    rule: "SandboxFusion: a full queue holds a request until there is room, or to the end of its time; it counts once for the rate limit",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const headers = { "Content-Type": "application/json", ...key };
+      for (let n = 0; n < maxQueueSize; n++) {
+        expect((await api.post("/execute/async", { code: "0" }, headers)).status).toBe(202);
+      }
+      const leftOf = async () =>
+        Number((await api.get("/pool/stats", key)).headers.get("RateLimit-Remaining"));
+      const before = await leftOf();
+      const late = await run(api, short);
+      expect(late).toEqual({
+        status: 504,
+        json: { detail: expect.stringContaining("queue is full") as string },
+      });
+      // One for the request, one for the question; none where a new window began.
+      expect(before - (await leftOf())).toBeLessThanOrEqual(2);
+      const held = run(api, { code: "held" });
+      for (;;) {
+        const job = await agent.takeJob();
+        await agent.result(job.lease_id);
+        if (job.code === "held") break;
+      }
+      expect(await held).toMatchObject({ status: 200, json: { status: "Success" } });
+    },
+  },
+  {
+    rule: "SandboxFusion: a job that has not ended 1 s before its client gives up is cancelled, and the answer is 504",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const reply = run(api, short);
+      const job = await agent.takeJob();
+      expect((await reply).status).toBe(504);
+      const { cancel } = await agent.poll({ free_slots: 0 });
+      expect(cancel).toContain(job.lease_id);
+    },
+  },
+];
