@@ -127,7 +127,7 @@ export const compatRows: Row[] = [
     { server },
   ),
   {
-    rule: "A protocol without keys: memory above the job type's is refused, and pages get nothing, nor what asks without a key",
+    rule: "A protocol without keys refuses web pages, and memory above the job type's",
     server,
     async check(api) {
       const { status, json } = await run(api, { memory_limit_MB: 513 });

@@ -1,0 +1,59 @@
+import { execFile } from "node:child_process";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { examplesOf } from "../../clients/testing/examples-of.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { needs } from "../testing/needs.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
+
+/** The frameworks, as their users have them. */
+const pinned = { langchain: "langchain-core==1.0.0", ai: ["ai@7.0.173", "zod@4.1.12"] };
+const guide = "docs/guides/mcp.md";
+const key = "lab-key-0123456789abcdef";
+const run = promisify(execFile);
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startTestService({ key });
+  await service.startAgent();
+});
+afterAll(() => service?.[Symbol.asyncDispose]());
+
+describe("LangChain", needs("venv"), () => {
+  test("the guide's tool runs code", async () => {
+    const folder = tempFolder();
+    await run("python3", ["-m", "venv", folder]);
+    const python = join(folder, "bin/python");
+    await run(python, ["-m", "pip", "install", "--quiet", pinned.langchain]);
+    const { program, prints } = examplesOf(guide, "python", { url: service.url, key });
+    const fails = `print(run_python.invoke({"code": "raise ValueError('no')"}))`;
+    const env = { ...process.env, PYTHONPATH: resolve("clients/python/src") };
+    const { stdout } = await run(python, ["-c", `${program}\n${fails}`], { env });
+    expect(stdout).toContain(`${prints.join("\n")}\n`);
+    expect(stdout).toContain("value_error: ValueError: no");
+  });
+});
+
+test("the guide's tool of the AI SDK runs code", async () => {
+  const folder = tempFolder();
+  writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+  await run("npm", ["install", "--silent", "--ignore-scripts", "--prefix", folder, ...pinned.ai]);
+  const { program } = examplesOf(guide, "ts", { url: service.url, key });
+  const client = JSON.stringify(resolve("clients/typescript/src/index.ts"));
+  const use = `const options = { toolCallId: "1", messages: [], context: {} };
+for (const code of ["print(6 * 7)", "raise ValueError('no')"]) {
+  console.log(JSON.stringify(await runPython.execute({ code }, options)));
+}`;
+  mkdirSync(join(folder, "src"));
+  const file = join(folder, "src/use.ts");
+  writeFileSync(file, `${program.replace('"airlock-exec"', client)}\n${use}\n`);
+  const { stdout } = await run(process.execPath, ["--experimental-strip-types", file]);
+  const [good, bad] = stdout
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as unknown);
+  expect(good).toEqual({ stdout: "42\n", stderr: "", error: null });
+  expect(bad).toMatchObject({ error: { type: "value_error", message: "ValueError: no" } });
+});
