@@ -84,6 +84,16 @@ test.each<[string, () => Vars | Promise<Vars>, RegExp]>([
     /^airlock api: api_auth_enabled is true, but api_keys is empty: .+\n$/,
   ],
   [
+    "compat_key is no key of clients",
+    () => ({
+      AIRLOCK_API_AUTH_ENABLED: "true",
+      AIRLOCK_API_KEYS: "key-0123456789abcdef",
+      AIRLOCK_OPERATOR_KEYS: "operator-key-0123456789",
+      AIRLOCK_COMPAT_KEY: "operator-key-0123456789",
+    }),
+    /^airlock api: compat_key is not one of api_keys: name a key of clients there\n$/,
+  ],
+  [
     "a variable is unknown",
     () => ({ AIRLOCK_MAX_TIMOUT: "60" }),
     /^airlock api: unknown configuration key: max_timout; docs\/configuration\.md lists the keys\n$/,

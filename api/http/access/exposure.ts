@@ -32,7 +32,14 @@ export function checkExposure(config: Config): string | undefined {
   if (config.api_auth_enabled && acceptedKeys(config).length === 0) {
     throw new ConfigError("api_auth_enabled is true, but api_keys is empty: add at least one key");
   }
-  if (config.api_auth_enabled) return undefined;
+  if (config.api_auth_enabled) {
+    const { api_keys, compat_key } = config;
+    // Nor may it be an operator's: whoever reaches the port acts with it.
+    if (compat_key !== undefined && !api_keys.includes(compat_key)) {
+      throw new ConfigError("compat_key is not one of api_keys: name a key of clients there");
+    }
+    return undefined;
+  }
   const unused =
     acceptedKeys(config).length > 0
       ? "api_keys are set, but no request needs one: set api_auth_enabled = true"
