@@ -21,7 +21,8 @@ _ROOT = STAGE + "/root"
 _EMPTY = STAGE + "/empty"
 _GROUPS = STAGE + "/groups"
 _BUNDLES = STAGE + "/bundles"
-_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
+# Java looks for its limits only where cpuset is mounted too. Source: OpenJDK 21, cgroupSubsystem_linux.cpp.
+_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct", "cpuset")
 # As `maskedPaths` in container/container-profile.ts, and what Docker makes read-only. Source: moby, oci/defaults.go.
 _MASKED = (
     "/proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/pressure "

@@ -40,8 +40,11 @@ print(open("/proc/1/cmdline").read().split("\\0")[:5])`,
       const { out } = await run(`
 import os
 pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-print(sorted(open("/proc/%d/cmdline" % pid).read().split("\\0")[-2][:20] for pid in pids if pid != 1), len(pids))`);
-      expect(out).toBe("['/code/main.py'] 2\n");
+print(sorted(open("/proc/%d/cmdline" % pid).read().split("\\0")[-2][:20] for pid in pids if pid != 1), len(pids))
+groups = [folder for folder, _, files in os.walk("/sys/fs/cgroup") if "cgroup.procs" in files]
+print([group for group in groups if os.path.dirname(group) in groups])
+print({int(pid) for group in groups for pid in open(group + "/cgroup.procs")} - set(pids))`);
+      expect(out).toBe("['/code/main.py'] 2\n[]\nset()\n");
     });
   });
 
