@@ -36,7 +36,8 @@ test("it has the rights of Python code, and no interpreter beside it", async () 
 grep -E "^(Uid|Cap(Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp|SigIgn|SigBlk):" /proc/self/status | tr -s '\\t' ' '
 cat /proc/self/oom_score_adj; pwd; echo $HOME
 ls /proc/self/fd | tr '\\n' ' '; ls -l /code; ls -A /tmp
-for each in /proc/[2-9]* /proc/1?*; do tr '\\0' ' ' <$each/cmdline 2>/dev/null | cut -c 1-30; done; true`;
+shopt -s nullglob
+for each in /proc/[2-9]* /proc/1?*; do tr '\\0' ' ' 2>/dev/null <"$each/cmdline" | cut -c 1-30; done; true`;
   const { out, err, end } = await run(code);
   expect({ err, end }).toEqual({ err: "", end: "succeeded - 0" });
   const none = "0000000000000000";
