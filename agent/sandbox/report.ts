@@ -50,8 +50,9 @@ export type ResultFile =
  */
 export type Ending = "exited" | "timeout" | "cancelled" | "sockets" | "locks" | "lost";
 
-/** The end of the compiler. It is well if the exit status is 0; null: a signal ended it. */
+/** How the compiler ended. */
 export interface Compilation {
+  /** 0: it succeeded; null: a signal ended it. */
   readonly exitStatus: number | null;
   readonly timedOut: boolean;
   /** The beginning of what it printed. */

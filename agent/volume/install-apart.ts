@@ -13,7 +13,7 @@ export interface InstallLimits {
 }
 
 /**
- * Installs packages in a container of their own, and passes on their files. The container is removed then.
+ * Installs packages in a container of their own, passes on their files, and lets the container be removed.
  *
  * @throws InstallError; EngineError; the signal's reason.
  */
@@ -26,7 +26,7 @@ export async function installApart(
   signal: AbortSignal,
 ): Promise<void> {
   const label = `install-${randomUUID()}`;
-  // Without a quota of CPU time: pip and two compilers run there, and no code of a job or package.
+  // No limit of CPU time: pip and two compilers run there, and no code of a job or package.
   const own = { cpus: 0, memoryBytes, packages: "disk", preload: [] } as const;
   const labels = { ...spec.labels, leaseId: label };
   ownLabels.add(label);
@@ -40,7 +40,7 @@ export async function installApart(
   try {
     await sandbox.install({ requirements, from: { ...from, keep, maxBytes } }, signal);
   } finally {
-    // Nobody waits for it: an engine takes seconds to remove many files. What it does not remove, the reaper does later.
+    // Nobody waits for this: an engine takes seconds to remove many files. What is left, the reaper removes later.
     void sandbox
       .close()
       .catch(() => {})

@@ -1,7 +1,7 @@
 /** How a language model uses the service: https://llmstxt.org. A test runs its examples. */
 export const llmsText = `# Airlock
 
-> Airlock runs untrusted Python in isolated containers, over HTTP: code in, output and files out.
+> Airlock runs untrusted code, Python or another language, in isolated containers, over HTTP: code in, output and files out.
 
 With a key, send \`Authorization: Bearer KEY\` with every request. Bodies are JSON. \`/openapi.json\` describes every
 endpoint and field.
@@ -25,6 +25,7 @@ with HTTP 200, \`success: false\` and an \`error\` with \`type\` and \`message\`
 - \`/output/*\`: every other file is kept as an artifact, at \`GET /jobs/{job_id}/artifacts/{name}\`.
 - \`/tmp\`: scratch space. Everything else is read-only.
 - There is no network, unless the job type has one. Code runs as uid 1000, with limits on time, memory and processes.
+- The code is Python unless \`"language"\` (such as \`bash\`) or \`"command"\` says otherwise. The image must have that program.
 - \`GET /job-types\` lists environments with their packages; choose one with \`"job_type"\`. \`"timeout"\` is in seconds.
 
 ## Longer work

@@ -18,7 +18,7 @@ const meanings: Record<ErrorCode, string> = {
   range_not_satisfiable: "The file has no byte of this <code>Range</code>.",
   timeout_too_long: "The <code>timeout</code> is above the configured <code>max_timeout</code>.",
   language_unavailable:
-    "The job type has no such <code>language</code>. Take one of those that <code>errors</code> names, or send a <code>command</code>.",
+    "The job type has no such <code>language</code>. Use one that <code>errors</code> names, or send a <code>command</code>.",
   batch_too_large:
     "An atomic batch has more jobs than the queue can hold. Send smaller batches, or raise <code>max_queue_size</code>.",
   files_too_large:

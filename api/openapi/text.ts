@@ -17,7 +17,7 @@ export const tags = [
   { name: "Description", description: "This page, and the OpenAPI document behind it." },
 ];
 
-export const introduction = `Runs untrusted Python in single-use containers.
+export const introduction = `Runs untrusted code, Python or another language, in single-use containers.
 
 The code finds its \`input_data\` in \`/input/data.json\`. What it prints comes back as \`stdout\` and
 \`stderr\`; JSON that it writes to \`/output/result.json\` comes back as \`output\`; every other file in

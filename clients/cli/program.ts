@@ -16,7 +16,7 @@ import { globalOptions } from "./src/tool.ts";
 /** The command `airlock` with all that it can do. */
 export function createProgram(version: string): Command {
   const program = new Command("airlock")
-    .description("Runs untrusted Python in single-use containers: the command line of Airlock.")
+    .description("Runs untrusted code in single-use containers: the command line of Airlock.")
     .version(version)
     // Without this, the program would take its own options from what follows the file of `run`.
     .enablePositionalOptions()

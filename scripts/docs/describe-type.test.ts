@@ -14,6 +14,8 @@ test.each<[string, z.ZodType]>([
   ["list of text", z.array(z.union([z.ipv4(), z.cidrv4()]))],
   ["`a` or `b`", z.enum(["a", "b"])],
   ["table of text", z.record(z.string(), z.string())],
+  ["table of tables", z.record(z.string(), z.strictObject({ a: z.string() }))],
+  ["table", z.strictObject({ a: z.string() })],
   ["URL", z.url()],
 ])("%s", (words, schema) => {
   expect(describeType(z.toJSONSchema(schema) as JsonSchema)).toBe(words);

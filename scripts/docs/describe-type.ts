@@ -8,6 +8,7 @@ export interface JsonSchema {
   const?: string;
   anyOf?: JsonSchema[];
   items?: JsonSchema;
+  additionalProperties?: JsonSchema | boolean;
   minimum?: number;
   maximum?: number;
   minLength?: number;
@@ -29,7 +30,8 @@ export function describeType(schema: JsonSchema): string {
     case "array":
       return `list of ${describeType(schema.items ?? {})}`;
     case "object":
-      return "table of text";
+      if (typeof schema.additionalProperties !== "object") return "table";
+      return schema.additionalProperties.type === "object" ? "table of tables" : "table of text";
     case "string":
     case undefined:
     default:

@@ -49,7 +49,9 @@ export const Compilation = z
     exit_code: z.int().nullable().meta({ description: "null if a signal ended it." }),
     stdout: z.string().max(100_000).meta({ description: "The beginning of what it printed." }),
     stderr: z.string().max(100_000),
-    ms: z.int().meta({ description: "Its time, which is not part of `execution_ms`." }),
+    ms: z
+      .int()
+      .meta({ description: "Milliseconds that it took; they are not part of `execution_ms`." }),
   })
   .meta({ id: "Compilation" });
 export type Compilation = z.infer<typeof Compilation>;

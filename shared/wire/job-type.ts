@@ -97,7 +97,7 @@ export const JobTypeDefinition = z.strictObject({
     )
     .default({})
     .describe(
-      "Languages that its jobs may name beside the usual ones, or in place of them: each a table with file, compile (if there is a compiler) and run.",
+      "Languages that its jobs may name, by name, in addition to the built-in ones or in place of them: each a table with file, compile (if there is a compiler) and run. See docs/guides/languages.md.",
     ),
   labels: z
     .record(z.string(), z.string())

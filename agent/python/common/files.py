@@ -26,7 +26,7 @@ def write_file(path, data, how=os.O_TRUNC):
 
 
 def begin_file(path, last):
-    """Makes a file that nobody can write later, and returns the descriptor for its data. Closes the last one."""
+    """Makes a file that nobody can write later, and returns the descriptor for its data. Closes `last`."""
     if last is not None:
         os.close(last)
     os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)

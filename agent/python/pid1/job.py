@@ -126,7 +126,7 @@ def _exec_at_gate(descriptors):
 
 
 def restore_signals():
-    """Handles those that Python ignores or handles as other programs expect it."""
+    """Gives the signals that Python ignores or handles their default effect, which other programs expect."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 

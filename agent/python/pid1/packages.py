@@ -33,7 +33,7 @@ _MAX_OUTPUT = 16 * 1024
 # How often what pip has written is measured: at most a fifth of the time.
 _LOOK_S, _LOOKS_TAKE = 0.2, 4
 _BLOCK = 4096
-# Files of tests are imported by nobody, and are half of what many packages have.
+# Nobody imports the files of tests, and they are half of many packages.
 _COMPILE = ["-m", "compileall", "-qq", "-j", "2", "-x", "/tests?/", _ROOT]
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -113,7 +113,7 @@ class Packages:
         self._tell(status)
 
     def _finish(self):
-        """Makes the bytecode, and sends the files meanwhile. It blocks, because there is nothing else to do."""
+        """Compiles the packages, and sends the other files meanwhile. It blocks, because there is nothing else to do."""
         compiler = None
         if "PIP_NO_COMPILE" not in self._order["pip_env"]:
             compiler = os.fork()
@@ -200,7 +200,7 @@ class Packages:
         self._mtime = head["mtime"]
 
     def _send_files(self, compiled):
-        """Sends either what is compiled or all else. The end of the link ends this process."""
+        """Sends either the compiled files or all others. The end of the link ends this process."""
         os.set_blocking(self._outbox.fd, True)
         for folder, folders, names in os.walk(_ROOT):
             folders.sort()

@@ -1,6 +1,6 @@
 """Runs in PID 1 of a sandbox, as root of the sandbox, from an order to run a program to the end of its job.
 
-Runs a program of the image in place of Python code, behind a compiler where there is one."""
+Runs a program of the image in place of Python code, after its compiler if there is one."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ _MAX_SAID = 16 * 1024
 
 
 class Program:
-    """One run of a program, in the form of job.Job. `streams` is its class of streams."""
+    """One run of a program, with the interface of job.Job. `stream` is the class of its streams."""
 
     state = "ready"
 
@@ -58,7 +58,7 @@ class Kept(Stream):
 
 
 def prepare(supervisor):
-    """Ends the interpreter and runs the compiler. Returns how the job ended if it did, else None."""
+    """Ends the interpreter and runs the compiler. Returns how the job ended, or None if the program can run."""
     compile_ms, count, *arguments = supervisor.program
     compiler, command = arguments[: int(count)], arguments[int(count) :]
     _end_all(supervisor)

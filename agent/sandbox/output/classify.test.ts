@@ -58,7 +58,7 @@ test.each([
   [{ exitStatus: 1, stderr: "a.c:1: no\nmore" }, "a.c:1: no"],
   [{ exitStatus: 2, stdout: "from stdout" }, "from stdout"],
   [{ exitStatus: 2 }, "The compiler exited with status 2."],
-  [{ exitStatus: null }, "The compiler was killed: it may need more memory_limit."],
+  [{ exitStatus: null }, "The compiler was killed: it may need a larger memory_limit."],
   [{ exitStatus: null, timedOut: true }, /^The compiler was stopped at its time limit/],
 ])("a compiler that ended with %o is the job's failure", (changes, words) => {
   const well = { exitStatus: 0, timedOut: false, stdout: "", stderr: "", wallMs: 1 };

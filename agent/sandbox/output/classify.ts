@@ -32,7 +32,7 @@ export function classify(report: RunReport): Verdict {
 
 function whyNotCompiled({ exitStatus, timedOut, stdout, stderr }: Compilation): string {
   if (timedOut) return "The compiler was stopped at its time limit, compile_timeout.";
-  if (exitStatus === null) return "The compiler was killed: it may need more memory_limit.";
+  if (exitStatus === null) return "The compiler was killed: it may need a larger memory_limit.";
   const [first = ""] = (stderr || stdout).trim().split("\n");
   return first === "" ? `The compiler exited with status ${exitStatus}.` : first.slice(0, 500);
 }

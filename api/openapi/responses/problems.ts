@@ -41,8 +41,8 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     errors: [{ path: "timeout", message: "must be at most 3600" }],
   },
   language_unavailable: {
-    detail: 'language: job type default has no language "c++": did you mean "cpp"?',
-    errors: [{ path: "language", message: "must be one of: bash, c, cpp, go, python" }],
+    detail: 'language: job type default has no language "perk": did you mean "perl"?',
+    errors: [{ path: "language", message: "must be one of: bash, c, cpp, go, perl, python" }],
   },
   batch_too_large: {
     detail:

@@ -121,7 +121,7 @@ const program = {
     .optional()
     .meta({
       description:
-        "Language of the code; default: python. The job type's image must have the language's program.",
+        "Language of the code; default: python. The image of the job type must have its compiler and its program.",
       example: "python",
     }),
   command: z
@@ -141,7 +141,7 @@ const program = {
     .meta({
       maxItems: limits.argsMaxBytes,
       description:
-        "A program of the image with its arguments, in place of a language. The code is in /code/main, for which `{file}` stands in an argument.",
+        "A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.",
       example: ["bash", "-e", "{file}"],
     }),
   compile_timeout: z
@@ -150,7 +150,7 @@ const program = {
     .max(limits.compileTimeoutMaxS)
     .optional()
     .meta({
-      description: `Time limit in seconds of the compiler, which is not part of \`timeout\`. Default: ${limits.compileTimeoutDefaultS}.`,
+      description: `Time limit of the compiler in seconds; its time is not part of \`timeout\`. Default: ${limits.compileTimeoutDefaultS}.`,
       example: 30,
     }),
 };
@@ -165,7 +165,7 @@ export const ExecuteRequest = z
       .meta({
         pattern: withoutNul,
         description:
-          "Source, run as /code/main.py, or by `language` or `command` from a file in /code.",
+          "Source code: Python, run as /code/main.py, or what `language` or `command` runs from a file in /code.",
         example: 'print("hello")',
       }),
     input_data: JsonObjectSchema.default({}).meta({

@@ -236,7 +236,7 @@ class Compilation(Record):
     #: The beginning of what it printed.
     stdout: str
     stderr: str
-    #: Its time, which is not part of `execution_ms`.
+    #: Milliseconds that it took; they are not part of `execution_ms`.
     ms: int
 
 
@@ -254,11 +254,11 @@ class ExecuteRequestOptional(TypedDict, total=False):
     files: List[InputFile]
     #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
     idempotency_key: str
-    #: Language of the code; default: python. The job type's image must have the language's program.
+    #: Language of the code; default: python. The image of the job type must have its compiler and its program.
     language: str
-    #: A program of the image with its arguments, in place of a language. The code is in /code/main, for which `{file}` stands in an argument.
+    #: A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.
     command: List[str]
-    #: Time limit in seconds of the compiler, which is not part of `timeout`. Default: 10.
+    #: Time limit of the compiler in seconds; its time is not part of `timeout`. Default: 10.
     compile_timeout: int
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
     stdin: str
@@ -277,7 +277,7 @@ class ExecuteRequestOptional(TypedDict, total=False):
 
 
 class ExecuteRequest(ExecuteRequestOptional):
-    #: Source, run as /code/main.py, or by `language` or `command` from a file in /code.
+    #: Source code: Python, run as /code/main.py, or what `language` or `command` runs from a file in /code.
     code: str
 
 
@@ -441,11 +441,11 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     files: List[InputFile]
     #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
     idempotency_key: str
-    #: Language of the code; default: python. The job type's image must have the language's program.
+    #: Language of the code; default: python. The image of the job type must have its compiler and its program.
     language: str
-    #: A program of the image with its arguments, in place of a language. The code is in /code/main, for which `{file}` stands in an argument.
+    #: A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.
     command: List[str]
-    #: Time limit in seconds of the compiler, which is not part of `timeout`. Default: 10.
+    #: Time limit of the compiler in seconds; its time is not part of `timeout`. Default: 10.
     compile_timeout: int
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
     stdin: str
@@ -464,7 +464,7 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
 
 
 class AsyncSubmitRequest(AsyncSubmitRequestOptional):
-    #: Source, run as /code/main.py, or by `language` or `command` from a file in /code.
+    #: Source code: Python, run as /code/main.py, or what `language` or `command` runs from a file in /code.
     code: str
 
 
@@ -611,7 +611,7 @@ class ForkRequestOptional(TypedDict, total=False):
 
 
 class ForkRequest(ForkRequestOptional):
-    #: Source, run as /code/main.py, or by `language` or `command` from a file in /code.
+    #: Source code: Python, run as /code/main.py, or what `language` or `command` runs from a file in /code.
     code: str
 
 
