@@ -18,6 +18,7 @@ export function* describeRecord(record: ExecutionRecord, reason?: string): Gener
   );
   if (reason) yield row("reason", reason);
   if (error) yield row("error", `${error.type}: ${error.message}`);
+  if (record.compile) yield row("compiler", describeCompilation(record.compile));
   for (const warning of record.warnings ?? []) yield row("warning", warning);
   yield row("job type", `${record.job_type} ${record.job_version}`);
   yield row("submitted", `${record.created_at} (${age(record.created_at)} ago)`);
@@ -47,6 +48,11 @@ export function* describeRecord(record: ExecutionRecord, reason?: string): Gener
   for (const { name, size_bytes } of artifacts)
     yield row("artifact", `${name} (${bytes(size_bytes)})`);
   if (record.output) yield row("output", JSON.stringify(record.output));
+}
+
+/** "exit code 1 after 31 ms". */
+function describeCompilation({ exit_code: code, ms }: NonNullable<ExecutionRecord["compile"]>) {
+  return `${code === null ? "killed" : `exit code ${code}`} after ${duration(ms)}`;
 }
 
 type Attempt = NonNullable<ExecutionRecord["attempts"]>[number];

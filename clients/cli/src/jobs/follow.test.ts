@@ -10,6 +10,7 @@ test.each([
   [{ status: "failed", exit_code: 3, error }, 3],
   [{ status: "failed", exit_code: 0, error: { type: "json_error", message } }, 1],
   [{ status: "failed", exit_code: null, error }, 125],
+  [{ status: "failed", exit_code: null, error: { type: "compile_error", message } }, 1],
 ])("the command fails where the record says so: %o", (record, code) => {
   expect(exitCodeOfRecord(record as unknown as EndedRecord)).toBe(code);
 });

@@ -24,6 +24,7 @@ export async function follow(
   for await (const { event, data } of airlock.stream(jobId, { signal })) {
     if (event === "end") {
       await output.end();
+      if (data.error?.type === "compile_error") await writeCompilation(tool, jobId, signal);
       return data;
     }
     if (event === "stdout" || event === "stderr") {
@@ -46,12 +47,23 @@ export async function follow(
   return airlock.wait(jobId, { signal });
 }
 
+/** Writes what the compiler of a job said, which no event brings. */
+async function writeCompilation(
+  { airlock, terminal }: Tool,
+  jobId: string,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const { compile } = await airlock.get(jobId, { signal });
+  if (compile) await terminal.writeError(compile.stdout + compile.stderr);
+}
+
 /** The exit code for the shell: the code's own status, or the reason why it has none. */
 export function exitCodeOfRecord({ status, exit_code: own, error }: EndedRecord): number {
   if (status === "timeout") return exitCode.timeout;
   if (status === "cancelled") return exitCode.interrupted;
   if (status === "oom") return exitCode.outOfMemory;
   if (status === "succeeded") return 0;
+  if (error?.type === "compile_error") return exitCode.failed;
   // Code that ended with 0 may have failed all the same: its result cannot be read, its files went over a limit.
   if (own !== null && own !== undefined) return own === 0 ? exitCode.failed : own;
   return error ? exitCode.service : exitCode.failed;
