@@ -10,18 +10,9 @@ import { startCommandService } from "./testing/command-service.ts";
 import { commandFor } from "./testing/run-command.ts";
 
 const key = "key-0123456789abcdef";
-/** A language whose compiler refuses all code. */
-const strict = {
-  file: "main.strict",
-  compile: ["sh", "-c", "echo read {file}; echo no >&2; echo never >&2; exit 2"],
-  run: ["true"],
-};
 const { service, folder, airlock, script, detached } = await startCommandService({
   key,
-  api: {
-    AIRLOCK_OPERATOR_KEYS: key,
-    AIRLOCK_JOB_TYPES: JSON.stringify({ default: { languages: { strict } } }),
-  },
+  api: { AIRLOCK_OPERATOR_KEYS: key },
 });
 
 test("run writes the code's streams to its own and exits with the code's status", async () => {
@@ -33,30 +24,6 @@ test("run writes the code's streams to its own and exits with the code's status"
   expect({ code, stdout }).toEqual({ code: 7, stdout: "out\n" });
   expect(stderr).toContain("err\n");
   expect(stderr).toContain("failed (exit code 7)");
-});
-
-test("run takes the language from the file's ending, or by name", async () => {
-  const bash = script("args.sh", "echo $BASH_VERSION $1");
-  const { code, stdout } = await airlock.run(["run", bash, "one"]);
-  expect([code, stdout]).toEqual([0, expect.stringMatching(/^\d.* one\n$/)]);
-  const perl = script("plain.txt", "print 6 * 7");
-  expect(await airlock.run(["run", "-l", "perl", perl])).toMatchObject({ code: 0, stdout: "42" });
-  const unknown = await airlock.run(["run", "-l", "perk", perl]);
-  expect([unknown.code, unknown.stderr]).toEqual([126, expect.stringContaining('"perl"')]);
-});
-
-test("code that its compiler refuses fails with the compiler's own words", async () => {
-  const { code, stdout, stderr } = await airlock.run(["run", "-l", "strict", script("a.x", "x")]);
-  expect({ code, stdout, stderr }).toEqual({
-    code: exitCode.failed,
-    stdout: "",
-    stderr: "read /code/main.strict\nno\nnever\nairlock: failed: compile_error: no\n",
-  });
-  const [id] = (await airlock.run(["ps", "-n", "1"])).stdout.match(/[-0-9a-f]{36}/)!;
-  const logs = await airlock.run(["logs", id]);
-  expect([logs.code, logs.stderr]).toEqual([0, stderr]);
-  const shown = await airlock.run(["show", id]);
-  expect(shown.stdout).toMatch(/^compiler {3}exit code 2 after \d+ ms$/m);
 });
 
 test("run writes bytes that are no text into a file as they are", async () => {

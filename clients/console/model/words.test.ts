@@ -182,7 +182,7 @@ test("an argument whose quote is not closed is refused", () => {
 test("a failure as a prompt has the code, the error and the end of the output", () => {
   const prompt = failurePrompt({
     status: "failed",
-    exitCode: 1,
+    exit_code: 1,
     error: { type: "name_error", message: "NameError: x", phase: "execution" },
     code: "x\n",
     input: "{}",
@@ -195,6 +195,26 @@ test("a failure as a prompt has the code, the error and the end of the output", 
   expect(prompt).toContain("```python\nx\n```");
   expect(prompt).toContain("[…]\n");
   expect(prompt).not.toContain("input, /input/data.json");
+});
+
+test("a failure of a compiler as a prompt has the language and the compiler's words", () => {
+  const failure = {
+    status: "failed" as const,
+    exit_code: null,
+    error: { type: "compile_error" as const, message: "no", phase: "execution" as const },
+    code: "int main(\n",
+    input: "{}",
+    stdout: "",
+    stderr: "",
+    compile: { exit_code: 1, stdout: "", stderr: "no\nnever\n", ms: 3 },
+  };
+  const prompt = failurePrompt({ ...failure, language: "c" });
+  expect(prompt).toMatch(/^This c program ended failed with compile_error/);
+  expect(prompt).toContain("The program:\n\n```c\nint main(\n```");
+  expect(prompt).toContain("What the compiler wrote:\n\n```\nno\nnever\n```");
+  expect(failurePrompt({ ...failure, command: ["make", "a b"] })).toMatch(
+    /^This program, run as make 'a b', ended failed/,
+  );
 });
 
 test.each([

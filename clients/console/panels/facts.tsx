@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { addressOf } from "../model/address.ts";
+import { joinArguments } from "../model/arguments.ts";
 import { formatTime } from "../model/time.ts";
 import { formatDuration } from "../model/time.ts";
 import type { ExecutionRecord } from "../service/records.ts";
@@ -27,6 +28,8 @@ export function Facts({ record }: { record: ExecutionRecord }) {
       <a href={addressOf("executions", { job_type: record.job_type })}>{record.job_type}</a>,
     ],
     ["Version", record.job_version],
+    ["Language", record.language],
+    ["Command", record.command && joinArguments(record.command)],
     ["Submitted", formatTime(record.created_at)],
     ["Not before", record.run_at && formatTime(record.run_at)],
     ["Started", record.started_at && formatTime(record.started_at)],

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import type { Compilation } from "../../typescript/src/generated.ts";
 import { isEnded, type Followed } from "../service/follow.ts";
 import { clock } from "../service/clock.ts";
 import { type Timed, timesOf } from "../model/phases.ts";
@@ -44,6 +45,25 @@ export function Times({ record }: { record: Timed }) {
   );
 }
 
+/** How the compiler ended, and the beginning of what it said. */
+function Compiler({ exit_code: code, ms, stdout, stderr }: Compilation) {
+  const said = stdout + stderr;
+  return (
+    <section aria-label="Compiler">
+      <h2>Compiler</h2>
+      <p class="quiet">
+        {code === null ? "killed" : `exit code ${code}`}, {formatDuration(ms)}
+      </p>
+      {said !== "" && (
+        // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
+        <pre class="json" tabIndex={0} aria-label="Output of the compiler">
+          {said}
+        </pre>
+      )}
+    </section>
+  );
+}
+
 /** What came of a job: error, output, result, files. */
 export function Result({ followed }: { followed: Followed }) {
   const { record, output, version, id } = followed;
@@ -63,6 +83,7 @@ export function Result({ followed }: { followed: Followed }) {
       {record?.warnings?.map((warning) => (
         <p class="quiet">{warning}</p>
       ))}
+      {record?.compile && <Compiler {...record.compile} />}
       <OutputView
         label="Output"
         fileName={`execution-${id}.txt`}

@@ -23,7 +23,7 @@ import { tags } from "@lezer/highlight";
 
 export interface EditorOptions {
   label: string;
-  language: "python" | "json";
+  language: "python" | "json" | "text";
   text: string;
   isReadOnly: boolean;
   onChange: (text: string) => void;
@@ -116,6 +116,8 @@ function replaceSelection(event: InputEvent, view: EditorView): boolean {
   return true;
 }
 
+const languages = { python: python(), json: json(), text: [] };
+
 /** An editor in a shadow root, where its styles are no inline styles. */
 export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor {
   const { label, language, text, isReadOnly, onChange } = options;
@@ -141,7 +143,7 @@ export function openEditor(root: ShadowRoot, options: EditorOptions): CodeEditor
         editing,
         keymap.of([...searchKeymap, ...defaultKeymap.filter(({ key }) => key !== "Mod-Enter")]),
         indentUnit.of("    "),
-        language === "python" ? python() : json(),
+        languages[language],
         syntaxHighlighting(colours),
         theme,
         failedLine,

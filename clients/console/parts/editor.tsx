@@ -5,7 +5,7 @@ import type { CodeEditor } from "./code-mirror.ts";
 
 interface Props {
   label: string;
-  language: "python" | "json";
+  language: "python" | "json" | "text";
   text: string;
   onChange?: (text: string) => void;
   failedLine?: number | undefined;

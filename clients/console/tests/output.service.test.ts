@@ -26,6 +26,32 @@ describe("the output of an execution", needs("chromium"), () => {
 
   const current = (page: Page): Promise<string[]> => page.locator(".current").allInnerTexts();
 
+  test("code that its compiler refused is shown with its language, the compiler's words and its call", async () => {
+    const id = await world.submit("int main( {}\n", { language: "c", compile_timeout: 20 });
+    const job = await world.agent.takeJob();
+    const stderr = "main.c:1:10: error: expected parameter\ncompilation terminated.\n";
+    await world.agent.result(job.lease_id, {
+      status: "failed",
+      exit_code: null,
+      error: {
+        type: "compile_error",
+        message: "main.c:1:10: error: expected parameter",
+        phase: "execution",
+      },
+      compile: { exit_code: 1, stdout: "", stderr, ms: 31 },
+    });
+    const page = await world.open(`/console/executions/${id}`);
+    const compiler = page.getByRole("region", { name: "Compiler" });
+    await compiler.getByText("compilation terminated.").waitFor();
+    expect(await compiler.innerText()).toContain("exit code 1, 31 ms");
+    await page.getByText("The call that made it").click();
+    const program = page.getByLabel("Program", { exact: true });
+    for (const part of [/"language": "c"/, /"compile_timeout": 20/]) {
+      await program.getByText(part).first().waitFor();
+    }
+    await page.close();
+  });
+
   test("a link to a line points to the same one after a reload, whatever the streams wrote between", async () => {
     const { id, lease } = await begin();
     const page = await world.open(`/console/executions/${id}`);

@@ -101,8 +101,7 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
   };
   const copyPrompt = (): void => {
     if (!submitted) return;
-    const { exit_code, error, stdout, stderr } = record;
-    void copy(failurePrompt({ status, exitCode: exit_code, error, stdout, stderr, ...submitted }));
+    void copy(failurePrompt({ ...record, ...submitted }));
   };
   // What comes and goes is at the far end: a click meant for one action never meets another.
   return (
@@ -186,7 +185,7 @@ function Program({ record, submitted }: { record: ExecutionRecord; submitted: Su
       <Editor
         class="shown"
         label="Code of this execution"
-        language="python"
+        language={record.language || record.command ? "text" : "python"}
         text={submitted.code}
         failedLine={isEnded(record) ? errorLine(record.stderr) : undefined}
       />
