@@ -104,14 +104,14 @@ export async function newExecution(
 function checkProgram(request: ExecuteRequest, jobType: JobType): void {
   const { language, command, requirements } = request;
   if (language !== undefined && command !== undefined) {
-    throw wrongField("command", "cannot be given together with language: send one of them");
+    throw wrongField("command", "cannot be used with language: send one of them");
   }
   const program = programOf(request);
   if (program === undefined) return;
   if (requirements.length > 0) {
     throw wrongField(
       "requirements",
-      "are packages of Python: a job with another language has none",
+      "are for Python only: leave them out with another language or a command",
     );
   }
   if (resolveProgram(program, jobType) !== undefined) return;

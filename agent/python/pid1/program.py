@@ -32,9 +32,11 @@ class Program:
             try:
                 _exec(self._arguments, inputs, *self._theirs)
             except OSError as error:
-                said = "airlock: %s: %s\n" % (os.fsdecode(self._arguments[0]), error.strerror)
+                is_missing = error.errno == errno.ENOENT
+                why = "the image has no such program" if is_missing else error.strerror
+                said = "airlock: %s: %s\n" % (os.fsdecode(self._arguments[0]), why)
                 os.write(2, said.encode("utf-8", "replace"))
-                os._exit(127 if error.errno == errno.ENOENT else 126)
+                os._exit(127 if is_missing else 126)
             finally:
                 os._exit(126)
         for fd in self._theirs:
