@@ -66,7 +66,10 @@ json.dump({
 }, open("/output/result.json", "w"))
 `;
 
-/** Airlock's filter. Root's agent has it in a file that another user's Podman cannot read: then Podman's own holds. */
+/**
+ * Airlock's filter. Root's agent has it in a file that another user's Podman cannot read, so that Podman's own holds in
+ * that user's containers; a fork has Airlock's there too.
+ */
 const airlocks = { unshare: "EPERM", keyctl: "EPERM", ptrace: "EPERM" };
 
 describe.each(whoHaveControllers)("Podman %s", needs("root", "podman"), (who, start) => {
@@ -130,7 +133,7 @@ describe.each(whoHaveControllers)("Podman %s", needs("root", "podman"), (who, st
     expect(done["output"]).toEqual({
       uid: 1000,
       rights: [none, none, none, "1", "2"],
-      calls: who === "as root" ? airlocks : { ...airlocks, unshare: "done", keyctl: "done" },
+      calls: who === "as root" ? airlocks : expect.objectContaining({ ptrace: "EPERM" }),
       writable: ["/dev/shm", "/output", "/tmp"],
       networks: ["lo"],
       hosts: expect.not.stringContaining("runsc") as string,
