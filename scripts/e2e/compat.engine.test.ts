@@ -85,7 +85,7 @@ describe("sandbox-fusion", () => {
       answer("Failed", {
         compile_result: finished({
           return_code: 127,
-          stderr: "airlock: g++: No such file or directory\n",
+          stderr: "airlock: g++: the image has no such program\n",
         }),
       }),
     );
