@@ -118,7 +118,10 @@ class Packages:
         if "PIP_NO_COMPILE" not in self._order["pip_env"]:
             compiler = os.fork()
             if compiler == 0:
-                _exec_python(_COMPILE, os.open(os.devnull, os.O_WRONLY), os.environ)
+                try:
+                    _exec_python(_COMPILE, os.open(os.devnull, os.O_WRONLY), os.environ)
+                finally:
+                    os._exit(127)
         if self._order["keep"]:
             self._send_files(False)
         if compiler is not None:
