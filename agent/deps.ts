@@ -23,6 +23,7 @@ import { createGpus } from "./backend/gpus.ts";
 import { withGpus } from "./backend/gpu-sandbox.ts";
 import { createImages, type Images } from "./image/images.ts";
 import { createInventory } from "./image/inventory.ts";
+import { createLanguageFinder } from "./job/languages.ts";
 import { createLeases } from "./lease/leases.ts";
 import { createCrashReporter } from "./lease/report-crash.ts";
 import { openPackageCache } from "./packages/cache.ts";
@@ -161,6 +162,7 @@ export async function createDeps(
           clock,
           log,
         });
+  const languages = createLanguageFinder({ sandboxes, leases, changes, log });
   const client = createClient({
     url: config.api.url,
     token: config.token,
@@ -207,7 +209,14 @@ export async function createDeps(
     files: createFileStore(join(spool.path, "input-files"), config.inputFilesBytes),
     images,
     admission,
-    sandboxes,
+    languages,
+    sandboxes: {
+      ...sandboxes,
+      close: async () => {
+        await languages.close();
+        await sandboxes.close();
+      },
+    },
     spool,
     chooseRuntime: createRuntimeChoice(config.runtime, log),
     seccomp: config.seccomp,

@@ -6,6 +6,10 @@ export interface Language {
   readonly compile?: string[] | undefined;
   /** The program with its arguments, before those of the job. */
   readonly run: string[];
+  /** Arguments with which its program says its version; default: --version. */
+  readonly tellVersion?: string[];
+  /** The least version of its program. */
+  readonly since?: string;
 }
 
 const out = "/tmp/a.out";
@@ -19,20 +23,34 @@ export const languages: Readonly<Record<string, Language>> = {
     run: [out],
   },
   cpp: { file: "main.cpp", compile: ["g++", "-std=c++17", "-O2", "{file}", "-o", out], run: [out] },
-  go: { file: "main.go", compile: ["go", "build", "-o", out, "{file}"], run: [out] },
+  csharp: {
+    file: "main.cs",
+    compile: ["mcs", "-out:/tmp/a.exe", "{file}"],
+    run: ["mono", "/tmp/a.exe"],
+  },
+  go: {
+    file: "main.go",
+    compile: ["go", "build", "-o", out, "{file}"],
+    run: [out],
+    tellVersion: ["version"],
+  },
   java: {
     file: "Main.java",
     compile: ["javac", "-d", "/tmp/classes", "{file}"],
     run: ["java", "-cp", "/tmp/classes", "Main"],
   },
   javascript: { file: "main.js", run: ["node", "{file}"] },
-  lua: { file: "main.lua", run: ["lua", "{file}"] },
+  lua: { file: "main.lua", run: ["lua", "{file}"], tellVersion: ["-v"] },
   perl: { file: "main.pl", run: ["perl", "{file}"] },
   php: { file: "main.php", run: ["php", "{file}"] },
   r: { file: "main.R", run: ["Rscript", "{file}"] },
   ruby: { file: "main.rb", run: ["ruby", "{file}"] },
   rust: { file: "main.rs", compile: ["rustc", "-O", "{file}", "-o", out], run: [out] },
-  typescript: { file: "main.ts", run: ["node", "--experimental-strip-types", "{file}"] },
+  typescript: {
+    file: "main.ts",
+    run: ["node", "--experimental-strip-types", "{file}"],
+    since: "22.6",
+  },
 };
 
 /** Python as a program like the others. */
@@ -40,7 +58,8 @@ export const python: Language = { file: "main.py", run: ["python3", "{file}"] };
 
 /** The file of a language whose name has this ending, such as "cpp"; Python's too. */
 export function languageOfFile(name: string): string | undefined {
-  const ending = name.slice(name.lastIndexOf("."));
+  const ending = /\.[^./]+$/.exec(name)?.[0];
+  if (ending === undefined) return undefined;
   if (ending === ".py") return "python";
   return Object.keys(languages).find((language) => languages[language]!.file.endsWith(ending));
 }

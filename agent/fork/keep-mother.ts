@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { AgentIdentity } from "../../shared/wire/agent/lease.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import type { MotherSpec } from "./mother-profile.ts";
 import type { Engine } from "../engine/engine.ts";
 import { hostname } from "../sandbox/surroundings.ts";
@@ -37,8 +38,8 @@ export interface MotherKeeper {
 
 /** Ids of a zygote's user namespace: as many as programs in an image may expect. */
 export const idCount = 65_536;
-/** Processes and threads of a job: its own, its PID 1, and what starts it. */
-const pidsPerJob = 128 + 8;
+/** Most processes and threads of a job: its own, its PID 1, and what starts it. */
+const pidsPerJob = limits.pidsMax + 8;
 const pidsOfZygotes = 1024;
 
 /** Bytes of memory that a mother needs for itself, with the frames of jobs. */

@@ -7,6 +7,7 @@ import type { EngineMonitor } from "../health/engine-monitor.ts";
 import type { GpuLease, Gpus } from "../backend/gpus.ts";
 import type { Images } from "../image/images.ts";
 import { sizeOf } from "../files/job-files.ts";
+import type { LanguageFinder } from "./languages.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import type { SandboxRequest } from "../sandbox/sandbox-request.ts";
@@ -22,6 +23,7 @@ export type AcquireDeps = {
   readonly admission: Admission;
   readonly images: Images;
   readonly sandboxes: SandboxSource;
+  readonly languages: Pick<LanguageFinder, "lookInto">;
   readonly gpus: Pick<Gpus, "total">;
   readonly engine: Pick<EngineMonitor, "health">;
   readonly chooseRuntime: RuntimeChoice;
@@ -37,8 +39,6 @@ export type Acquired = {
   readonly jobRef: string;
   readonly runtime: string | null;
 };
-
-const PIDS = 128;
 
 /** What a job asks for on an image; null if it asks for no packages. */
 export type Want = (image: string) => Promise<WantedPackages | null>;
@@ -90,6 +90,7 @@ async function acquireOnce(
       ? topImports(job.code)
       : [],
   );
+  deps.languages.lookInto(job.image, request);
   const sandbox = await deps.sandboxes.acquire(request, signal);
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
   const jobRef = `${job.job_type.name}@${image}`;
@@ -140,7 +141,7 @@ export function sandboxRequest(
     labels: { agentId: agent.id, agentName: agent.name, leaseId: null },
     memoryBytes: parseBytes(job_type.memory_limit),
     cpus: job_type.cpu_limit,
-    pids: PIDS,
+    pids: job_type.pids,
     network: job_type.network,
     loopback: job_type.network === "none" ? job_type.loopback : ("full" as const),
     runtime,

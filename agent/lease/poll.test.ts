@@ -28,7 +28,10 @@ it("polls at once without waiting, then waits long", async () => {
   t.run();
   const first = await t.api.request("/poll", 1);
   expect(first.json).toEqual({
-    agent: { ...t.deps.agent, accepts: { ...t.deps.agent.accepts, inputs: "frames" } },
+    agent: {
+      ...t.deps.agent,
+      accepts: { ...t.deps.agent.accepts, inputs: "frames", languages: {} },
+    },
     slots: 2,
     gpus: { total: 0, free: 0 },
     warm: 0,

@@ -168,6 +168,7 @@ function isOutdated(request: PollRequest, deps: PollDeps): boolean {
     (request.free_builds === 0 && freeBuilds(deps) > 0) ||
     request.engine.available !== engine.health().available ||
     (request.engine.missing_images ?? noneMissing) !== noneIfEmpty(deps.missingImages()) ||
+    request.agent.accepts.languages !== deps.languages.known() ||
     request.breaker.state !== engine.breaker().state ||
     request.images.length !== images.length ||
     !images.every((image) => request.images.includes(image))

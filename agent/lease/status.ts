@@ -1,4 +1,9 @@
-import type { AgentIdentity, AgentStatus, LeasedBuild } from "../../shared/wire/agent/lease.ts";
+import type {
+  AgentIdentity,
+  AgentStatus,
+  ImageLanguages,
+  LeasedBuild,
+} from "../../shared/wire/agent/lease.ts";
 import type { EngineMonitor } from "../health/engine-monitor.ts";
 import type { Missing } from "../image/fetch-images.ts";
 import type { Gpus } from "../backend/gpus.ts";
@@ -16,18 +21,20 @@ export type StatusDeps = {
   readonly sandboxes: Pick<SandboxSource, "stats" | "mountsFiles">;
   /** Built images that the API wants here and that could not be fetched, with the reason. */
   readonly missingImages: () => Missing;
+  /** What images have of the usual languages. */
+  readonly languages: { readonly known: () => ImageLanguages };
 };
 
 /** The current state of the agent, as sent to the API. */
 export function agentStatus(
   agent: AgentIdentity,
-  { leases, builds, engine, gpus, inventory, sandboxes, missingImages }: StatusDeps,
+  { leases, builds, engine, gpus, inventory, sandboxes, missingImages, languages }: StatusDeps,
 ): AgentStatus {
   const kinds = sandboxes.stats();
   const missing_images = missingImages();
   const inputs = sandboxes.mountsFiles() ? ("mount" as const) : ("frames" as const);
   return {
-    agent: { ...agent, accepts: { ...agent.accepts, inputs } },
+    agent: { ...agent, accepts: { ...agent.accepts, inputs, languages: languages.known() } },
     slots: leases.size,
     gpus: { total: gpus.total, free: gpus.free() },
     warm: kinds.reduce((sum, { ready }) => sum + ready, 0),

@@ -68,6 +68,8 @@ export type RunningAgent = {
   readonly ended: Promise<boolean>;
 };
 
+const noLanguages = {};
+
 export async function createTestAgent({
   slots = 2,
   gpuIds = [] as string[],
@@ -134,6 +136,7 @@ export async function createTestAgent({
     shareImage: (...asked) => self.shareImage(...asked),
     fetchImages: (references) => self.imagesAsked.push(references),
     missingImages: () => [],
+    languages: { known: () => noLanguages, lookInto: () => {} },
     pip: pipConfig(),
     images,
     sandboxes: createContainerSource({
@@ -218,6 +221,7 @@ export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
       requirements: [],
       memory_limit: "512m",
       cpu_limit: 1,
+      pids: 128,
       timeout: 30,
       network: "none",
       loopback: "tcp",

@@ -32,9 +32,10 @@ export async function prepareJobs(
   const availabilities = new Map<string, Promise<Availability>>();
   const lookUp: LookUp = {
     environment: (name) => once(environments, name, () => runnableEnvironment(deps, name)),
-    availability: (environment, inputs) =>
-      once(availabilities, `${inputs} ${environment.jobType.name}`, async () => {
-        const found = await checkAvailability(deps, "async", environment, inputs);
+    availability: (environment, inputs, language) =>
+      once(availabilities, `${inputs} ${language} ${environment.jobType.name}`, async () => {
+        const needs = { inputs, language };
+        const found = await checkAvailability(deps, "async", environment, needs);
         return { refusal: full, ...found };
       }),
     files: fileFinder(deps),
@@ -55,7 +56,11 @@ export async function prepareJobs(
 /** What several jobs of a batch may need; each is looked up once. */
 interface LookUp {
   environment: (jobType: string) => Promise<Environment>;
-  availability: (environment: Environment, inputs: InputWay | null) => Promise<Availability>;
+  availability: (
+    environment: Environment,
+    inputs: InputWay | null,
+    language: string | undefined,
+  ) => Promise<Availability>;
   files: ReturnType<typeof fileFinder>;
 }
 
@@ -77,7 +82,11 @@ async function prepare(
   const environment = await lookUp.environment(parsed.data.job_type);
   const files = await lookUp.files(parsed.data.files ?? []);
   const execution = await newExecution(deps, parsed.data, origin, environment.jobType, files);
-  const { refusal, wait } = await lookUp.availability(environment, execution.inputs ?? null);
+  const { refusal, wait } = await lookUp.availability(
+    environment,
+    execution.inputs ?? null,
+    execution.program?.language,
+  );
   return { execution, refusal: files.problem ?? refusal, wait };
 }
 

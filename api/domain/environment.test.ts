@@ -76,7 +76,7 @@ test("a pinned reference contains the digest", () => {
 
 const pythonOf = (jobType: object, given: object = {}) => {
   const all = config({ job_types: { t: jobType }, ...given });
-  return toJobTypeView(environment(all, [], "t")!, new Set(), all).python_version;
+  return toJobTypeView(environment(all, [], "t")!, new Set(), [], all).python_version;
 };
 
 describe("python_version", () => {
@@ -94,7 +94,7 @@ describe("python_version", () => {
   test("of a built image is the one in the image, not the configured one", () => {
     const given = { job_types: { t: { python_version: "3.12" } } };
     const all = config(given);
-    const view = toJobTypeView(environment(all, [builtOf(given, "t")], "t")!, new Set(), all);
+    const view = toJobTypeView(environment(all, [builtOf(given, "t")], "t")!, new Set(), [], all);
     expect(view.python_version).toBe("3.13.5");
   });
 });

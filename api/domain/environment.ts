@@ -70,22 +70,29 @@ export function digestOf(jobRef: string): string {
   return jobRef.slice(jobRef.indexOf("@") + 1);
 }
 
-/** @param present Images that the engines of live agents have. */
+/**
+ * @param present Images that the engines of live agents have.
+ * @param languages Those beside Python.
+ */
 export function toJobTypeView(
   environment: Environment,
   present: ReadonlySet<string>,
+  languages: JobTypeView["languages"],
   config: Config,
 ): JobTypeView {
   const { jobType, built, mustBeBuilt } = environment;
+  const python = built?.pythonVersion ?? expectedPython(jobType, config);
   const needsBuild = mustBeBuilt || jobType.requirements.length > 0;
   return {
     name: jobType.name,
     requirements: jobType.requirements,
-    python_version: built?.pythonVersion ?? expectedPython(jobType, config),
+    python_version: python,
     memory_limit: jobType.memory_limit,
     cpu_limit: jobType.cpu_limit,
+    pids: jobType.pids,
     timeout: jobType.timeout,
     image_exists: (built !== undefined || !needsBuild) && present.has(imageOf(environment)),
+    languages: [{ name: "python", version: python === "unknown" ? null : python }, ...languages],
   };
 }
 

@@ -2,6 +2,7 @@ import type { InputWay } from "../../shared/wire/file.ts";
 import type { Deps } from "../deps.ts";
 import { isLive, whyUnavailable } from "../domain/agents/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
+import { whyNoLanguage } from "../domain/agents/languages.ts";
 import { givesInputs } from "../domain/agents/placement.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { timestamp } from "./record.ts";
@@ -24,7 +25,7 @@ export async function checkAvailability(
   { config, db, now }: Deps,
   mode: "sync" | "async",
   environment: Environment,
-  inputs: InputWay | null = null,
+  { inputs = null, language }: { inputs?: InputWay | null; language?: string | undefined } = {},
 ): Promise<Availability> {
   const known = await listAgents(db);
   const at = now();
@@ -32,6 +33,11 @@ export async function checkAvailability(
   if (found) return { refusal: unavailable(found.detail, found.retryAfterS) };
   const live = known.filter((agent) => isLive(agent, config, at));
   const nobody = whyNobodyRuns(environment, live, { inputs });
+  const missing = language === undefined ? undefined : whyNoLanguage(environment, live, language);
+  if (missing) {
+    const errors = [{ path: "language", message: `must be one of: ${missing.known}` }];
+    return { refusal: new AppError("language_unavailable", missing.detail, { errors }) };
+  }
   if (nobody === undefined) return { wait: whyNobodyTakes(environment, known, config, at, inputs) };
   if (inputs === "mount" && !live.some((agent) => givesInputs(agent, inputs)) && live.length > 0) {
     return { refusal: new AppError("files_too_large", nobody) };

@@ -34,12 +34,10 @@ export async function submit(
     : await fileFinder(deps)(request.files ?? []);
   const execution = await newExecution(deps, request, origin, environment.jobType, files);
   // An obstacle (below: queue size 0) keeps out new executions; a repeated submission still finds its job.
-  const { refusal, wait } = await checkAvailability(
-    deps,
-    origin.mode,
-    environment,
-    execution.inputs,
-  );
+  const { refusal, wait } = await checkAvailability(deps, origin.mode, environment, {
+    inputs: execution.inputs ?? null,
+    language: execution.program?.language,
+  });
   const obstacle = files.problem ?? refusal ?? (await databaseFull(deps));
   const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size).catch(
     (error: unknown) => findSubmission(deps, execution.id, error),

@@ -138,7 +138,7 @@ async function findRefusal(
   { jobType, inputs }: ExecutionRow,
 ): Promise<AppError | undefined> {
   const environment = await readEnvironment(deps, jobType);
-  return environment && (await checkAvailability(deps, "sync", environment, inputs)).refusal;
+  return environment && (await checkAvailability(deps, "sync", environment, { inputs })).refusal;
 }
 
 /**

@@ -4,6 +4,7 @@ import { JobTypeList, JobTypeView } from "../../shared/wire/job-type.ts";
 import { buildImage, describeBuild } from "../builds/builds.ts";
 import type { Deps } from "../deps.ts";
 import { toJobTypeView, type Environment } from "../domain/environment.ts";
+import { languagesThere } from "../domain/agents/languages.ts";
 import { presentImages, servingAgents } from "../domain/agents/placement.ts";
 import { readEnvironment, readEnvironments } from "../jobs/environments.ts";
 import { notFound } from "../errors.ts";
@@ -24,7 +25,9 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   async function show(environments: Environment[]): Promise<JobTypeView[]> {
     const serving = servingAgents(await listAgents(db), config, now());
     const present = presentImages(serving);
-    return environments.map((environment) => toJobTypeView(environment, present, config));
+    return environments.map((environment) =>
+      toJobTypeView(environment, present, languagesThere(environment, serving), config),
+    );
   }
 
   async function find(name: string): Promise<Environment> {

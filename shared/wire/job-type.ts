@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
+import { limits } from "./limits.ts";
 
 /** Follows the grammar of image names, since the name of a built image ends with it. */
 export const JobTypeName = z
@@ -62,6 +63,12 @@ export const JobTypeDefinition = z.strictObject({
     "Memory limit, such as 512m or 2g; at least 32m. /tmp and /output count against it.",
   ),
   cpu_limit: z.number().min(0.01).max(1024).default(1).describe("CPU limit: number of CPUs."),
+  pids: z
+    .int()
+    .min(32)
+    .max(limits.pidsMax)
+    .default(128)
+    .describe("Processes and threads that a job may have at once."),
   timeout: z
     .int()
     .min(1)
@@ -147,11 +154,29 @@ export const JobTypeView = z
     }),
     memory_limit: z.string().meta({ example: "512m" }),
     cpu_limit: z.number().meta({ description: "CPU limit: number of CPUs.", example: 1 }),
+    pids: z.int().meta({
+      description: "Processes and threads that a job may have at once.",
+      example: 128,
+    }),
     timeout: z.int().meta({ description: "Seconds; default timeout of its jobs.", example: 30 }),
     image_exists: z.boolean().meta({
       description:
         "Whether a connected agent has the image that jobs of this type run on: the built image, or the base image if there is nothing to install.",
     }),
+    languages: z
+      .array(
+        z.object({
+          name: z.string().meta({ example: "cpp" }),
+          version: z.string().nullable().meta({
+            description: "Version of its compiler or interpreter; null if it is not known.",
+            example: "14.2.0",
+          }),
+        }),
+      )
+      .meta({
+        description:
+          "Languages that its jobs may name. Once an agent has looked into the image, only those that the image has.",
+      }),
   })
   .meta({ id: "JobType", description: "A named environment for jobs." });
 export type JobTypeView = z.infer<typeof JobTypeView>;

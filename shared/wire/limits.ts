@@ -17,6 +17,8 @@ export const limits = {
   lostAttemptsMax: 20,
   /** Jobs of one batch. */
   batchMax: 1000,
+  /** Processes and threads of a job: the largest `pids` of a job type. */
+  pidsMax: 1024,
   /** Bytes of an execution's `stdin`, UTF-8. */
   stdinMaxBytes: 1024 * 1024,
   /** Bytes of an execution's `args` together, UTF-8, one more for each as the kernel counts. */

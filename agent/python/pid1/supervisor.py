@@ -47,8 +47,8 @@ class Supervisor:
             if self.exit is not None:
                 # Ends the container: the agent then runs the job in another one.
                 raise SystemExit("the interpreter ended before its job came")
-        oom_kills = count_oom_kills()
         ending = None if self.program is None else load("program").prepare(self)  # noqa: F821
+        oom_kills = count_oom_kills()
         for stream in self.job.streams:
             stream.begin(self.orders["stream_bytes"])
         self.cpu_before_ms = children_cpu_ms() + self.job.start_cpu_ns / 1e6

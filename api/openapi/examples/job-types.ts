@@ -10,8 +10,13 @@ export const jobType: JobTypeView = {
   python_version: "3.13.5",
   memory_limit: "2g",
   cpu_limit: 2,
+  pids: 128,
   timeout: 120,
   image_exists: true,
+  languages: [
+    { name: "python", version: "3.13.5" },
+    { name: "bash", version: "5.2.37" },
+  ],
 };
 
 export const buildResult: BuildResult = {

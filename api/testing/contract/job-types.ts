@@ -33,8 +33,13 @@ export const jobTypeRows: Row[] = [
         python_version: "3.13",
         memory_limit: "512m",
         cpu_limit: 1,
+        pids: 128,
         timeout: 30,
         image_exists: false,
+        languages: expect.arrayContaining([
+          { name: "python", version: "3.13" },
+          { name: "cpp", version: null },
+        ]) as unknown,
       });
       for (const one of list) expect(await jobType(api, one.name)).toEqual(one);
     },

@@ -1,6 +1,7 @@
 import { expect } from "vitest";
 import { ExecutionRecord, SyncResult } from "../../../shared/wire/execution.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
+import { defaultImage } from "./building.ts";
 import { each, type Row } from "./row.ts";
 
 const cpp = { language: "cpp", compile_timeout: 20 };
@@ -119,6 +120,30 @@ export const programRows: Row[] = [
         errors: [{ path: "language", message: expect.stringContaining("bash, c, cpp") as string }],
       });
       expect(await api.newest()).toEqual(stored);
+    },
+  },
+  {
+    rule: "Once an agent has looked into the image, the job type shows the languages that are there, and the others are 422",
+    async check(api) {
+      const agent = api.agent();
+      const { agent: identity } = agent.status();
+      const languages = { [defaultImage]: { bash: "5.2.37" } };
+      const accepts = { ...identity.accepts, languages };
+      await agent.poll({ agent: { ...identity, accepts } });
+      const shown = body(await api.get("/job-types/default"));
+      expect(shown).toMatchObject({
+        languages: [{ name: "python" }, { name: "bash", version: "5.2.37" }],
+      });
+      const reply = await api.post("/execute/async", { code: "x", language: "cpp" });
+      expect([reply.status, problemOf(reply)]).toMatchObject([
+        422,
+        {
+          code: "language_unavailable",
+          errors: [{ path: "language", message: "must be one of: python, bash" }],
+        },
+      ]);
+      await api.submit({ language: "bash" });
+      await agent.takeJob();
     },
   },
   ...each(

@@ -23,6 +23,12 @@ import { OutputPart } from "../output.ts";
  */
 const Uuid = z.uuid();
 
+const ImageLanguages = z.record(
+  z.string().max(1024),
+  z.record(z.string().max(32), z.string().max(32)),
+);
+export type ImageLanguages = z.infer<typeof ImageLanguages>;
+
 /** Work that an agent's operator accepts. The API gives other work to other agents; the agent checks it, too. */
 export const Accepted = z.object({
   /** Patterns of names, see pattern.ts; null for all. */
@@ -30,6 +36,8 @@ export const Accepted = z.object({
   builds: z.boolean(),
   /** Absent: no jobs with stdin, args or files. */
   inputs: InputWay.optional(),
+  /** What images have of the usual languages: reference of the image, language, version. Absent: not known. */
+  languages: ImageLanguages.optional(),
 });
 export type Accepted = z.infer<typeof Accepted>;
 

@@ -723,10 +723,14 @@ class JobType(Record):
     memory_limit: str
     #: CPU limit: number of CPUs.
     cpu_limit: float
+    #: Processes and threads that a job may have at once.
+    pids: int
     #: Seconds; default timeout of its jobs.
     timeout: int
     #: Whether a connected agent has the image that jobs of this type run on: the built image, or the base image if there is nothing to install.
     image_exists: bool
+    #: Languages that its jobs may name. Once an agent has looked into the image, only those that the image has.
+    languages: List[Dict[str, Any]]
 
 
 class BuildResult(Record):
