@@ -139,6 +139,16 @@ export const JobType = JobTypeDefinition.extend({
 });
 export type JobType = z.infer<typeof JobType>;
 
+const LanguageView = z
+  .object({
+    name: z.string().meta({ example: "cpp" }),
+    version: z.string().nullable().meta({
+      description: "Version of its compiler or interpreter; null if it is not known.",
+      example: "14.2.0",
+    }),
+  })
+  .meta({ id: "Language" });
+
 /** A job type as the API shows it. */
 export const JobTypeView = z
   .object({
@@ -163,20 +173,10 @@ export const JobTypeView = z
       description:
         "Whether a connected agent has the image that jobs of this type run on: the built image, or the base image if there is nothing to install.",
     }),
-    languages: z
-      .array(
-        z.object({
-          name: z.string().meta({ example: "cpp" }),
-          version: z.string().nullable().meta({
-            description: "Version of its compiler or interpreter; null if it is not known.",
-            example: "14.2.0",
-          }),
-        }),
-      )
-      .meta({
-        description:
-          "Languages that its jobs may name. Once an agent has looked into the image, only those that the image has.",
-      }),
+    languages: z.array(LanguageView).meta({
+      description:
+        "Languages that its jobs may name. Once an agent has looked into the image, only those that the image has.",
+    }),
   })
   .meta({ id: "JobType", description: "A named environment for jobs." });
 export type JobTypeView = z.infer<typeof JobTypeView>;

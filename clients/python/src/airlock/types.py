@@ -61,6 +61,7 @@ __all__ = [
     "ExecutionDeleted",
     "JobTypeList",
     "JobType",
+    "Language",
     "BuildResult",
     "Build",
     "BuildStatus",
@@ -730,7 +731,13 @@ class JobType(Record):
     #: Whether a connected agent has the image that jobs of this type run on: the built image, or the base image if there is nothing to install.
     image_exists: bool
     #: Languages that its jobs may name. Once an agent has looked into the image, only those that the image has.
-    languages: List[Dict[str, Any]]
+    languages: List[Language]
+
+
+class Language(Record):
+    name: str
+    #: Version of its compiler or interpreter; null if it is not known.
+    version: Optional[str]
 
 
 class BuildResult(Record):
