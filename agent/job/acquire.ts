@@ -90,7 +90,8 @@ async function acquireOnce(
       ? topImports(job.code)
       : [],
   );
-  deps.languages.lookInto(job.image, request);
+  // Who runs Python alone pays nothing for it.
+  if (job.program) deps.languages.lookInto(job.image, request);
   const sandbox = await deps.sandboxes.acquire(request, signal);
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
   const jobRef = `${job.job_type.name}@${image}`;

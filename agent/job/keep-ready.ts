@@ -16,16 +16,16 @@ export async function keepReady(
   kinds: readonly ReadyKind[],
   signal: AbortSignal,
 ): Promise<void> {
-  const { images, sandboxes, inventory, languages, log } = deps;
+  const { images, sandboxes, inventory, log } = deps;
   for (const { job_type, image } of kinds) {
     // Containers with a GPU are not started ahead.
     if (job_type.gpus > 0 || !inventory.present().includes(image)) continue;
     try {
       const runtime = deps.chooseRuntime(deps.engine.health().runtimes);
       await deps.admission.admitJob({ job_type, image }, runtime, signal);
-      const request = sandboxRequest(deps, job_type, await images.resolve(image, signal), runtime);
-      sandboxes.keepReadyFor(request);
-      languages.lookInto(image, request);
+      sandboxes.keepReadyFor(
+        sandboxRequest(deps, job_type, await images.resolve(image, signal), runtime),
+      );
     } catch (error) {
       const jobType = job_type.name;
       log.warn("{jobType} is not kept ready: {reason}", { jobType, reason: describeError(error) });

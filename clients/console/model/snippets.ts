@@ -8,6 +8,7 @@ interface Submission {
   code: string;
   input: Record<string, unknown>;
   jobType: string;
+  language?: string | undefined;
   args: string[];
   stdin: string;
   timeout: number | undefined;
@@ -16,7 +17,7 @@ interface Submission {
 
 /** What the playground submits, to be answered with the result. */
 export function executeCall(submission: Submission): Call {
-  const { code, input, jobType, args, stdin, timeout, files } = submission;
+  const { code, input, jobType, language = "python", args, stdin, timeout, files } = submission;
   return {
     path: "/execute",
     body: {
@@ -25,6 +26,7 @@ export function executeCall(submission: Submission): Call {
       ...(args.length > 0 && { args }),
       ...(stdin !== "" && { stdin }),
       ...(files.length > 0 && { files: files.map(({ name, file_id }) => ({ name, file_id })) }),
+      ...(language !== "python" && { language }),
       ...(jobType !== "default" && { job_type: jobType }),
       ...(timeout !== undefined && { timeout }),
     },

@@ -9,6 +9,7 @@ export interface Draft {
   code: string;
   input: string;
   jobType: string;
+  language: string;
   /** One text, which is split as a shell does. */
   args: string;
   stdin: string;
@@ -37,6 +38,7 @@ const blank: Draft = {
   code: exampleCode,
   input: exampleInput,
   jobType: "default",
+  language: "python",
   args: "",
   stdin: "",
   timeout: "",

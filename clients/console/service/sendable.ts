@@ -37,6 +37,7 @@ export async function loadParent(
     code: submitted.code,
     input: laidOut(submitted.input),
     jobType: record.job_type,
+    language: languageOf(record),
     args: joinArguments(record.args ?? []),
     stdin: record.stdin ?? "",
   });
@@ -72,7 +73,8 @@ export function readDraft(now: Draft, parent: Parent | undefined): Sendable | { 
   }
   const copied = keptFiles(parent?.files ?? [], now);
   const hasSameFiles = copied.length === parent?.files.length && now.files.length === 0;
-  if (parent && hasSameFiles && isSame(read, readInput(parent.input))) {
+  const isSameLanguage = now.language === (parent && languageOf(parent.record));
+  if (parent && hasSameFiles && isSameLanguage && isSame(read, readInput(parent.input))) {
     const limit = typed !== undefined && { timeout: typed };
     const body = { code, job_type: jobType, args, stdin, ...limit };
     const path = `/jobs/${parent.record.execution_id}/fork`;
@@ -81,8 +83,12 @@ export function readDraft(now: Draft, parent: Parent | undefined): Sendable | { 
   const { timeout = typed, startup_timeout, requirements, metadata } = parent?.record ?? {};
   const files = [...copied.map(placeholder), ...now.files];
   const { path, body } = executeCall({ ...now, ...read, args, timeout: typed ?? timeout, files });
-  const given = named({ startup_timeout, requirements, metadata });
+  const { command, compile_timeout } = isSameLanguage ? parent!.record : {};
+  const given = named({ startup_timeout, requirements, metadata, command, compile_timeout });
   return { call: { path, body: { ...body, ...given } }, isFork: false, copied };
 }
+
+/** A command counts as Python: the choice of a language replaces it. */
+const languageOf = ({ language = "python" }: ExecutionRecord): string => language;
 
 const isSame = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);

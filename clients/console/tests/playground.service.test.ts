@@ -57,6 +57,30 @@ describe("the playground", needs("chromium"), () => {
     await page.close();
   });
 
+  test("code of a chosen language is sent as such, and a fork keeps its language", async () => {
+    const page = await world.open("/console");
+    await page.getByLabel("Language").selectOption("bash");
+    await page.getByRole("textbox", { name: "Code", exact: true }).click();
+    await page.keyboard.press("Control+a");
+    await page.keyboard.type("echo $0");
+    await page.keyboard.press("Control+Enter");
+    const job = await world.agent.takeJob();
+    expect([job.code, job.program?.run]).toEqual(["echo $0", ["bash", "/code/main.sh"]]);
+    await world.agent.result(job.lease_id);
+    await page.goto(`${world.url}/console?fork=${job.execution_id}`);
+    await page.getByRole("textbox", { name: "Code", exact: true }).getByText("echo").waitFor();
+    expect(await page.getByLabel("Language").inputValue()).toBe("bash");
+    await page.getByLabel("Language").selectOption("python");
+    await page.keyboard.press("Control+Enter");
+    const other = await world.agent.takeJob();
+    expect([other.code, other.program]).toEqual(["echo $0", undefined]);
+    await world.agent.result(other.lease_id);
+    // The next tab begins with the last draft.
+    await page.goto(`${world.url}/console`);
+    await page.getByLabel("Language").selectOption("python");
+    await page.close({ runBeforeUnload: true });
+  });
+
   test("an execution is run with another input and other files, and with copies of the files that are kept", async () => {
     const parent = await world.submit("print('again')", {
       input_data: { n: 1 },

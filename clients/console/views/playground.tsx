@@ -50,7 +50,8 @@ export function Playground({ query }: { query: URLSearchParams }) {
     });
   }, [job]);
 
-  const { code, input } = draft.value;
+  const { code, input, language } = draft.value;
+  const isPython = language === "python";
   const read = readDraft(draft.value, original);
   /** The editors begin anew where the text comes from elsewhere. */
   const editing = `${parent ?? "new"} ${replaced.value}`;
@@ -121,6 +122,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
         tabTitle={followed?.record && `${followed.record.status}: playground`}
       >
         <JobTypeChoice />
+        <LanguageChoice />
         {/* Neither takes the place of the other: a click on Stop at the end of a run begins no new one. Both keep the focus. */}
         <div class="actions">
           <button
@@ -158,10 +160,10 @@ export function Playground({ query }: { query: URLSearchParams }) {
         <div class="playground">
           <section aria-label="Code">
             <Editor
-              key={editing}
+              key={`${editing} ${isPython}`}
               class="code"
-              label="Python code"
-              language="python"
+              label={isPython ? "Python code" : "Code"}
+              language={isPython ? "python" : "text"}
               text={code}
               onChange={(next) => changeDraft({ code: next })}
               failedLine={failed}
@@ -235,18 +237,50 @@ function EarlierRuns({ shown }: { shown: string | undefined }) {
   );
 }
 
+const useJobTypes = () => useFeed("names of job types", listJobTypes, () => true);
+
+function LanguageChoice() {
+  const types = useJobTypes();
+  const { jobType, language } = draft.value;
+  const found = types.value.data?.find(({ name }) => name === jobType)?.languages ?? [];
+  const names = found.map(({ name }) => name);
+  return (
+    <Choice
+      label="Language"
+      value={language}
+      names={names}
+      onChange={(next) => changeDraft({ language: next })}
+    />
+  );
+}
+
 function JobTypeChoice() {
-  const types = useFeed("names of job types", listJobTypes, () => true);
+  const types = useJobTypes();
   const names = types.value.data?.map(({ name }) => name) ?? [];
   const { jobType } = draft.value;
-  const shown = names.includes(jobType) ? names : [...names, jobType];
+  return (
+    <Choice
+      label="Job type"
+      value={jobType}
+      names={names}
+      onChange={(next) => changeDraft({ jobType: next })}
+    />
+  );
+}
+
+interface Choices {
+  label: string;
+  value: string;
+  names: string[];
+  onChange: (name: string) => void;
+}
+
+function Choice({ label, value, names, onChange }: Choices) {
+  const shown = names.includes(value) ? names : [...names, value];
   return (
     <label class="inline">
-      Job type
-      <select
-        value={jobType}
-        onChange={(event) => changeDraft({ jobType: event.currentTarget.value })}
-      >
+      {label}
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
         {shown.map((name) => (
           <option key={name} value={name}>
             {name}

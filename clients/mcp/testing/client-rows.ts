@@ -99,6 +99,7 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
 
     const called = client.call("execute_code", {
       code: "1",
+      language: "bash",
       stdin: "one\n",
       args: ["--two", ""],
       files: [
@@ -108,8 +109,8 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
         { name: "table.csv", artifact: { job_id: earlier?.["job_id"], name: "table.csv" } },
       ],
     });
-    const { lease_id, stdin, args, files = [] } = await agent.takeJob();
-    expect([stdin, args]).toEqual(["one\n", ["--two", ""]]);
+    const { lease_id, program, stdin, args, files = [] } = await agent.takeJob();
+    expect([program?.file, stdin, args]).toEqual(["main.sh", "one\n", ["--two", ""]]);
     const contents = files.map(async ({ name, sha256 }) => {
       const { text } = await agent.get(`/leases/${lease_id}/files/${sha256}`);
       return [name, text];

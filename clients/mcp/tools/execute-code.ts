@@ -9,7 +9,7 @@ import { follow, WaitSeconds } from "./follow.ts";
 import { cancel } from "./requests.ts";
 import { JobOutcome, unreadResult } from "./result.ts";
 
-const { code, input_data, timeout, requirements, stdin, args } = ExecuteRequest.shape;
+const { code, language, input_data, timeout, requirements, stdin, args } = ExecuteRequest.shape;
 const { name, text, base64, file_id } = InputFile.shape;
 
 /** The service checks that a file has exactly one source. */
@@ -32,7 +32,10 @@ const File = z.strictObject({
 const inMiB = (bytes: number): string => `${bytes / 1024 / 1024} MiB`;
 
 const input = z.strictObject({
-  code: code.describe("Python source."),
+  code: code.describe("Source."),
+  language: language.describe(
+    "Language of the code, such as bash or cpp, if the image has its program; default: python.",
+  ),
   input_data: input_data
     .optional()
     .meta({ type: "object", description: "JSON for the code, at /input/data.json." }),
@@ -59,7 +62,7 @@ const input = z.strictObject({
 
 export const executeCode = tool({
   name: "execute_code",
-  title: "Run Python code",
+  title: "Run code",
   describe,
   input,
   output: JobOutcome,
@@ -84,6 +87,7 @@ function describe(facts: Facts): string {
 - \`input_data\` is at /input/data.json, each of \`files\` at /input/<name>; \`stdin\` is the code's standard input, \`args\` are its sys.argv[1:].
 - A JSON object written to /output/result.json comes back as \`output\`.
 - Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP, together up to 512 KiB) come back as images, e.g. plt.savefig("/output/plot.png") (plt.show() shows nothing); other files as links, for read_artifact.
+- \`language\` runs other languages than Python where the image has them; \`stdin\`, \`args\`, files and /output are the same.
 - To go on with a file of an earlier job, name it in \`files\`: {"name": "table.csv", "artifact": {"job_id": "…", "name": "table.csv"}}.
 - /output is the working directory. /tmp is writable too, everything else is not. There is no network, and pip cannot be called, unless the operator allows it.
 - A job that takes longer than \`wait_seconds\` goes on. The answer then has its job_id: call get_job with it.
