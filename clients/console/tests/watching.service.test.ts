@@ -107,6 +107,8 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     const asking = await world.open("/console/queue");
     const still = await world.open("/console/queue", holdTimers);
     await still.getByText("No job runs.").waitFor();
+    // Its other list has come too.
+    await still.waitForLoadState("networkidle");
     const asked: string[] = [];
     still.on("request", (request) => asked.push(request.url()));
     const { id, lease } = await run();

@@ -121,8 +121,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
         title="Playground"
         tabTitle={followed?.record && `${followed.record.status}: playground`}
       >
-        <JobTypeChoice />
-        <LanguageChoice />
+        <JobChoices />
         {/* Neither takes the place of the other: a click on Stop at the end of a run begins no new one. Both keep the focus. */}
         <div class="actions">
           <button
@@ -237,34 +236,26 @@ function EarlierRuns({ shown }: { shown: string | undefined }) {
   );
 }
 
-const useJobTypes = () => useFeed("names of job types", listJobTypes, () => true);
-
-function LanguageChoice() {
-  const types = useJobTypes();
+function JobChoices() {
+  const types = useFeed("names of job types", listJobTypes, () => true);
   const { jobType, language } = draft.value;
-  const found = types.value.data?.find(({ name }) => name === jobType)?.languages ?? [];
-  const names = found.map(({ name }) => name);
+  const known = types.value.data ?? [];
+  const found = known.find(({ name }) => name === jobType)?.languages ?? [];
   return (
-    <Choice
-      label="Language"
-      value={language}
-      names={names}
-      onChange={(next) => changeDraft({ language: next })}
-    />
-  );
-}
-
-function JobTypeChoice() {
-  const types = useJobTypes();
-  const names = types.value.data?.map(({ name }) => name) ?? [];
-  const { jobType } = draft.value;
-  return (
-    <Choice
-      label="Job type"
-      value={jobType}
-      names={names}
-      onChange={(next) => changeDraft({ jobType: next })}
-    />
+    <>
+      <Choice
+        label="Job type"
+        value={jobType}
+        names={known.map(({ name }) => name)}
+        onChange={(next) => changeDraft({ jobType: next })}
+      />
+      <Choice
+        label="Language"
+        value={language}
+        names={found.map(({ name }) => name)}
+        onChange={(next) => changeDraft({ language: next })}
+      />
+    </>
   );
 }
 
