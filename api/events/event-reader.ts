@@ -12,7 +12,7 @@ import { timestamp, toRecord } from "../jobs/record.ts";
 import { backstopMs } from "../waiting.ts";
 import { findAgent } from "../store/agents/agents.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
-import { queuePosition } from "../store/jobs/read.ts";
+import { emptyPayload, queuePosition } from "../store/jobs/read.ts";
 import { readSmallOutput } from "../store/output/result-parts.ts";
 import { resultOutput } from "./output.ts";
 import { beginAttempt, continueFrom, type FollowerPosition } from "./follower-position.ts";
@@ -123,19 +123,10 @@ async function* ended({ db }: Deps, e: ExecutionRow, follower: FollowerPosition)
   }
   const output = await readSmallOutput(db, e.id, endOutputMaxBytes);
   const isLarge = output === "large";
-  const payload = { ...noPayload, output: isLarge ? null : output };
+  const payload = { ...emptyPayload, output: isLarge ? null : output };
   const full = { execution: e, payload, artifacts: [], inputFiles: [] };
   const { stdout: _stdout, stderr: _stderr, ...record } = toRecord(full, undefined);
   const more = isLarge && { output_url: `/jobs/${e.id}/result` };
   const data = { ...common(e, e.attempt, e.endedAt), ...record, ...more };
   yield { event: "end", id: follower.move({ state: "ended" }), data };
 }
-
-const noPayload = {
-  stdin: null,
-  args: null,
-  program: null,
-  stdout: null,
-  stderr: null,
-  compile: null,
-};

@@ -3,7 +3,7 @@ import type { Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { Database } from "../store/database.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
-import { findExecution, withPayloads } from "../store/jobs/read.ts";
+import { emptyPayload, findExecution, withPayloads } from "../store/jobs/read.ts";
 import { withAttempts } from "./attempts.ts";
 import { toRecord, type View } from "./record.ts";
 
@@ -54,7 +54,12 @@ export async function readRecords(
   if (!fields) return readWhole(db, rows, view);
   const full = elsewhere.some((field) => fields.includes(field))
     ? await withPayloads(db, rows)
-    : rows.map((execution) => ({ execution, payload: nothing, artifacts: [], inputFiles: [] }));
+    : rows.map((execution) => ({
+        execution,
+        payload: emptyPayload,
+        artifacts: [],
+        inputFiles: [],
+      }));
   const plain = full.map((one) => toRecord(one, "all"));
   const records = fields.includes("attempts") ? await withAttempts(db, plain) : plain;
   const wanted = new Set<string>(["execution_id", ...fields]);
@@ -71,13 +76,3 @@ async function readWhole(
   const records = (await withPayloads(db, rows)).map((full) => toRecord(full, view));
   return view === "all" ? withAttempts(db, records) : records;
 }
-
-const nothing = {
-  stdin: null,
-  args: null,
-  program: null,
-  stdout: null,
-  stderr: null,
-  output: null,
-  compile: null,
-};

@@ -33,9 +33,8 @@ const [timeoutS, holdMs] = [30, 10_000];
 
 async function run(call: Call): Promise<Response> {
   const { language, code, preload } = parseBody(Run, call.body, 400);
-  const text = preload ? `${preload}\n${code}` : code;
   const job = {
-    code: text === "" ? "\n" : text,
+    code: preload ? `${preload}\n${code}` : code,
     timeout: timeoutS,
     ...(language === "nodejs" && { language: "javascript" }),
   };

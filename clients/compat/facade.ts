@@ -1,4 +1,6 @@
 import { z } from "zod";
+import { SyncResult } from "../../shared/wire/execution.ts";
+import { sleep } from "../typescript/src/pause.ts";
 
 /** Sends a request of the caller to the service, as `fetch` does. */
 export type Api = (path: string, init?: RequestInit) => Promise<Response>;
@@ -36,30 +38,10 @@ export class Refusal extends Error {
   }
 }
 
-/** The parts of an answer of POST /execute that facades use; `SyncResult` in shared/wire/execution.ts. */
-const Result = z.object({
-  success: z.boolean(),
-  stdout: z.string(),
-  stderr: z.string(),
-  exit_code: z.int().nullable(),
-  execution_time: z.number(),
-  error: z.object({ type: z.string(), message: z.string(), phase: z.string() }).nullable(),
-  job_id: z.string(),
-  compile: z
-    .object({
-      exit_code: z.int().nullable(),
-      stdout: z.string(),
-      stderr: z.string(),
-      ms: z.number(),
-    })
-    .optional(),
-});
-export type Result = z.infer<typeof Result>;
-
 const Told = z.object({ detail: z.string(), job_id: z.string().optional() });
 
 /** Errors that are not the code's. Clients of other services take them for failures of the service. */
-const ownErrors = new Set([
+const ownErrors = new Set<string>([
   "cancelled",
   "service_unavailable",
   "docker_error",
@@ -68,11 +50,11 @@ const ownErrors = new Set([
   "unknown",
 ]);
 
-export function isOwnError({ error }: Result): boolean {
+export function isOwnError({ error }: SyncResult): boolean {
   return error !== null && (error.phase === "startup" || ownErrors.has(error.type));
 }
 
-const endsBySignal = new Set([
+const endsBySignal = new Set<string>([
   "abort",
   "arithmetic_error",
   "bus_error",
@@ -83,7 +65,7 @@ const endsBySignal = new Set([
 ]);
 
 /** The number of the signal that ended the code; undefined if it exited, with whatever status. */
-export function signalOf({ exit_code, error }: Result): number | undefined {
+export function signalOf({ exit_code, error }: SyncResult): number | undefined {
   if (exit_code === null || error === null || !endsBySignal.has(error.type)) return undefined;
   return exit_code - 128;
 }
@@ -101,10 +83,10 @@ let waiting = 0;
  */
 export async function execute(
   call: Pick<Call, "api" | "signal" | "isStopping">,
-  job: object,
+  job: { readonly code: string } & Readonly<Record<string, unknown>>,
   holdMs: number,
   lastMs?: number,
-): Promise<Result> {
+): Promise<SyncResult> {
   const endMs = performance.now() + holdMs;
   const late = lastMs === undefined ? undefined : AbortSignal.timeout(lastMs);
   const signal = late ? AbortSignal.any([call.signal, late]) : call.signal;
@@ -113,11 +95,12 @@ export async function execute(
     const answer = await call.api("/execute", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ ...job, queue_timeout }),
+      // Others run empty code, this service refuses it.
+      body: JSON.stringify({ ...job, code: job.code || "\n", queue_timeout }),
       signal,
     });
     const text = await answer.text();
-    if (answer.ok) return Result.parse(JSON.parse(text));
+    if (answer.ok) return SyncResult.parse(JSON.parse(text));
     const { detail, job_id } = problemOf(text);
     if (late?.aborted) throw new Refusal(503, "The job had not ended in time, and was cancelled.");
     const leftMs = endMs - performance.now();
@@ -129,7 +112,7 @@ export async function execute(
     waiting += 1;
     // Together they ask about 100 times a second, at random, so that the service has its time.
     const pauseMs = (100 + 10 * waiting) * (0.5 + Math.random());
-    await pause(Math.min(leftMs, pauseMs), signal);
+    await sleep(Math.min(leftMs, pauseMs), signal).catch(() => {});
     waiting -= 1;
   }
 }
@@ -181,18 +164,6 @@ export function problemOf(text: string): z.infer<typeof Told> {
   } catch {
     return { detail: text.slice(0, 500) };
   }
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end);
-  });
 }
 
 function base64(bytes: Uint8Array): string {

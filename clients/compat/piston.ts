@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { languages, python } from "../../shared/languages.ts";
+import type { SyncResult } from "../../shared/wire/execution.ts";
 import {
   type Call,
   execute,
@@ -8,7 +9,6 @@ import {
   isOwnError,
   parseBody,
   Refusal,
-  type Result,
   signalOf,
 } from "./facade.ts";
 
@@ -89,14 +89,14 @@ async function run(call: Call, runtimes: Runtime[]): Promise<Response> {
     throw new Refusal(400, `${asked.language}-${asked.version} runtime is unknown`);
   }
   const { stdin, args, run_timeout, compile_timeout } = asked;
-  const [main, ...more] = asked.files.map(textOf);
+  const [main = "", ...more] = asked.files.map(textOf);
   const entry = languages[runtime.ours];
   if (more.length > 0 && entry?.compile) {
     throw new Refusal(400, `files: a program in ${asked.language} has one file here`);
   }
   const compileMs = { compile_timeout: seconds(compile_timeout ?? defaultCompileMs) };
   const job = {
-    code: main || "\n",
+    code: main,
     ...programOf(runtime.ours, more.length > 0, nameOf(asked.files, 0)),
     ...(entry?.compile && compileMs),
     timeout: seconds(run_timeout ?? defaultRunMs),
@@ -146,7 +146,7 @@ const signals: Readonly<Record<number, string>> = {
   15: "SIGTERM",
 };
 
-function endOf(result: Result): object {
+function endOf(result: SyncResult): object {
   const { exit_code, error } = result;
   if (error?.type === "execution_timeout") {
     return { code: null, signal: "SIGKILL", message: error.message, status: "TO" };
@@ -163,7 +163,10 @@ const Full = z.object({
   resource_usage: z.object({ max_rss_mb: z.number(), cpu_time_ms: z.number() }).nullish(),
 });
 
-async function usageOf({ api, signal }: Call, { job_id, execution_time }: Result): Promise<object> {
+async function usageOf(
+  { api, signal }: Call,
+  { job_id, execution_time }: SyncResult,
+): Promise<object> {
   const answer = await api(`/executions/${job_id}?view=full&fields=resource_usage`, { signal });
   const { resource_usage: usage } = answer.ok ? Full.parse(await answer.json()) : {};
   return {
@@ -220,19 +223,13 @@ const names: Readonly<Record<string, readonly [name: string, ...aliases: string[
   rust: ["rust", "rs"],
 };
 
-/** How a program says its version, where that is not --version. */
-const asks: Readonly<Record<string, string>> = {
-  go: "go version",
-  lua: "lua -v",
-  typescript: "node --experimental-strip-types --version",
-};
-
 /** Asks the image, in one job, which languages' programs it has. */
 async function findRuntimes(call: Call): Promise<Runtime[]> {
   const lines = Object.keys(names).map((name) => {
-    const { compile, run } = languages[name] ?? python;
-    const [program] = compile ?? run;
-    const ask = asks[name] ?? `${program} --version`;
+    const { compile, run, tellVersion = ["--version"] } = languages[name] ?? python;
+    // An option of the program that it does not know fails here, too.
+    const program = compile?.slice(0, 1) ?? run.filter((word) => word !== "{file}");
+    const ask = [...program, ...tellVersion].join(" ");
     return `said=$(${ask} 2>&1) && printf '%s %s\\n' ${name} "$(echo "$said" | tr '\\n' ' ')"`;
   });
   const job = { command: ["sh", "{file}"], code: `${lines.join("\n")}\ntrue\n`, timeout: 30 };

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { parseBytes } from "../../shared/bytes.ts";
-import type { Compilation } from "../../shared/wire/execution.ts";
+import type { Compilation, SyncResult } from "../../shared/wire/execution.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import { languages, python } from "../../shared/languages.ts";
 import {
@@ -13,7 +13,6 @@ import {
   parseBody,
   problemOf,
   Refusal,
-  type Result,
   signalOf,
 } from "./facade.ts";
 
@@ -70,8 +69,7 @@ async function runCode(call: Call): Promise<Response> {
   const result = await execute(
     call,
     {
-      // Theirs runs empty code, ours refuses it.
-      code: code === "" ? "\n" : code,
+      code,
       ...program,
       timeout: Math.ceil(runS),
       ...(stdin ? { stdin } : {}),
@@ -117,7 +115,7 @@ function answerOf(status: string, message: string, compiled: unknown, ran: unkno
 }
 
 /** Theirs is that of Python's subprocess: minus the number of the signal. */
-function returnCode(result: Result): number | null {
+function returnCode(result: SyncResult): number | null {
   const signal = signalOf(result);
   return signal === undefined ? result.exit_code : -signal;
 }

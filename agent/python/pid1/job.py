@@ -84,10 +84,12 @@ class Interpreter:
         _write_gate(self._gate, (go_fd, tell_fd, None, GATE_DIR, python_path, tuple(self._preload)))
         if os.fork() == 0:
             try:
-                os.setsid()
-                prefer_for_oom()
                 null = os.open(os.devnull, os.O_RDONLY)
-                _exec_at_gate({0: null, 1: out, 2: err, go_fd: go, tell_fd: tell})
+                env = dict(os.environ)
+                env.setdefault("PYTHONUNBUFFERED", "1")
+                env["PYTHONPATH"] = ":".join(filter(None, [GATE_DIR, python_path]))
+                descriptors = {0: null, 1: out, 2: err, go_fd: go, tell_fd: tell}
+                exec_as_code(["python3", "/code/main.py"], descriptors, env)
             except BaseException as error:
                 os.write(err, repr(error).encode())
                 os._exit(127)
@@ -112,23 +114,27 @@ def _write_gate(gate, settings):
     write_file(_GATE, magic + bytes(12) + marshal.dumps(gate.replace(co_consts=constants)))
 
 
-def _exec_at_gate(descriptors):
+def exec_as_code(arguments, descriptors, env):
+    """Becomes a program with the rights of the code, in a session of its own, with these descriptors by number."""
+    os.setsid()
+    prefer_for_oom()
     become_unprivileged()
-    restore_signals()
-    for target, fd in descriptors.items():
-        os.dup2(fd, target)
-    env = dict(os.environ)
-    env.setdefault("PYTHONUNBUFFERED", "1")
-    env["HOME"] = "/tmp"
-    env["PYTHONPATH"] = ":".join(filter(None, [GATE_DIR, env.get("PYTHONPATH")]))
-    os.chdir("/output")
-    os.execvpe("python3", ["python3", "/code/main.py"], env)
-
-
-def restore_signals():
-    """Gives the signals that Python ignores or handles their default effect, which other programs expect."""
+    # Other programs expect the default effect of those that Python ignores or handles.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
+    for target, fd in descriptors.items():
+        os.dup2(fd, target)
+    os.chdir("/output")
+    os.execvpe(arguments[0], arguments, dict(env, HOME="/tmp"))
+
+
+def exit_of(status):
+    """How a process ended, for a report: its exit status or its signal."""
+    signaled = os.WIFSIGNALED(status)
+    return {
+        "exit_status": None if signaled else os.WEXITSTATUS(status),
+        "exit_signal": os.WTERMSIG(status) if signaled else None,
+    }
 
 
 def prefer_for_oom():

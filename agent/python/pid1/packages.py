@@ -21,7 +21,7 @@ import signal
 import stat
 import time
 
-from job import prefer_for_oom
+from job import exit_of, prefer_for_oom
 from link import MAX_DATA
 from tunnel import Tunnel
 
@@ -175,10 +175,8 @@ class Packages:
         return bool(chunk)
 
     def _tell(self, status):
-        signaled = os.WIFSIGNALED(status)
         end = {
-            "exit_status": None if signaled else os.WEXITSTATUS(status),
-            "exit_signal": os.WTERMSIG(status) if signaled else None,
+            **exit_of(status),
             "out_of_memory": self._count_oom_kills() > self._oom_kills,
             "too_large": self._too_large,
             "output": self._output.decode("utf-8", "replace"),

@@ -6,8 +6,8 @@ import errno
 import os
 import time
 
-from job import INPUTS, prefer_for_oom, restore_signals
-from kernel import become_unprivileged, make_pipes_for_code
+from job import INPUTS, exec_as_code, exit_of
+from kernel import make_pipes_for_code
 from link import MAX_DATA
 from relay import Stream
 
@@ -30,7 +30,9 @@ class Program:
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _exec(self._arguments, inputs, *self._theirs)
+                stdin = os.open(INPUTS[b"T"] if INPUTS[b"T"] in inputs else os.devnull, os.O_RDONLY)
+                descriptors = dict(enumerate((stdin, *self._theirs)))
+                exec_as_code(self._arguments, descriptors, os.environ)
             except OSError as error:
                 is_missing = error.errno == errno.ENOENT
                 why = "the image has no such program" if is_missing else error.strerror
@@ -82,11 +84,9 @@ def _compile(supervisor, compiler, limit_ms):
     supervisor.kill_all()
     for stream in job.streams:
         stream.drain(None)
-    signaled = os.WIFSIGNALED(status)
     stdout, stderr = (stream.early.decode("utf-8", "replace") for stream in job.streams)
     report = {
-        "exit_status": None if signaled else os.WEXITSTATUS(status),
-        "exit_signal": os.WTERMSIG(status) if signaled else None,
+        **exit_of(status),
         "timed_out": ending == "timeout",
         "stdout": stdout,
         "stderr": stderr,
@@ -111,16 +111,3 @@ def _read_arguments(inputs):
         return []
     with open(INPUTS[b"V"], "rb") as file:
         return file.read().split(b"\0")[:-1]
-
-
-def _exec(arguments, inputs, out, err):
-    stdin = os.open(INPUTS[b"T"] if INPUTS[b"T"] in inputs else os.devnull, os.O_RDONLY)
-    os.setsid()
-    prefer_for_oom()
-    become_unprivileged()
-    restore_signals()
-    for target, fd in enumerate((stdin, out, err)):
-        os.dup2(fd, target)
-    os.chdir("/output")
-    env = dict(os.environ, HOME="/tmp")
-    os.execvpe(arguments[0], arguments, env)

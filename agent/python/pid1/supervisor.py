@@ -12,7 +12,7 @@ import sys
 import time
 
 from files import begin_file, write_file
-from job import INPUTS, Interpreter, Job
+from job import INPUTS, Interpreter, Job, exit_of
 from link import Inbox, Outbox, from_numbers
 from kernel import become_unprivileged, harden_supervisor
 from usage import children_cpu_ms, count_oom_kills, count_sockets, has_more_locks, others_cpu_ms, system_ms
@@ -139,12 +139,11 @@ class Supervisor:
         for stream in self.job.streams:
             stream.drain(self.outbox)
             stream.finish(self.outbox)
-        signaled = os.WIFSIGNALED(status)
+        end = exit_of(status)
         report = {
             "ending": ending,
-            "exit_status": None if signaled else os.WEXITSTATUS(status),
-            "exit_signal": os.WTERMSIG(status) if signaled else None,
-            "out_of_memory": signaled and os.WTERMSIG(status) == signal.SIGKILL and out_of_memory,
+            **end,
+            "out_of_memory": end["exit_signal"] == signal.SIGKILL and out_of_memory,
             "exception": self.job.read_exception(),
             "wall_ms": max(0.0, ended - started) * 1000,
             "cpu_ms": self.cpu_ms(),

@@ -88,7 +88,8 @@ export async function withPayload(db: Database, row: ExecutionRow): Promise<Full
 }
 
 type Streams = FullExecution["payload"];
-const empty: Streams = {
+/** That of a job that was given nothing and has no result. */
+export const emptyPayload: Streams = {
   stdin: null,
   args: null,
   program: null,
@@ -102,7 +103,7 @@ const empty: Streams = {
 async function orLogged(
   db: Database,
   { id, attempt, leaseId, endedAt, resultHash }: ExecutionRow,
-  payload: Streams = empty,
+  payload: Streams = emptyPayload,
 ): Promise<Streams> {
   if (endedAt === null || resultHash !== null || leaseId === null) return payload;
   return { ...payload, ...(await wholeOutput(db, { executionId: id, attempt })), output: null };

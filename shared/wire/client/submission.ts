@@ -56,6 +56,17 @@ export const Metadata = z
 const bytesOf = (text: string): number => new TextEncoder().encode(text).length;
 const isWellFormed = (text: string): boolean => text.isWellFormed();
 
+const Argument = z
+  .string()
+  .refine(hasNoNul, "must not contain NUL characters")
+  .refine(isWellFormed, "must not contain unpaired surrogates")
+  .meta({ pattern: withoutNul });
+
+/** As the kernel counts them. */
+const fitTogether = (args: readonly string[]): boolean =>
+  args.reduce((sum, text) => sum + bytesOf(text) + 1, 0) <= limits.argsMaxBytes;
+const tooLong = `must be at most ${limits.argsMaxBytes} bytes together, one more for each`;
+
 /** What the code gets beside its input; on every request that makes a job. */
 const inputs = {
   stdin: z
@@ -73,17 +84,8 @@ const inputs = {
       example: "tea 3\nmilk 1\n",
     }),
   args: z
-    .array(
-      z
-        .string()
-        .refine(hasNoNul, "must not contain NUL characters")
-        .refine(isWellFormed, "must not contain unpaired surrogates")
-        .meta({ pattern: withoutNul }),
-    )
-    .refine(
-      (args) => args.reduce((sum, text) => sum + bytesOf(text) + 1, 0) <= limits.argsMaxBytes,
-      `must be at most ${limits.argsMaxBytes} bytes together, one more for each`,
-    )
+    .array(Argument)
+    .refine(fitTogether, tooLong)
     .optional()
     .meta({
       maxItems: limits.argsMaxBytes,
@@ -125,18 +127,9 @@ const program = {
       example: "python",
     }),
   command: z
-    .array(
-      z
-        .string()
-        .min(1)
-        .refine(hasNoNul, "must not contain NUL characters")
-        .meta({ pattern: withoutNul }),
-    )
+    .array(Argument.min(1))
     .min(1)
-    .refine(
-      (command) => command.reduce((sum, text) => sum + bytesOf(text) + 1, 0) <= limits.argsMaxBytes,
-      `must be at most ${limits.argsMaxBytes} bytes together, one more for each`,
-    )
+    .refine(fitTogether, tooLong)
     .optional()
     .meta({
       maxItems: limits.argsMaxBytes,
