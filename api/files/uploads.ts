@@ -55,6 +55,7 @@ export async function storeFile(
     const createdAt = now();
     const file = {
       id,
+      tenant: "default",
       name,
       sizeBytes,
       sha256: hash,

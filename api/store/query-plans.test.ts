@@ -234,6 +234,7 @@ const any = { status: undefined, endpoint: undefined, jobId: undefined, before: 
 const part = { stream: "stdout", offset: 0, data: new Uint8Array(1) } as const;
 const attempt = { executionId: id, attempt: 1 };
 const file = {
+  tenant: "default",
   id: "f",
   name: "a",
   sizeBytes: 1,

@@ -14,8 +14,8 @@ WHEN NEW.`mode` = 'async'
   AND NEW.`status` IN ('failed', 'timeout', 'oom')
   AND OLD.`status` IN ('queued', 'running')
 BEGIN
-  INSERT INTO `dead_letters` (`execution_id`, `error_type`, `created_at`)
-  VALUES (NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
+  INSERT INTO `dead_letters` (`tenant`, `execution_id`, `error_type`, `created_at`)
+  VALUES (NEW.`tenant`, NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
 END;
 --> statement-breakpoint
 -- The length of the queue.
@@ -89,8 +89,8 @@ BEGIN
   UNION ALL
   SELECT 'retries', NEW.`job_type`, '', 1 WHERE NEW.`status` = 'queued'
   ON CONFLICT DO UPDATE SET `n` = `n` + 1;
-  INSERT INTO `removals` (`prefix`, `due_at`)
-  VALUES (NEW.`id` || '/' || OLD.`lease_id`, coalesce(NEW.`ended_at`, NEW.`available_at`) + 3600000)
+  INSERT INTO `removals` (`prefix`, `tenant`, `due_at`)
+  VALUES (NEW.`id` || '/' || OLD.`lease_id`, NEW.`tenant`, coalesce(NEW.`ended_at`, NEW.`available_at`) + 3600000)
   ON CONFLICT DO NOTHING;
 END;
 --> statement-breakpoint
@@ -112,8 +112,8 @@ END;
 CREATE TRIGGER `executions_described` AFTER INSERT ON `executions`
 WHEN NEW.`metadata` IS NOT NULL
 BEGIN
-  INSERT INTO `execution_metadata` (`key`, `value`, `seq`)
-  SELECT `key`, `value`, NEW.`seq` FROM json_each(NEW.`metadata`);
+  INSERT INTO `execution_metadata` (`tenant`, `key`, `value`, `seq`)
+  SELECT NEW.`tenant`, `key`, `value`, NEW.`seq` FROM json_each(NEW.`metadata`);
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_undescribed` AFTER DELETE ON `executions`
@@ -137,8 +137,8 @@ WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'r
     WHERE `name` = 'webhook_listening_until' AND CAST(`value` AS INTEGER) > NEW.`ended_at`))
 BEGIN
   INSERT INTO `webhook_events`
-    (`execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
-  VALUES (NEW.`id`, 'execution.' || NEW.`status`,
+    (`tenant`, `execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
+  VALUES (NEW.`tenant`, NEW.`id`, 'execution.' || NEW.`status`,
     json_object(
       'job_type', NEW.`job_type`,
       'attempt', NEW.`attempt`,
@@ -182,4 +182,20 @@ CREATE TRIGGER `removals_of_file_done` AFTER DELETE ON `removals`
 WHEN OLD.`file_bytes` > 0
 BEGIN
   UPDATE `file_bytes` SET `total` = `total` - OLD.`file_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+-- Keys of the configuration, and everybody without keys, are of this tenant.
+INSERT INTO `tenants` (`name`, `created_at`)
+VALUES ('default', CAST(strftime('%s', 'now') AS INTEGER) * 1000);
+--> statement-breakpoint
+-- The audit log only grows; upkeep removes what is old.
+CREATE TRIGGER `audit_unchanged` BEFORE UPDATE ON `audit`
+BEGIN
+  SELECT RAISE(ABORT, 'an entry of the audit log cannot change');
+END;
+--> statement-breakpoint
+CREATE TRIGGER `audit_kept` BEFORE DELETE ON `audit`
+WHEN OLD.`at` > (CAST(strftime('%s', 'now') AS INTEGER) - 2592000) * 1000
+BEGIN
+  SELECT RAISE(ABORT, 'the audit log keeps its entries for 30 days');
 END;

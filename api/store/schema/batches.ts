@@ -1,12 +1,13 @@
 import { sql } from "drizzle-orm";
 import { index, integer, sqliteTable, text, uniqueIndex } from "drizzle-orm/sqlite-core";
-import { bytes } from "./columns.ts";
+import { bytes, tenant } from "./columns.ts";
 
 /** One row per batch of submissions. Its members name it in `executions.batch_id`. */
 export const batches = sqliteTable(
   "batches",
   {
     id: text("id").primaryKey(),
+    tenant: tenant(),
     keyId: text("key_id"),
     idempotencyKey: text("idempotency_key"),
     submissionHash: text("submission_hash").notNull(),

@@ -21,7 +21,7 @@ import { inputWays } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { Compilation } from "../../../shared/wire/execution.ts";
 import type { ProgramChoice } from "../../domain/program.ts";
-import { bytes, inList } from "./columns.ts";
+import { bytes, inList, tenant } from "./columns.ts";
 
 /** A lease that ended without a result. Times are epoch milliseconds. */
 export interface LostAttempt {
@@ -43,6 +43,7 @@ export const executions = sqliteTable(
   {
     seq: integer("seq").primaryKey({ autoIncrement: true }),
     id: text("id").notNull().unique(),
+    tenant: tenant(),
     /** A synchronous execution ends with its request and never enters the dead letter queue. */
     mode: text("mode", { enum: ["sync", "async"] }).notNull(),
     status: text("status", { enum: executionStatuses }).notNull().default("queued"),
@@ -212,6 +213,7 @@ export const queueFronts = sqliteTable("queue_fronts", {
 export const executionMetadata = sqliteTable(
   "execution_metadata",
   {
+    tenant: tenant(),
     key: text("key").notNull(),
     value: text("value").notNull(),
     seq: integer("seq").notNull(),

@@ -8,7 +8,7 @@ import {
   text,
   uniqueIndex,
 } from "drizzle-orm/sqlite-core";
-import { bytes } from "./columns.ts";
+import { bytes, tenant } from "./columns.ts";
 import { executions } from "./executions.ts";
 
 /** Files that clients have uploaded. Times are epoch milliseconds. */
@@ -16,6 +16,7 @@ export const files = sqliteTable(
   "files",
   {
     id: text("id").primaryKey(),
+    tenant: tenant(),
     name: text("name").notNull(),
     sizeBytes: integer("size_bytes").notNull(),
     sha256: text("sha256").notNull(),
