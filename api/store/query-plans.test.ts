@@ -162,7 +162,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a list of what waits", [queue], () => listExecutions(db, { statuses: ["queued"] }, 10, 0)],
   ["the counts of the metrics", [queue], () => readCounts(db)],
   ["what ended long ago", [byAge], () => endedBefore(db, now, { rows: 1, bytes: 1 })],
-  ["a removal", [byId], () => removeExecutions(db, ["none"], now)],
+  ["a removal", [byId, byId, byId], () => removeExecutions(db, ["none"], now)],
   ["a list of what ended", [byStatus], () => listExecutions(db, { statuses: ["failed"] }, 10, 0)],
   [
     "a list of what ended in one of two ways",

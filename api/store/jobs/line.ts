@@ -1,4 +1,5 @@
 import { sql, type SQL } from "drizzle-orm";
+import type { Owner } from "../tenant.ts";
 import { executions, isQueued, isRunning, queueFronts, queueLength } from "../schema.ts";
 
 /**
@@ -22,9 +23,9 @@ import { executions, isQueued, isRunning, queueFronts, queueLength } from "../sc
  * @param keyId The placeholder of the submitting key.
  * @param jobType The placeholder of the job type.
  */
-export function nextTurn(keyId: SQL, jobType: SQL): SQL<number> {
+export function nextTurn(own: Owner, keyId: SQL, jobType: SQL): SQL<number> {
   const front = sql`(select ${queueFronts.turn} from ${queueFronts} where ${queueFronts.jobType} is ${jobType})`;
-  const last = sql`(select max(${executions.turn}) from ${executions} where ${isQueued} and ${executions.keyId} is ${keyId})`;
+  const last = sql`(select max(${executions.turn}) from ${executions} ${own.anybody(executions, "a key is of one tenant")} where ${isQueued} and ${executions.keyId} is ${keyId})`;
   return sql`1 + max(coalesce(${front}, 0), coalesce(${last}, 0))`;
 }
 
@@ -56,15 +57,15 @@ export const moveFronts = sql`
   from reached where true
   on conflict do update set turn = max(turn, excluded.turn)`;
 
-const own = sql`(select ${rank}, ${seq} from ${executions} where ${id} = ${given("id")})`;
-
 /**
  * The number of queued executions up to this one, itself included. It is exact below `:most`. Above,
  * it is the length of the queue, so that a long queue is not counted.
  */
-export const position = sql<number>`
+export const position = (own: Owner) => sql<number>`
   select iif(n < ${given("most")}, n, ${queueLength.queued}) as position
   from ${queueLength}, (
     select count(*) as n from (
-      select 1 from ${executions} where ${isQueued} and (${rank}, ${seq}) <= ${own}
+      select 1 from ${executions} ${own.anybody(executions, "the position is among all")}
+      where ${isQueued} and (${rank}, ${seq}) <= (
+        select ${rank}, ${seq} from ${executions} where ${id} = ${given("id")} and ${own(executions)})
       limit ${given("most")}))`;
