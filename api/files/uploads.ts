@@ -1,7 +1,7 @@
 import type { Config } from "../../shared/config/config.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { FilePage, UploadedFile } from "../../shared/wire/file.ts";
-import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
+import { UploadMismatch, type Announced, type ClientDeps } from "../deps.ts";
 import { artifactNameRule, isArtifactName } from "../../shared/artifact-name.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { fileKey } from "../domain/files/store-key.ts";
@@ -34,7 +34,7 @@ const longestUploadMs = 24 * hourMs;
  * all files together would be too large.
  */
 export async function storeFile(
-  { artifacts, config, db, newId, now }: Deps,
+  { artifacts, config, db, newId, now }: ClientDeps,
   name: string,
   body: ReadableStream<Uint8Array>,
   announced: Announced,
@@ -111,7 +111,7 @@ function checkName(name: string): void {
 }
 
 /** @throws AppError 404 when it is unknown, has expired or was removed. */
-export async function findFile({ db, now }: Deps, id: string): Promise<FileRow> {
+export async function findFile({ db, now }: ClientDeps, id: string): Promise<FileRow> {
   const [file] = await findFiles(db, [id], now());
   if (!file) throw notFound(`File ${id}`);
   return file;
@@ -123,7 +123,7 @@ export async function findFile({ db, now }: Deps, id: string): Promise<FileRow> 
  *
  * @throws AppError 404 when it is unknown.
  */
-export async function forgetFile({ db, now }: Deps, id: string): Promise<void> {
+export async function forgetFile({ db, now }: ClientDeps, id: string): Promise<void> {
   if (!(await removeFile(db, id, now() + hourMs))) throw notFound(`File ${id}`);
 }
 

@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+import type { ClientDeps } from "../deps.ts";
 
 /** The key, tenant and scopes of one request. */
 export interface Caller {
@@ -22,6 +23,8 @@ export interface AppEnv {
     apiKeyHash: string | undefined;
     /** Undefined if the path is public and no key was sent. */
     caller: Caller | undefined;
+    /** What the handlers of clients work with: its database shows the records of the caller's tenant. */
+    client: ClientDeps;
     /**
      * Identifies the token that an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a
      * configured token, or the id of an agent's own token.

@@ -1,5 +1,5 @@
 import type { InputWay } from "../../shared/wire/file.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { isLive, whyUnavailable } from "../domain/agents/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
 import { givesInputs } from "../domain/agents/placement.ts";
@@ -21,7 +21,7 @@ export interface Availability {
 }
 
 export async function checkAvailability(
-  { config, db, now }: Deps,
+  { config, db, now }: ClientDeps,
   mode: "sync" | "async",
   environment: Environment,
   inputs: InputWay | null = null,
@@ -41,7 +41,7 @@ export async function checkAvailability(
 
 /** Tells a client why its queued execution waits. */
 export async function explainWait(
-  deps: Deps,
+  deps: ClientDeps,
   execution: ExecutionRow,
   position: number,
 ): Promise<string> {
@@ -51,7 +51,7 @@ export async function explainWait(
 }
 
 async function whyMoreThanItsTurn(
-  deps: Deps,
+  deps: ClientDeps,
   { jobType, availableAt, attempt, inputs }: ExecutionRow,
 ): Promise<string | undefined> {
   const { config, db, now } = deps;

@@ -5,7 +5,7 @@ import { remove } from "../jobs/remove.ts";
 import { sweep } from "./sweep.ts";
 import { newExecution } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 
 const dayMs = 24 * 3_600_000;
 
@@ -18,7 +18,7 @@ test("the key of a removed execution is given away again when its record would h
   const execution = newExecution({ idempotencyKey: "key" });
   await submitExecution(store.db, execution, 10);
   await advance(store.db, { id: execution.id }, { kind: "cancel" }, now);
-  await remove(deps, execution.id);
+  await remove(clientOf(deps), execution.id);
   expect(await submit()).toEqual({ kind: "removed", id: execution.id });
 
   now += 7 * dayMs;

@@ -1,5 +1,5 @@
 import type { WebhookEventPage } from "../../shared/wire/client/webhook.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { toEvent, webhookId } from "../domain/webhooks/event.ts";
 import { eventsAfter, keepListening, lastEvent } from "../store/webhooks/listen.ts";
 
@@ -14,7 +14,7 @@ const lookMs = 500;
  * ignored. Each request keeps the service storing events for at least another minute.
  */
 export async function listenForEvents(
-  { db, now }: Deps,
+  { db, now }: ClientDeps,
   { after, limit, waitMs }: { after: number | undefined; limit: number; waitMs: number },
   signal: AbortSignal,
 ): Promise<WebhookEventPage> {

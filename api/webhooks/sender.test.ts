@@ -1,3 +1,4 @@
+import { clientOf } from "../testing/test-deps.ts";
 import { createServer } from "node:http";
 import { describe, expect, test } from "vitest";
 import { pausesMs } from "../domain/webhooks/retry.ts";
@@ -135,7 +136,7 @@ describe("a receiver that fails", () => {
     const [given] = await world.deliveries();
     expect(given).toMatchObject({ status: "failed", lastStatusCode: 503, endedAt: world.clock });
     world.receiver.answering = answer(200);
-    expect(await resend(world.deps, given!.id)).toMatchObject({
+    expect(await resend(clientOf(world.deps), given!.id)).toMatchObject({
       status: "pending",
       job_id: id,
       endpoint: "main",
@@ -208,12 +209,12 @@ test("a receiver that is no longer configured, or whose address is private, is n
     });
   }
   expect(callback?.lastError).toContain("no longer one of the hosts");
-  await expect(resend(world.deps, first!.id)).rejects.toThrow(
+  await expect(resend(clientOf(world.deps), first!.id)).rejects.toThrow(
     "webhook_endpoints has no main any more",
   );
 
   world.configure({ webhook_endpoints: { main: world.endpoint() }, webhook_private_addresses: [] });
-  await resend(world.deps, first!.id);
+  await resend(clientOf(world.deps), first!.id);
   await world.send();
   expect((await world.deliveries()).at(-1)).toMatchObject({ status: "pending", attempts: 2 });
   expect((await world.deliveries()).at(-1)?.lastError).toContain(
