@@ -30,8 +30,8 @@ const streamOf = (content: string) => new Blob([content]).stream();
 
 async function upload(content = "content", idempotencyKey?: string): Promise<string> {
   const announced = { sizeBytes: content.length };
-  const key = idempotencyKey === undefined ? undefined : { idempotencyKey, keyId: undefined };
-  return (await storeFile(clientOf(deps), "a.txt", streamOf(content), announced, key)).file_id;
+  return (await storeFile(clientOf(deps), "a.txt", streamOf(content), announced, idempotencyKey))
+    .file_id;
 }
 
 const isStored = (id: string) => existsSync(join(store.folder, "artifacts", fileKey({ id })));

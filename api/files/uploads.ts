@@ -6,7 +6,6 @@ import { artifactNameRule, isArtifactName } from "../../shared/artifact-name.ts"
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
-import { sha256 } from "../hash.ts";
 import { postponeRemoval } from "../store/retention.ts";
 import {
   expectFile,
@@ -18,11 +17,6 @@ import {
 } from "../store/files.ts";
 
 const hourMs = 3_600_000;
-/** The idempotency key of an upload. Keys of different API keys are different keys. */
-export interface UploadKey {
-  idempotencyKey: string;
-  keyId: string | undefined;
-}
 
 /** Longer than any upload may take. */
 const longestUploadMs = 24 * hourMs;
@@ -38,7 +32,7 @@ export async function storeFile(
   name: string,
   body: ReadableStream<Uint8Array>,
   announced: Announced,
-  key?: UploadKey,
+  idempotencyKey?: string,
 ): Promise<UploadedFile> {
   checkName(name);
   const { sizeBytes } = announced;
@@ -62,7 +56,7 @@ export async function storeFile(
       contentType: contentTypeOf(name),
       createdAt,
       expiresAt: createdAt + Math.round(config.file_retention_hours * hourMs),
-      uploadKey: key ? await sha256(JSON.stringify([key.keyId, key.idempotencyKey])) : null,
+      uploadKey: idempotencyKey ?? null,
     };
     if (await recordFile(db, file)) return toUploadedFile(file);
     const earlier = file.uploadKey && (await findByUploadKey(db, file.uploadKey, createdAt));

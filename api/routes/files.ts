@@ -17,7 +17,6 @@ import {
 import { fileId, filePage, uploadedFile } from "../openapi/examples/files.ts";
 import { problem } from "../openapi/responses/problems.ts";
 import { json, problems } from "../openapi/responses/bodies.ts";
-import { originOf } from "../http/origin.ts";
 import { idParam, pageQuery } from "../openapi/parameters.ts";
 import { listFiles } from "../store/files.ts";
 
@@ -70,9 +69,14 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     const announced = readFileHeaders(c);
     const body = c.req.raw.body ?? new Blob([]).stream();
     const idempotencyKey = c.req.valid("header")["Idempotency-Key"];
-    const key = idempotencyKey ? { idempotencyKey, keyId: originOf(deps, c).keyId } : undefined;
     const { client } = c.var as AppEnv["Variables"];
-    const file = await storeFile(client, c.req.valid("query").name, body, announced, key);
+    const file = await storeFile(
+      client,
+      c.req.valid("query").name,
+      body,
+      announced,
+      idempotencyKey,
+    );
     return c.json(file, 201, { Location: `/files/${file.file_id}` });
   });
 

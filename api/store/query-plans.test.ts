@@ -1,6 +1,7 @@
 import { createClient, type Client, type InStatement } from "@libsql/client";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
+  handleOf,
   jobType,
   newExecution,
   offers,
@@ -108,13 +109,13 @@ async function searches(run: () => Promise<unknown>): Promise<string[]> {
 }
 
 const queue = "SCAN executions_queue";
-const byKey = "SEARCH executions_idempotency_key (key_id=? AND idempotency_key=?)";
+const byKey = "SEARCH executions_idempotency_key (tenant=? AND idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
 const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
-const byTurn = "SEARCH executions_turn (key_id=?)";
+const byTurn = "SEARCH executions_turn (tenant=?)";
 const byPosition = "SEARCH executions_position (rank<?)";
 const byStatus = "SEARCH executions_status (status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
@@ -234,7 +235,6 @@ const any = { status: undefined, endpoint: undefined, jobId: undefined, before: 
 const part = { stream: "stdout", offset: 0, data: new Uint8Array(1) } as const;
 const attempt = { executionId: id, attempt: 1 };
 const file = {
-  tenant: "default",
   id: "f",
   name: "a",
   sizeBytes: 1,
@@ -267,7 +267,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["old deliveries", [], () => forgetDeliveries(db, now, 10)],
   ["a delivery", [], () => findDelivery(db, 1)],
   ["an uploaded file", [], () => recordFile(db, file)],
-  ["a file by its key", [], () => findByUploadKey(db, "k", now)],
+  ["a file by its key", [], () => findByUploadKey(handleOf(db), "k", now)],
   ["files by id", [], () => findFiles(db, ["f"], now)],
   ["a list of files", [], () => listFiles(db, "g", now, 10, 0)],
   ["expired files", [], () => removeExpiredFiles(db, now, 10, now)],

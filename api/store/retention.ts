@@ -107,8 +107,8 @@ export async function removeExecution(
 
 const buryKey = perTenant(
   (own) => sql`
-  insert into ${tombstones} (tenant, key_id, idempotency_key, execution_id, removed_at)
-  select tenant, coalesce(key_id, ''), idempotency_key, id, ${sql.placeholder("now")} from ${executions}
+  insert into ${tombstones} (tenant, idempotency_key, execution_id, removed_at)
+  select tenant, idempotency_key, id, ${sql.placeholder("now")} from ${executions}
   where ${executions.id} = ${sql.placeholder("id")} and idempotency_key is not null and ${isEnded}
     and ${own(executions)}
   on conflict do nothing`,

@@ -1,6 +1,6 @@
 import { sql } from "drizzle-orm";
 import { beforeEach, describe, expect, test } from "vitest";
-import { newExecution, offers } from "../testing/temp-store.ts";
+import { handleOf, newExecution, offers } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { submitBatch } from "./batches/submit.ts";
 import { expectFile, recordFile } from "./files.ts";
@@ -8,7 +8,7 @@ import { claimNext } from "./jobs/claim.ts";
 import { findExecution } from "./jobs/read.ts";
 import { submitExecution } from "./jobs/submit.ts";
 import * as schema from "./schema.ts";
-import { bindTenant, perTenant, registry, type TenantDb } from "./tenant.ts";
+import { perTenant, registry } from "./tenant.ts";
 import type { Values } from "./statement.ts";
 
 const { executions, payloads } = schema;
@@ -197,7 +197,7 @@ describe("another tenant's values", () => {
   });
 
   test("a handle sees its tenant's records, * sees all and makes none", async () => {
-    const handle = (tenant: string): TenantDb => bindTenant(store.db, tenant, (_, read) => read());
+    const handle = (tenant: string) => handleOf(store.db, tenant);
     const id = theirs["id"] as string;
     expect(await findExecution(handle("a"), id)).toMatchObject({ id });
     expect(await findExecution(handle("b"), id)).toBeUndefined();

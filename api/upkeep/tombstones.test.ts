@@ -36,7 +36,7 @@ test("one sweep removes all old tombstones and batches", async () => {
   const numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 300)";
   await client.batch(
     [
-      `${numbers} insert into tombstones (key_id, idempotency_key, execution_id, removed_at) select '', 'k' || i, 't' || i, 1 from n`,
+      `${numbers} insert into tombstones (idempotency_key, execution_id, removed_at) select 'k' || i, 't' || i, 1 from n`,
       `${numbers} insert into batches (id, submission_hash, outcome, created_at) select 'b' || i, '', x'', 1 from n`,
     ],
     "write",

@@ -129,14 +129,12 @@ function decodeOutcome(bytes: unknown): ItemOutcome[] {
 const given = sql.placeholder;
 const columnList = sql.raw(columns.join(", "));
 
-const holder = (own: Owner) => holderOf(own, sql`${given("keyId")}`, sql`items.key`);
+const holder = (own: Owner) => holderOf(own, sql`items.key`);
 /** Its outcome is not known yet. So the same transaction sent twice does nothing the second time. */
 const isNew = (own: Owner) =>
   sql`${batches.id} = ${given("id")} and ${batches.outcome} = '' and ${own(batches)}`;
-const isOurs = (
-  own: Owner,
-) => sql`${own(batches)} and (${batches.id} = ${given("id")} or (${batches.keyId} is ${given("keyId")}
-  and ${batches.idempotencyKey} = ${given("idempotencyKey")}))`;
+const isOurs = (own: Owner) =>
+  sql`${own(batches)} and (${batches.id} = ${given("id")} or ${batches.idempotencyKey} = ${given("idempotencyKey")})`;
 
 const insertBatch = perTenant(
   (own) => sql`
@@ -162,9 +160,7 @@ const executionsInsert = (varying: Varying) =>
     select *, coalesce((select front.turn from ${queueFronts} as front
       where front.job_type = fresh.job_type), 0) as front from fresh),
   last as (
-    select coalesce(max(${executions.turn}), 0) as turn from ${executions}
-    ${own.anybody(executions, "a key is of one tenant")}
-    where ${isQueued} and ${executions.keyId} is ${given("keyId")}),
+    select coalesce(max(${executions.turn}), 0) as turn from ${executions} where ${isQueued} and ${own(executions)}),
   lined as (
     select fronted.*, nth + max(last.turn, max(1 + front - nth) over (order by nth)) as turn
     from fronted, last)
@@ -207,9 +203,8 @@ const outcomeRecord = (varying: Varying) =>
     from items
       left join ${executions} as made on made.id = items.id and ${own(executions, "made")}
       left join ${executions} as held
-        on held.key_id is ${given("keyId")} and held.idempotency_key = items.key and ${own(executions, "held")}
-      left join ${tombstones} on ${tombstones.keyId} = coalesce(${given("keyId")}, '')
-        and ${tombstones.idempotencyKey} = items.key and ${own(tombstones)})
+        on held.idempotency_key = items.key and ${own(executions, "held")}
+      left join ${tombstones} on ${tombstones.idempotencyKey} = items.key and ${own(tombstones)})
   where ${isNew(own)}
   returning outcome`,
   );

@@ -42,9 +42,9 @@ export async function submitExecution(
     columns.map(([name]) => name),
     key !== null,
   );
-  const { id, keyId = null, tenant = "default" } = execution;
+  const { id, tenant = "default" } = execution;
   const [inserted, , standing, holder] = await batch(db, [
-    insert({ keyId: null, ...Object.fromEntries(columns), tenant, priority, maxQueueSize }),
+    insert({ ...Object.fromEntries(columns), tenant, priority, maxQueueSize }),
     insertPayload({
       tenant,
       id,
@@ -55,7 +55,7 @@ export async function submitExecution(
       program: program ?? null,
     }),
     positionInQueue({ tenant, id, most: countedMost }),
-    ...(key === null ? [] : [holderOfKey({ tenant, keyId, idempotencyKey: key })]),
+    ...(key === null ? [] : [holderOfKey({ tenant, idempotencyKey: key })]),
     ...insertFiles(id, files, tenant),
   ]);
   if (inserted?.rowsAffected === 1) {
@@ -76,17 +76,14 @@ const countedMost = 100;
 /**
  * Finds the execution that has an idempotency key, or had it until it was removed (then without its hash).
  */
-export const holderOf = (own: Owner, keyId: SQL, key: SQL): SQL => sql`
+export const holderOf = (own: Owner, key: SQL): SQL => sql`
   select ${executions.id} as holder_id, ${executions.submissionHash} as submission_hash
   from ${executions}
-  where ${executions.keyId} is ${keyId} and ${executions.idempotencyKey} = ${key}
-    and ${own(executions)}
+  where ${own(executions)} and ${executions.idempotencyKey} = ${key}
   union all select ${tombstones.executionId}, null from ${tombstones}
-  where ${tombstones.keyId} = coalesce(${keyId}, '') and ${tombstones.idempotencyKey} = ${key}
-    and ${own(tombstones)}`;
+  where ${own(tombstones)} and ${tombstones.idempotencyKey} = ${key}`;
 
-const selectHolder = (own: Owner) =>
-  holderOf(own, sql`${sql.placeholder("keyId")}`, sql`${sql.placeholder("idempotencyKey")}`);
+const selectHolder = (own: Owner) => holderOf(own, sql`${sql.placeholder("idempotencyKey")}`);
 const holderOfKey = perTenant(selectHolder);
 
 const inserts = new Map<string, TenantStatement>();
@@ -99,8 +96,7 @@ function insertOf(columns: string[], hasKey: boolean): TenantStatement {
   const given = columns.map((column) => [column, sql.placeholder(column)] as const);
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
   const made = perTenant((own) => {
-    const [keyId, jobType] = [sql`${sql.placeholder("keyId")}`, sql`${sql.placeholder("jobType")}`];
-    const turn = nextTurn(own, keyId, jobType);
+    const turn = nextTurn(own, sql`${sql.placeholder("jobType")}`);
     const rank = sql`${turn} - ${sql.placeholder("priority")}`;
     const row = { ...Object.fromEntries(given), tenant: own.name, turn, rank };
     const isKeyFree = hasKey ? sql`not exists (${selectHolder(own)})` : undefined;

@@ -49,8 +49,7 @@ CREATE TABLE `batches` (
 	`created_at` integer NOT NULL
 );
 --> statement-breakpoint
-CREATE UNIQUE INDEX `batches_idempotency_key` ON `batches` (`key_id`,`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL;--> statement-breakpoint
-CREATE UNIQUE INDEX `batches_idempotency_key_open` ON `batches` (`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL AND "batches"."key_id" IS NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `batches_idempotency_key` ON `batches` (`tenant`,`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `batches_created_at` ON `batches` (`created_at`);--> statement-breakpoint
 CREATE TABLE `build_logs` (
 	`build_id` text NOT NULL,
@@ -186,14 +185,13 @@ CREATE TABLE `executions` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `executions_id_unique` ON `executions` (`id`);--> statement-breakpoint
-CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`key_id`,`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
-CREATE UNIQUE INDEX `executions_idempotency_key_open` ON `executions` (`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL AND "executions"."key_id" IS NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`tenant`,`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_parent` ON `executions` (`parent_execution_id`,`seq`) WHERE "executions"."parent_execution_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_batch` ON `executions` (`batch_id`,`seq`) WHERE "executions"."batch_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE INDEX `executions_position` ON `executions` (`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE INDEX `executions_turn` ON `executions` (`key_id`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint
 CREATE INDEX `executions_holder` ON `executions` (`agent_id`) WHERE "executions"."status" = 'running';--> statement-breakpoint
@@ -256,7 +254,7 @@ CREATE TABLE `files` (
 );
 --> statement-breakpoint
 CREATE INDEX `files_expires_at` ON `files` (`expires_at`);--> statement-breakpoint
-CREATE UNIQUE INDEX `files_upload_key` ON `files` (`upload_key`) WHERE "files"."upload_key" IS NOT NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `files_upload_key` ON `files` (`tenant`,`upload_key`) WHERE "files"."upload_key" IS NOT NULL;--> statement-breakpoint
 CREATE TABLE `input_files` (
 	`execution_id` text NOT NULL,
 	`name` text NOT NULL,
@@ -320,11 +318,10 @@ CREATE TABLE `removals` (
 CREATE INDEX `removals_due` ON `removals` (`due_at`);--> statement-breakpoint
 CREATE TABLE `tombstones` (
 	`tenant` text DEFAULT 'default' NOT NULL,
-	`key_id` text NOT NULL,
 	`idempotency_key` text NOT NULL,
 	`execution_id` text NOT NULL,
 	`removed_at` integer NOT NULL,
-	PRIMARY KEY(`key_id`, `idempotency_key`)
+	PRIMARY KEY(`tenant`, `idempotency_key`)
 );
 --> statement-breakpoint
 CREATE INDEX `tombstones_removed_at` ON `tombstones` (`removed_at`);--> statement-breakpoint

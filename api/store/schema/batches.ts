@@ -18,12 +18,8 @@ export const batches = sqliteTable(
   },
   (t) => [
     uniqueIndex("batches_idempotency_key")
-      .on(t.keyId, t.idempotencyKey)
+      .on(t.tenant, t.idempotencyKey)
       .where(sql`${t.idempotencyKey} IS NOT NULL`),
-    /** The index before this one does not hold NULL apart from NULL. */
-    uniqueIndex("batches_idempotency_key_open")
-      .on(t.idempotencyKey)
-      .where(sql`${t.idempotencyKey} IS NOT NULL AND ${t.keyId} IS NULL`),
     index("batches_created_at").on(t.createdAt),
   ],
 );

@@ -118,12 +118,8 @@ export const executions = sqliteTable(
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")
-      .on(t.keyId, t.idempotencyKey)
+      .on(t.tenant, t.idempotencyKey)
       .where(sql`${t.idempotencyKey} IS NOT NULL`),
-    /** The index before this one does not hold NULL apart from NULL. */
-    uniqueIndex("executions_idempotency_key_open")
-      .on(t.idempotencyKey)
-      .where(sql`${t.idempotencyKey} IS NOT NULL AND ${t.keyId} IS NULL`),
     index("executions_parent")
       .on(t.parentExecutionId, t.seq)
       .where(sql`${t.parentExecutionId} IS NOT NULL`),
@@ -140,7 +136,7 @@ export const executions = sqliteTable(
       .on(t.rank, t.seq)
       .where(sql`${t.status} = 'queued'`),
     index("executions_turn")
-      .on(t.keyId, t.turn)
+      .on(t.tenant, t.turn)
       .where(sql`${t.status} = 'queued'`),
     uniqueIndex("executions_lease")
       .on(t.leaseId)

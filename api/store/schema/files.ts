@@ -24,13 +24,13 @@ export const files = sqliteTable(
     createdAt: integer("created_at").notNull(),
     /** When it expires. It is then removed, unless an execution refers to it. */
     expiresAt: integer("expires_at").notNull(),
-    /** SHA-256 of the API key's id and the upload's idempotency key, if it has one. */
+    /** The upload's idempotency key, if it has one. */
     uploadKey: text("upload_key"),
   },
   (t) => [
     index("files_expires_at").on(t.expiresAt),
     uniqueIndex("files_upload_key")
-      .on(t.uploadKey)
+      .on(t.tenant, t.uploadKey)
       .where(sql`${t.uploadKey} IS NOT NULL`),
   ],
 );

@@ -85,15 +85,13 @@ export const tombstones = sqliteTable(
   "tombstones",
   {
     tenant: tenant(),
-    /** Stands for the API key; empty if keys are not required. */
-    keyId: text("key_id").notNull(),
     idempotencyKey: text("idempotency_key").notNull(),
     executionId: text("execution_id").notNull(),
     /** Epoch ms. */
     removedAt: integer("removed_at").notNull(),
   },
   (t) => [
-    primaryKey({ columns: [t.keyId, t.idempotencyKey] }),
+    primaryKey({ columns: [t.tenant, t.idempotencyKey] }),
     index("tombstones_removed_at").on(t.removedAt),
   ],
 );
