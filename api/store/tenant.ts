@@ -3,7 +3,7 @@ import { getTableColumns, getTableName, sql, type SQL, type SQLWrapper } from "d
 import type { SQLiteTable } from "drizzle-orm/sqlite-core";
 import type { Database } from "./database.ts";
 import * as schema from "./schema.ts";
-import { executions } from "./schema.ts";
+import { executions, tenants } from "./schema.ts";
 import { decoderOf, statement, type Filled, type Statement, type Values } from "./statement.ts";
 
 const whole: unique symbol = Symbol("whole");
@@ -97,6 +97,7 @@ function makeFor<B>(make: (own: Owner) => B, tenant?: SQL): { built: B; isWrite:
 
 function isOf(table: SQLiteTable, alias: string | undefined, tenant: SQL): SQL {
   const name = sql.identifier(alias ?? getTableName(table));
+  if (table === tenants) return sql`${name}."name" = ${tenant}`;
   if ("tenant" in getTableColumns(table)) return sql`${name}."tenant" = ${tenant}`;
   return sql`exists (select 1 from ${executions} as "owner"
     where "owner"."id" = ${name}."execution_id" and "owner"."tenant" = ${tenant})`;
@@ -107,8 +108,8 @@ const mark = (table: SQLiteTable, alias?: string): SQL =>
 const mention = (table: string, alias?: string) => (alias ? `${table} as ${alias}` : table);
 
 /** Their rows are a tenant's: by their column, or by their execution. */
-const owned = new Set<string>();
-const refused = ["api_keys", "audit", "agent_tokens", "join_codes", "rate_windows", "tenants"];
+const owned = new Set<string>([getTableName(tenants)]);
+const refused = ["api_keys", "audit", "agent_tokens", "join_codes", "rate_windows"];
 for (const table of Object.values(schema) as unknown[]) {
   const columns = isTable(table) ? getTableColumns(table) : {};
   if (isTable(table) && ("tenant" in columns || "executionId" in columns))

@@ -8,14 +8,16 @@ BEGIN
   SELECT RAISE(ABORT, 'a finished execution cannot change its status');
 END;
 --> statement-breakpoint
--- Every asynchronous execution that ends failed, timeout or oom gets one dead letter.
+-- Every asynchronous execution that ends failed, timeout or oom gets one dead letter. Its id is a time, as is
+-- that of an event, so that the ids of one tenant do not count the failures of others.
 CREATE TRIGGER `executions_dead_letter` AFTER UPDATE OF `status` ON `executions`
 WHEN NEW.`mode` = 'async'
   AND NEW.`status` IN ('failed', 'timeout', 'oom')
   AND OLD.`status` IN ('queued', 'running')
 BEGIN
-  INSERT INTO `dead_letters` (`tenant`, `execution_id`, `error_type`, `created_at`)
-  VALUES (NEW.`tenant`, NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
+  INSERT INTO `dead_letters` (`id`, `tenant`, `execution_id`, `error_type`, `created_at`)
+  VALUES (max(NEW.`ended_at` * 100, 1 + coalesce((SELECT max(`id`) FROM `dead_letters`), 0)),
+    NEW.`tenant`, NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
 END;
 --> statement-breakpoint
 -- The length of the queue.
@@ -124,8 +126,8 @@ BEGIN
 END;
 --> statement-breakpoint
 -- Every execution that ends, in whichever way, is one event if a receiver wants to hear of it, or while
--- somebody listens. The setting `webhook_types` has the types that configured endpoints want
--- (api/store/webhooks/events.ts); `webhook_listening_until` is in epoch ms (api/store/webhooks/listen.ts).
+-- somebody of its tenant listens (api/store/webhooks/listen.ts). The setting `webhook_types` has the types that
+-- configured endpoints want (api/store/webhooks/events.ts).
 -- An event for listeners alone is born fanned out, so that the sender never sees it.
 CREATE TRIGGER `executions_webhook` AFTER UPDATE OF `status` ON `executions`
 WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
@@ -133,12 +135,14 @@ WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'r
     SELECT 1 FROM `settings`, json_each(`settings`.`value`) AS `type`
     WHERE `settings`.`name` = 'webhook_types' AND `type`.`value` = 'execution.' || NEW.`status`)
   OR EXISTS (
-    SELECT 1 FROM `settings`
-    WHERE `name` = 'webhook_listening_until' AND CAST(`value` AS INTEGER) > NEW.`ended_at`))
+    SELECT 1 FROM `tenants` WHERE `name` = NEW.`tenant` AND `listening_until` > NEW.`ended_at`))
 BEGIN
   INSERT INTO `webhook_events`
-    (`tenant`, `execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
-  VALUES (NEW.`tenant`, NEW.`id`, 'execution.' || NEW.`status`,
+    (`seq`, `tenant`, `execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
+  -- The last number so far: SQLite's own table has it at the end of a statement, also if the row is gone.
+  VALUES (max(NEW.`ended_at` * 100, 1 + coalesce((SELECT max(`seq`) FROM `webhook_events`), 0),
+      1 + coalesce((SELECT `seq` FROM `sqlite_sequence` WHERE `name` = 'webhook_events'), 0)),
+    NEW.`tenant`, NEW.`id`, 'execution.' || NEW.`status`,
     json_object(
       'job_type', NEW.`job_type`,
       'attempt', NEW.`attempt`,

@@ -1,33 +1,30 @@
-import { and, asc, eq, getTableName, gt, sql } from "drizzle-orm";
+import { and, asc, getTableName, gt, sql } from "drizzle-orm";
 import type { StoredEvent } from "../../domain/webhooks/event.ts";
-import { settings, webhookEvents } from "../schema.ts";
+import { tenants, webhookEvents } from "../schema.ts";
 import { query } from "../statement.ts";
 import { type AnyDb, perTenant, run, tenantRow, tenantRows } from "../tenant.ts";
 
-const untilSetting = "webhook_listening_until";
-
 /**
- * Makes every execution that ends before `wanted` (epoch ms) an event. If the stored time is earlier, it
+ * Makes every execution of the tenant that ends before `wanted` (epoch ms) an event. If the stored time is earlier, it
  * stores `extended`, so that the next calls only read.
  *
  * @returns The time until which every end is an event.
  */
 export async function keepListening(db: AnyDb, wanted: number, extended: number): Promise<number> {
   const kept = await findUntil(db);
-  const until = Number(kept?.value ?? 0);
+  const until = kept?.until ?? 0;
   if (until >= wanted) return until;
-  await run(db, keepUntil({ extended: String(extended) }));
+  await run(db, keepUntil({ extended }));
   return extended;
 }
 
-const findUntil = tenantRow(() =>
-  query.select({ value: settings.value }).from(settings).where(eq(settings.name, untilSetting)),
+const findUntil = tenantRow((own) =>
+  query.select({ until: tenants.listeningUntil }).from(tenants).where(own(tenants)),
 );
 const keepUntil = perTenant(
-  () => sql`
-  insert into ${settings} (name, value) values (${untilSetting}, ${sql.placeholder("extended")})
-  on conflict do update set value = excluded.value
-  where cast(${settings.value} as integer) < cast(excluded.value as integer)`,
+  (own) => sql`
+  update ${tenants} set listening_until = max(coalesce(listening_until, 0), ${sql.placeholder("extended")})
+  where ${own(tenants)}`,
 );
 
 /** The number of the newest event, also if it was removed; 0 if there was none. Later ones have higher numbers. */
