@@ -5,7 +5,8 @@ import { store, useStore } from "../testing/use-store.ts";
 import { submitBatch } from "./batches/submit.ts";
 import { expectFile, recordFile } from "./files.ts";
 import { claimNext } from "./jobs/claim.ts";
-import { findExecution } from "./jobs/read.ts";
+import { readStandings } from "./batches/batches.ts";
+import { findExecution, queuePosition } from "./jobs/read.ts";
 import { submitExecution } from "./jobs/submit.ts";
 import * as schema from "./schema.ts";
 import { perTenant, registry } from "./tenant.ts";
@@ -194,6 +195,17 @@ describe("another tenant's values", () => {
       }
     }
     expect(found).toBeGreaterThan(20);
+  });
+
+  test("do not count in a position in the queue", async () => {
+    await store.db.client.execute("insert into tenants (name, created_at) values ('c', 1)");
+    const mine = [newExecution({ tenant: "c" }), newExecution({ tenant: "c" })];
+    for (const execution of mine) await submitExecution(store.db, execution, 1000);
+    const db = handleOf(store.db, "c");
+    const last = (await findExecution(db, mine[1]!.id))!;
+    expect([await queuePosition(db, last), await queuePosition(store.db, last)]).toEqual([2, 2]);
+    const standings = await readStandings(db, [last.id, theirs["id"] as string]);
+    expect([...standings]).toMatchObject([[last.id, { queuePosition: 2 }]]);
   });
 
   test("a handle sees its tenant's records, * sees all and makes none", async () => {

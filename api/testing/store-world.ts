@@ -31,7 +31,7 @@ export class StoreWorld {
   /** Leases that each agent knows. */
   readonly #held = new Map(agentIds.map((id) => [id, new Set<string>()]));
   #db: Database;
-  #seen: Snapshot = { rows: [], letters: [], queued: 0, shown: new Map() };
+  #seen: Snapshot = { rows: [], letters: [], queued: 0, queuedOfTenant: 0, shown: new Map() };
 
   private constructor(folder: string, db: Database) {
     this.#folder = folder;

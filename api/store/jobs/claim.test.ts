@@ -84,10 +84,10 @@ describe("the order of the queue", () => {
     expect(again?.id).toBe(first);
   });
 
-  test("a position counts the jobs that are leased earlier", async () => {
+  test("a position counts the jobs of its tenant that are leased earlier", async () => {
     const ids = await submit("aaaabA");
     const at = async (id: string) => queuePosition(store.db, (await findExecution(store.db, id))!);
-    expect(await Promise.all(ids.map(at))).toEqual([1, 3, 4, 6, 2, 5]);
+    expect(await Promise.all(ids.map(at))).toEqual([1, 2, 3, 5, 1, 4]);
   });
 });
 

@@ -1,6 +1,6 @@
 import { sql, type SQL } from "drizzle-orm";
 import type { Owner } from "../tenant.ts";
-import { executions, isQueued, isRunning, queueFronts, queueLength } from "../schema.ts";
+import { executions, isQueued, isRunning, queueFronts, tenants } from "../schema.ts";
 
 /**
  * The order of the queue. Each execution gets a turn when it is submitted: one more than the last turn
@@ -57,14 +57,20 @@ export const moveFronts = sql`
   on conflict do update set turn = max(turn, excluded.turn)`;
 
 /**
- * The number of queued executions up to this one, itself included. It is exact below `:most`. Above,
- * it is the length of the queue, so that a long queue is not counted.
+ * The number of its tenant's queued executions up to this one, itself included. It is exact below `:most`.
+ * Above, it is the number of all of them, so that a long queue is not counted.
  */
 export const position = (own: Owner) => sql<number>`
-  select iif(n < ${given("most")}, n, ${queueLength.queued}) as position
-  from ${queueLength}, (
+  with its as materialized (
+    select tenant, ${rank} as rank, ${seq} as seq from ${executions}
+    where ${id} = ${given("id")} and ${own(executions)}),
+  ahead as (
     select count(*) as n from (
-      select 1 from ${executions} ${own.anybody(executions, "the position is among all")}
-      where ${isQueued} and (${rank}, ${seq}) <= (
-        select ${rank}, ${seq} from ${executions} where ${id} = ${given("id")} and ${own(executions)})
-      limit ${given("most")}))`;
+      select 1 from ${executions} ${own.anybody(executions, "its tenant's, which `its` has checked")}
+      where ${isQueued} and ${executions.tenant} = (select tenant from its)
+        and (${rank}, ${seq}) <= (select rank, seq from its)
+      limit ${given("most")}))
+  select iif(n < ${given("most")}, n, coalesce((
+    select max(queued, n) from ${tenants} ${own.anybody(tenants, "the same")}
+    where name = (select tenant from its)), n)) as position
+  from ahead`;

@@ -190,7 +190,7 @@ CREATE INDEX `executions_parent` ON `executions` (`parent_execution_id`,`seq`) W
 CREATE INDEX `executions_batch` ON `executions` (`batch_id`,`seq`) WHERE "executions"."batch_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE INDEX `executions_position` ON `executions` (`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_position` ON `executions` (`tenant`,`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint

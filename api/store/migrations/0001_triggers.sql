@@ -20,25 +20,29 @@ BEGIN
     NEW.`tenant`, NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
 END;
 --> statement-breakpoint
--- The length of the queue.
+-- The length of the queue, whole and by tenant.
 INSERT INTO `queue_length` (`id`, `queued`) VALUES (1, 0);
 --> statement-breakpoint
 CREATE TRIGGER `executions_queued` AFTER INSERT ON `executions`
 WHEN NEW.`status` = 'queued'
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` + 1 WHERE `id` = 1;
+  UPDATE `tenants` SET `queued` = `queued` + 1 WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_queue_moved` AFTER UPDATE OF `status` ON `executions`
 WHEN (OLD.`status` = 'queued') <> (NEW.`status` = 'queued')
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1) WHERE `id` = 1;
+  UPDATE `tenants` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1)
+  WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_unqueued` AFTER DELETE ON `executions`
 WHEN OLD.`status` = 'queued'
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` - 1 WHERE `id` = 1;
+  UPDATE `tenants` SET `queued` = `queued` - 1 WHERE `name` = OLD.`tenant`;
 END;
 --> statement-breakpoint
 -- Ended executions by status, and how long each phase took. A job waits in the queue only from its run_at on.

@@ -133,7 +133,7 @@ export const executions = sqliteTable(
       .on(t.seq)
       .where(sql`${t.status} = 'queued'`),
     index("executions_position")
-      .on(t.rank, t.seq)
+      .on(t.tenant, t.rank, t.seq)
       .where(sql`${t.status} = 'queued'`),
     index("executions_turn")
       .on(t.tenant, t.turn)
