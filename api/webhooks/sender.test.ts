@@ -2,7 +2,14 @@ import { clientOf } from "../testing/test-deps.ts";
 import { createServer } from "node:http";
 import { describe, expect, test } from "vitest";
 import { pausesMs } from "../domain/webhooks/retry.ts";
-import { answer, type Answering, receiverSecret } from "../testing/receiver.ts";
+import { secretOf } from "../domain/webhooks/signature.ts";
+import {
+  answer,
+  type Answering,
+  receiverSecret,
+  accept,
+  startReceiver,
+} from "../testing/receiver.ts";
 import { eachInWebhookWorld, type WebhookWorld } from "../testing/webhook-world.ts";
 import { resend } from "./deliveries.ts";
 
@@ -58,6 +65,17 @@ test("every endpoint gets the types that it wants; the callback_url of the reque
   await world.send();
   expect(world.receiver.received.map(({ path }) => path).sort()).toEqual(["/all", "/own", "/yes"]);
   expect(new Set(world.receiver.received.map(({ id, body }) => id + body)).size).toBe(1);
+});
+
+test("calls to a callback_url are signed with a secret of the tenant", async () => {
+  const secret = await secretOf("b", receiverSecret);
+  expect(secret).not.toBe(receiverSecret);
+  const own = await startReceiver(accept, 0, secret);
+  world.configure({ webhook_callbacks: { hosts: [own.url], secrets: [receiverSecret] } });
+  await world.end({ tenant: "b", callbackUrl: `${own.url}/b` });
+  await world.send();
+  expect(own.received.map(({ path }) => path)).toEqual(["/b"]);
+  await own.close();
 });
 
 describe("a receiver that fails", () => {
