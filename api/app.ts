@@ -1,6 +1,7 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "./deps.ts";
 import { openStreams } from "./events/open-streams.ts";
+import { bindClient } from "./http/access/bind-client.ts";
 import { identifyKey, requireApiKey } from "./http/access/auth.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
@@ -46,19 +47,19 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   allowMcpOrigins(app, deps);
   compatRoutes(app, deps);
   const limit = rateLimit(deps);
-  app.use(identifyKey(deps), limit, requireApiKey(deps));
+  app.use(identifyKey(deps), limit, requireApiKey(deps), bindClient(deps));
   // /docs shows them in this order.
   const streams = openStreams(deps);
   executeRoutes(app, deps, streams);
   batchRoutes(app, deps);
   fileRoutes(app, deps);
-  jobRoutes(app, deps);
+  jobRoutes(app);
   eventRoutes(app, deps, streams);
   deriveRoutes(app, deps);
-  artifactRoutes(app, deps);
-  executionRoutes(app, deps);
+  artifactRoutes(app);
+  executionRoutes(app);
   jobTypeRoutes(app, deps);
-  deadLetterRoutes(app, deps);
+  deadLetterRoutes(app);
   webhookRoutes(app, deps);
   healthRoutes(app, deps);
   hostRoutes(app, deps);

@@ -3,6 +3,7 @@ import type { Context } from "hono";
 import type { Config } from "../shared/config/config.ts";
 import type { ByteRange } from "./domain/files/byte-range.ts";
 import type { Database } from "./store/database.ts";
+import { bindTenant, type TenantDb } from "./store/tenant.ts";
 
 /** Everything that the API takes from outside. The entry file builds it once. */
 export interface Deps {
@@ -33,6 +34,24 @@ export interface Deps {
   processMetrics: ProcessMetrics | undefined;
   /** Opens a file of the docs page (`docs/…`) or of the console (`console/…`). The caller checks the name. */
   asset: (name: string) => Promise<ReadableStream<Uint8Array> | undefined>;
+}
+
+/** What the routes of clients are made with: a handler gets its database with its request's `ClientDeps`. */
+export type RouteDeps = Omit<Deps, "db" | "shareRead">;
+
+/** What the handler of a client's request has: `c.get("client")`. Its database shows one tenant's records. */
+export interface ClientDeps extends RouteDeps {
+  db: TenantDb;
+  /** Ends the executions of anybody that no agent has leased within their `queue_timeout`. */
+  endOverdue: () => Promise<void>;
+}
+
+export function clientDeps(
+  { db, shareRead, ...deps }: Deps,
+  tenant: string,
+  endOverdue: () => Promise<void>,
+): ClientDeps {
+  return { ...deps, db: bindTenant(db, tenant, shareRead), endOverdue };
 }
 
 /** Metrics of one process. The database keeps those of all processes. */

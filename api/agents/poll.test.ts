@@ -7,7 +7,7 @@ import { poll } from "./poll.ts";
 import { submit } from "../jobs/submit.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { openTempStore, type TempStore } from "../testing/temp-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 
 const tokenHash = "token";
 const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
@@ -62,7 +62,7 @@ async function park(changes: Partial<PollRequest> = {}, signal = over.signal): P
 async function afterJob(): Promise<string[]> {
   asked = [];
   await submit(
-    deps,
+    clientOf(deps),
     { code: "1", input_data: {}, startup_timeout: 60, job_type: "default", requirements: [] },
     origin,
   );

@@ -1,13 +1,13 @@
 import { executionStatuses, isTerminal } from "../../shared/wire/execution.ts";
 import type { Batch } from "../../shared/wire/client/batch.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
 import { tellEnd } from "../jobs/followed.ts";
 import { cancelMembers, findBatch } from "../store/batches/batches.ts";
 
 /** @throws AppError 404 when the batch is unknown. */
-export async function readBatch({ db }: Deps, id: string): Promise<Batch> {
+export async function readBatch({ db }: ClientDeps, id: string): Promise<Batch> {
   const found = await findBatch(db, id);
   if (!found) throw notFound(`Batch ${id}`);
   const counts = Object.fromEntries(
@@ -31,7 +31,7 @@ const mostWakes = 100;
  *
  * @throws AppError 404 when the batch is unknown.
  */
-export async function cancelBatch(deps: Deps, id: string): Promise<Batch> {
+export async function cancelBatch(deps: ClientDeps, id: string): Promise<Batch> {
   const { db, notifier, now } = deps;
   const changed = await cancelMembers(db, id, now());
   const agents = new Set(changed.flatMap(({ agentId }) => agentId ?? []));

@@ -1,7 +1,7 @@
 import { plainNumber, type JsonObject } from "../../shared/json.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
 import { AsyncSubmitRequest } from "../../shared/wire/client/submission.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { fieldErrors } from "../../shared/wire/field-errors.ts";
 import { canonicalJson } from "../domain/submission.ts";
@@ -23,7 +23,7 @@ const jobsAtOnce = 50;
 
 /** Validates the jobs of a batch, each by itself. Other requests run in between. */
 export async function prepareJobs(
-  deps: Deps,
+  deps: ClientDeps,
   jobs: JsonObject[],
   origin: Origin,
 ): Promise<Prepared[]> {
@@ -71,7 +71,7 @@ function once<T>(known: Map<string, Promise<T>>, name: string, find: () => Promi
 }
 
 async function prepare(
-  deps: Deps,
+  deps: ClientDeps,
   job: JsonObject,
   origin: Origin,
   lookUp: LookUp,

@@ -1,7 +1,7 @@
 import type { BatchRequest, SubmittedBatch } from "../../shared/wire/client/batch.ts";
 import type { Problem } from "../../shared/wire/errors.ts";
 import type { SubmittedJob } from "../../shared/wire/client/submission.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { AppError, problemOf } from "../errors.ts";
 import type { Origin } from "../jobs/new-execution.ts";
 import { timestamp } from "../jobs/record.ts";
@@ -20,7 +20,7 @@ import { batchText, prepareJobs, type Prepared } from "./prepare.ts";
  *   never be accepted whole; of an atomic batch, the problem of the first job that has one.
  */
 export async function submitJobs(
-  deps: Deps,
+  deps: ClientDeps,
   { jobs, atomic, idempotency_key: key }: BatchRequest,
   origin: Omit<Origin, "mode">,
 ): Promise<SubmittedBatch> {
@@ -151,7 +151,7 @@ function refuse(answers: unknown[]): void {
   }
 }
 
-function wakeAgents(deps: Deps, items: BatchItem[]): void {
+function wakeAgents(deps: ClientDeps, items: BatchItem[]): void {
   const times = items.map(({ execution }) => execution.availableAt);
   if (times.length > 0)
     notifyAt(

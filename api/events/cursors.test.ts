@@ -12,7 +12,7 @@ import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { newExecution, offers } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { encodeEvent } from "./encode.ts";
 import { follow } from "./follow.ts";
 import { createEventReader } from "./event-reader.ts";
@@ -37,7 +37,7 @@ async function running() {
 async function eventsAfter(executionId: string, cursor?: string): Promise<JobEvent[]> {
   const execution = (await findExecution(store.db, executionId))!;
   const from = cursor === undefined ? undefined : parseCursor(cursor);
-  return collect(createEventReader(deps, from)(execution));
+  return collect(createEventReader(clientOf(deps), from)(execution));
 }
 
 async function collect(events: AsyncIterable<JobEvent>): Promise<JobEvent[]> {
@@ -63,7 +63,7 @@ test("from every cursor the rest follows, without loss or repeat: while the code
       const job = await running();
       const streams: Record<StreamName, number[]> = { stdout: [], stderr: [] };
       const seen = await eventsAfter(job.id);
-      const staying = createEventReader(deps, undefined);
+      const staying = createEventReader(clientOf(deps), undefined);
       const stayed = await collect(staying(job));
       for (const [stream, bytes] of pieces) {
         const offset = streams[stream].length;
@@ -111,7 +111,7 @@ test("a stream on which nothing happens gets a line every 15 s that clients igno
   const quiet: Deps = { ...deps, notifier: { ...deps.notifier, subscribe } };
   const idleAt: number[] = [];
   const ending = new AbortController();
-  for await (const event of follow(quiet, job.id, undefined, ending.signal)) {
+  for await (const event of follow(clientOf(quiet), job.id, undefined, ending.signal)) {
     if (event === "idle" && idleAt.push(clock) === 4) ending.abort();
   }
   expect(idleAt).toEqual([10, 15_010, 30_010, 45_010]);

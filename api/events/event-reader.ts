@@ -5,7 +5,7 @@ import {
   type JobEvent,
 } from "../../shared/wire/client/events.ts";
 import { liveBytes, streamNames } from "../../shared/wire/output.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import type { EventCursor } from "../domain/event-cursor.ts";
 import { explainWait } from "../jobs/availability.ts";
 import { timestamp, toRecord } from "../jobs/record.ts";
@@ -20,7 +20,7 @@ import { beginAttempt, continueFrom, type FollowerPosition } from "./follower-po
 type Events = AsyncGenerator<JobEvent>;
 
 /** Returns a function that yields the events a client lacks, given a state of the execution. */
-export function createEventReader(deps: Deps, from: EventCursor | undefined) {
+export function createEventReader(deps: ClientDeps, from: EventCursor | undefined) {
   let follower: FollowerPosition | undefined = from && continueFrom(deps, from);
   let explained = { at: -Infinity, text: "" };
 
@@ -81,7 +81,7 @@ function common(e: ExecutionRow, attempt: number, at: number | null): EventData<
 }
 
 async function running(
-  { db }: Deps,
+  { db }: ClientDeps,
   e: ExecutionRow,
   follower: FollowerPosition,
 ): Promise<JobEvent> {
@@ -93,7 +93,7 @@ async function running(
 
 /** Output of a stream beyond this many bytes is sent when the code has ended. */
 function* withheld(
-  { config, now }: Deps,
+  { config, now }: ClientDeps,
   e: ExecutionRow,
   follower: FollowerPosition,
 ): Generator<JobEvent> {
@@ -105,7 +105,7 @@ function* withheld(
   }
 }
 
-async function* result(deps: Deps, e: ExecutionRow, follower: FollowerPosition): Events {
+async function* result(deps: ClientDeps, e: ExecutionRow, follower: FollowerPosition): Events {
   for (const name of streamNames) {
     follower.drop(name);
     const from = follower.cursor[name];
@@ -114,7 +114,7 @@ async function* result(deps: Deps, e: ExecutionRow, follower: FollowerPosition):
   }
 }
 
-async function* ended({ db }: Deps, e: ExecutionRow, follower: FollowerPosition): Events {
+async function* ended({ db }: ClientDeps, e: ExecutionRow, follower: FollowerPosition): Events {
   const isTruncated = { stdout: e.stdoutTruncated, stderr: e.stderrTruncated };
   for (const stream of streamNames) {
     if (!isTruncated[stream] || follower.cursor.truncated[stream]) continue;

@@ -1,5 +1,5 @@
 import type { JobEvent } from "../../shared/wire/client/events.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { type EventCursor, parseCursor } from "../domain/event-cursor.ts";
 import { rideOut } from "../jobs/ride-out.ts";
 import { cancelIfRefused, cancelUnlessEnded } from "../jobs/wait.ts";
@@ -13,7 +13,7 @@ import { follow } from "./follow.ts";
  * repeated request may ask for its result.
  */
 export async function* followSync(
-  deps: Deps,
+  deps: ClientDeps,
   id: string,
   hasKey: boolean,
   signal: AbortSignal,

@@ -8,7 +8,7 @@ import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { newExecution, offers } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { followSync } from "./follow-sync.ts";
 import { follow } from "./follow.ts";
 
@@ -38,7 +38,12 @@ test("100 clients of a process that follow one job share their reads", async () 
   let everybody = Promise.withResolvers<void>();
   const clients = Array.from({ length: 100 }, async () => {
     const events: JobEvent[] = [];
-    for await (const event of follow(deps, execution.id, undefined, new AbortController().signal)) {
+    for await (const event of follow(
+      clientOf(deps),
+      execution.id,
+      undefined,
+      new AbortController().signal,
+    )) {
       if (event === "idle") continue;
       events.push(event);
       if (event.event === "end") continue;
@@ -69,7 +74,7 @@ test("a fault other than an outage of the database ends the events of a synchron
   await submitExecution(store.db, newExecution({ id, mode: "sync" }), 10);
   const fault = new Error("not an outage");
   const broken: Deps = { ...deps, shareRead: () => Promise.reject(fault) };
-  const events = followSync(broken, id, false, new AbortController().signal);
+  const events = followSync(clientOf(broken), id, false, new AbortController().signal);
   expect(await events.next()).toEqual({ done: false, value: "idle" });
   await expect(events.next()).rejects.toBe(fault);
   expect(await findExecution(store.db, id)).toMatchObject({ status: "cancelled" });

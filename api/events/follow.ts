@@ -1,6 +1,6 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
 import type { JobEvent } from "../../shared/wire/client/events.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import type { EventCursor } from "../domain/event-cursor.ts";
 import { endIfOverdue } from "../jobs/wait.ts";
 import { backstopMs } from "../waiting.ts";
@@ -17,12 +17,12 @@ const idleMs = 15_000;
  * signal aborts or the record is removed.
  */
 export async function* follow(
-  deps: Deps,
+  deps: ClientDeps,
   id: string,
   from: EventCursor | undefined,
   signal: AbortSignal,
 ): AsyncGenerator<JobEvent | "idle"> {
-  const { db, notifier, now, shareRead } = deps;
+  const { db, notifier, now } = deps;
   const wakes = notifier.subscribe([`output:${id}`]);
   const readEvents = createEventReader(deps, from);
   let spokeAt = now();
@@ -30,7 +30,7 @@ export async function* follow(
     // Clients and proxies see at once that the stream has begun.
     yield "idle";
     while (!signal.aborted) {
-      const execution = await shareRead(`execution ${id}`, () => findExecution(db, id));
+      const execution = await db.share(`execution ${id}`, () => findExecution(db, id));
       if (!execution) return;
       if (await endIfOverdue(deps, execution)) continue;
       const isOver = isTerminal(execution.status);

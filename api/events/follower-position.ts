@@ -1,7 +1,7 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { JobEvent } from "../../shared/wire/client/events.ts";
 import type { StreamName } from "../../shared/wire/output.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { type EventCursor, formatCursor, newCursor } from "../domain/event-cursor.ts";
 import { splitText } from "../domain/split-text.ts";
 import { timestamp } from "../jobs/record.ts";
@@ -29,11 +29,11 @@ export interface FollowerPosition {
 const textBytes = 8 * 1024;
 const none = new Uint8Array();
 
-export function beginAttempt(deps: Deps, attempt: number): FollowerPosition {
+export function beginAttempt(deps: ClientDeps, attempt: number): FollowerPosition {
   return continueFrom(deps, newCursor(attempt));
 }
 
-export function continueFrom(deps: Deps, from: EventCursor): FollowerPosition {
+export function continueFrom(deps: ClientDeps, from: EventCursor): FollowerPosition {
   let cursor = from;
   let reader: OutputReader | undefined;
   const rest: Record<StreamName, Uint8Array> = { stdout: none, stderr: none };

@@ -4,7 +4,7 @@ import { claimNext } from "../store/jobs/claim.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { leasedJob, offers, openTempStore } from "../testing/temp-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { readLog } from "./log.ts";
 
 test("a log has the output of the last attempt: nothing between two attempts, at the end that of the result", async () => {
@@ -14,7 +14,7 @@ test("a log has the output of the last attempt: nothing between two attempts, at
   const job = await leasedJob(store.db);
   const find = async () => (await findExecution(store.db, job.id))!;
   const read = async () => {
-    const { size, open } = await readLog(deps, await find(), "stdout");
+    const { size, open } = await readLog(clientOf(deps), await find(), "stdout");
     return [size, await new Response(open(0, size)).text()];
   };
   const write = async (text: string) => {

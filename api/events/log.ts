@@ -1,5 +1,5 @@
 import type { StreamName } from "../../shared/wire/output.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { outputEnds } from "../store/output/chunks.ts";
 import { resultLengths } from "../store/output/result-parts.ts";
@@ -11,7 +11,7 @@ export interface Log {
   open: (offset: number, length: number) => ReadableStream<Uint8Array>;
 }
 
-export async function readLog(deps: Deps, e: ExecutionRow, stream: StreamName): Promise<Log> {
+export async function readLog(deps: ClientDeps, e: ExecutionRow, stream: StreamName): Promise<Log> {
   const attempt = e.leaseId === null ? e.attempt + 1 : e.attempt;
   const isResult = e.resultHash !== null;
   const sizes = isResult

@@ -1,4 +1,4 @@
-import type { Deps } from "../deps.ts";
+import type { RouteDeps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 
 /** The event streams that are open at this process. */
@@ -13,7 +13,7 @@ export interface OpenStreams {
 }
 
 /** Bounds the open streams of a client, because each costs memory and a connection. */
-export function openStreams({ config, processMetrics }: Deps): OpenStreams {
+export function openStreams({ config, processMetrics }: RouteDeps): OpenStreams {
   // On Workers, the end of a stream may go unnoticed, so only the platform's own limits apply.
   const most = processMetrics ? config.max_event_streams : Infinity;
   const open = new Map<string, number>();

@@ -1,5 +1,5 @@
 import type { StreamName } from "../../shared/wire/output.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import {
   findOutput,
   type Offsets,
@@ -17,7 +17,7 @@ export type OutputReader = () => AsyncGenerator<Arrived>;
 
 /** Reads what is stored of one attempt, in the order in which the code wrote it. */
 export function storedOutput(
-  { db, shareRead }: Deps,
+  { db }: ClientDeps,
   executionId: string,
   attempt: number,
   from: Offsets,
@@ -29,7 +29,7 @@ export function storedOutput(
     for (;;) {
       const position: number = next;
       const key = `output ${executionId} ${attempt} ${position}`;
-      const rows = await shareRead(key, () => readOutput(db, of, position));
+      const rows = await db.share(key, () => readOutput(db, of, position));
       if (rows.length === 0) return;
       await db.durable();
       for (const { parts, at, next: after } of rows) {
@@ -47,7 +47,7 @@ export function storedOutput(
 
 /** Reads a stream of a result that arrived at a time. */
 export async function* resultOutput(
-  { db }: Deps,
+  { db }: ClientDeps,
   id: string,
   stream: StreamName,
   from: number,

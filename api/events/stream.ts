@@ -11,7 +11,7 @@ type Events = AsyncGenerator<JobEvent | "idle">;
  * are ended; the process stays open until they are.
  */
 export function eventStream(
-  { waitUntil, log }: Deps,
+  { waitUntil, log }: Pick<Deps, "waitUntil" | "log">,
   format: EventFormat,
   follow: (signal: AbortSignal) => Events,
   signals: AbortSignal[],

@@ -10,7 +10,7 @@ import { derive } from "../jobs/derive.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { removeExpiredFiles, storedFileBytes } from "../store/files.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { sweep } from "../upkeep/sweep.ts";
 import { findFile, forgetFile, storeFile } from "./uploads.ts";
 
@@ -30,12 +30,12 @@ const streamOf = (content: string) => new Blob([content]).stream();
 
 async function upload(content = "content", idempotencyKey?: string): Promise<string> {
   const announced = { sizeBytes: content.length };
-  const key = idempotencyKey === undefined ? undefined : { idempotencyKey, keyId: undefined };
-  return (await storeFile(deps, "a.txt", streamOf(content), announced, key)).file_id;
+  return (await storeFile(clientOf(deps), "a.txt", streamOf(content), announced, idempotencyKey))
+    .file_id;
 }
 
 const isStored = (id: string) => existsSync(join(store.folder, "artifacts", fileKey({ id })));
-const isThere = (id: string) => findFile(deps, id).then(Boolean, () => false);
+const isThere = (id: string) => findFile(clientOf(deps), id).then(Boolean, () => false);
 
 const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
 const request = { code: "print(1)", input_data: {}, startup_timeout: 60, requirements: [] };
@@ -43,7 +43,11 @@ const request = { code: "print(1)", input_data: {}, startup_timeout: 60, require
 /** A finished job that has a file. */
 async function jobWith(file_id: string): Promise<string> {
   const files = [{ name: "in", file_id }];
-  const { job_id } = await submit(deps, { ...request, job_type: "default", files }, origin);
+  const { job_id } = await submit(
+    clientOf(deps),
+    { ...request, job_type: "default", files },
+    origin,
+  );
   await end(job_id);
   return job_id;
 }
@@ -97,10 +101,10 @@ test("a file stays as long as a record refers to it, and goes after the last one
   const second = await jobWith(id);
   await after(48 * hourMs);
   expect(await isThere(id)).toBe(true);
-  await remove(deps, first);
+  await remove(clientOf(deps), first);
   await after(2 * hourMs);
   expect([await isThere(id), isStored(id)]).toEqual([true, true]);
-  await remove(deps, second);
+  await remove(clientOf(deps), second);
   await after(0);
   expect(await isThere(id)).toBe(false);
   await after(hourMs);
@@ -110,15 +114,15 @@ test("a file stays as long as a record refers to it, and goes after the last one
 test("the bytes of a file that a client removed stay with the records that refer to it", async () => {
   const id = await upload();
   const first = await jobWith(id);
-  await forgetFile(deps, id);
-  const { job_id: second } = await derive(deps, first, {}, origin);
+  await forgetFile(clientOf(deps), id);
+  const { job_id: second } = await derive(clientOf(deps), first, {}, origin);
   await end(second);
   await after(2 * hourMs);
   expect([await isThere(id), isStored(id), await removals()]).toEqual([false, true, []]);
-  await remove(deps, first);
+  await remove(clientOf(deps), first);
   await after(2 * hourMs);
   expect(isStored(id)).toBe(true);
-  await remove(deps, second);
+  await remove(clientOf(deps), second);
   await after(hourMs - 1);
   expect(isStored(id)).toBe(true);
   await after(1);
@@ -127,7 +131,7 @@ test("the bytes of a file that a client removed stay with the records that refer
 
 test("removing a file that does not exist orders nothing's removal: a client chose the id", async () => {
   for (const id of ["..%2fa", "../a", "./a", v7(), `${v7()}/${v7()}`]) {
-    await expect(forgetFile(deps, id)).rejects.toThrow("does not exist");
+    await expect(forgetFile(clientOf(deps), id)).rejects.toThrow("does not exist");
   }
   expect(await removals()).toEqual([]);
 });
@@ -146,7 +150,9 @@ test("an upload that breaks off leaves nothing after the next sweep", async () =
     start: (controller) => controller.enqueue(new Uint8Array(9)),
     pull: (controller) => controller.error(new TypeError("terminated")),
   });
-  await expect(storeFile(deps, "a", broken, { sizeBytes: 10 })).rejects.toThrow("broke off");
+  await expect(storeFile(clientOf(deps), "a", broken, { sizeBytes: 10 })).rejects.toThrow(
+    "broke off",
+  );
   await after(0);
   expect(await removals()).toEqual([]);
   expect(readdirSync(join(store.folder, "artifacts", "incoming"))).toEqual([]);
@@ -166,7 +172,7 @@ test("the bytes of a process that died before it recorded them are removed", asy
       },
     },
   };
-  void storeFile(dying, "a", streamOf("content"), { sizeBytes: 7 });
+  void storeFile(clientOf(dying), "a", streamOf("content"), { sizeBytes: 7 });
   await expect.poll(() => id).not.toBe("");
   expect([isStored(id), await removals()]).toEqual([true, [id]]);
   await after(24 * hourMs);
@@ -207,7 +213,7 @@ test("an upload whose bytes were given up meanwhile is refused, and leaves nothi
       },
     },
   };
-  const sent = storeFile(slow, "a", streamOf("content"), { sizeBytes: 7 });
+  const sent = storeFile(clientOf(slow), "a", streamOf("content"), { sizeBytes: 7 });
   await expect(sent).rejects.toThrow("took too long");
   expect(await removals()).toEqual([]);
 });
@@ -235,7 +241,7 @@ describe("max_files_bytes", () => {
 
   test.each<[string, (id: string) => Promise<void>]>([
     ["expires", () => after(24 * hourMs)],
-    ["is removed", async (id) => after(0).then(() => forgetFile(deps, id))],
+    ["is removed", async (id) => after(0).then(() => forgetFile(clientOf(deps), id))],
   ])("the room of a file that %s is free when its bytes are gone", async (_, go) => {
     await go(await upload("x".repeat(20)));
     await expect(upload("x")).rejects.toThrow("max_files_bytes");
@@ -245,9 +251,9 @@ describe("max_files_bytes", () => {
   });
 
   test("an upload that breaks off or repeats another one gives its room back", async () => {
-    await expect(storeFile(deps, "a", streamOf("short"), { sizeBytes: 20 })).rejects.toThrow(
-      "size or SHA-256",
-    );
+    await expect(
+      storeFile(clientOf(deps), "a", streamOf("short"), { sizeBytes: 20 }),
+    ).rejects.toThrow("size or SHA-256");
     expect(await counted()).toBe(20);
     await after(0);
     await upload("x", "key");

@@ -1,6 +1,6 @@
 import type { FieldError } from "../../shared/wire/errors.ts";
 import type { InputFile } from "../../shared/wire/file.ts";
-import type { ArtifactStore, Deps } from "../deps.ts";
+import type { ArtifactStore, ClientDeps } from "../deps.ts";
 import type { ByteRange } from "../domain/files/byte-range.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { artifactKey, fileKey } from "../domain/files/store-key.ts";
@@ -21,7 +21,7 @@ export interface FoundFiles {
 type Stored = Pick<NewInputFile, "sizeBytes" | "sha256" | "storeKey" | "owner">;
 
 /** Finds the files of requests. What several ask for is looked up once. */
-export function fileFinder(deps: Deps): (files: InputFile[]) => Promise<FoundFiles> {
+export function fileFinder(deps: ClientDeps): (files: InputFile[]) => Promise<FoundFiles> {
   const known = new Map<string, Promise<Stored | undefined>>();
   const look = (identity: object, find: () => Promise<Stored | undefined>) => {
     const name = JSON.stringify(identity);
@@ -70,7 +70,7 @@ function inlineBytes({ text, base64 }: InputFile): Uint8Array | undefined {
   return base64 === undefined ? undefined : Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
 }
 
-async function storedFile({ db, now }: Deps, id: string): Promise<Stored | undefined> {
+async function storedFile({ db, now }: ClientDeps, id: string): Promise<Stored | undefined> {
   const [file] = await findFiles(db, [id], now());
   if (!file) return undefined;
   const { sizeBytes, sha256 } = file;
@@ -78,7 +78,7 @@ async function storedFile({ db, now }: Deps, id: string): Promise<Stored | undef
 }
 
 async function storedArtifact(
-  { db }: Deps,
+  { db }: ClientDeps,
   { job_id, name }: { job_id: string; name: string },
 ): Promise<Stored | undefined> {
   const row = await findArtifact(db, job_id, name);

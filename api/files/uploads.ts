@@ -1,12 +1,11 @@
 import type { Config } from "../../shared/config/config.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { FilePage, UploadedFile } from "../../shared/wire/file.ts";
-import { UploadMismatch, type Announced, type Deps } from "../deps.ts";
+import { UploadMismatch, type Announced, type ClientDeps } from "../deps.ts";
 import { artifactNameRule, isArtifactName } from "../../shared/artifact-name.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
-import { sha256 } from "../hash.ts";
 import { postponeRemoval } from "../store/retention.ts";
 import {
   expectFile,
@@ -18,11 +17,6 @@ import {
 } from "../store/files.ts";
 
 const hourMs = 3_600_000;
-/** The idempotency key of an upload. Keys of different API keys are different keys. */
-export interface UploadKey {
-  idempotencyKey: string;
-  keyId: string | undefined;
-}
 
 /** Longer than any upload may take. */
 const longestUploadMs = 24 * hourMs;
@@ -34,11 +28,11 @@ const longestUploadMs = 24 * hourMs;
  * all files together would be too large.
  */
 export async function storeFile(
-  { artifacts, config, db, newId, now }: Deps,
+  { artifacts, config, db, newId, now }: ClientDeps,
   name: string,
   body: ReadableStream<Uint8Array>,
   announced: Announced,
-  key?: UploadKey,
+  idempotencyKey?: string,
 ): Promise<UploadedFile> {
   checkName(name);
   const { sizeBytes } = announced;
@@ -55,13 +49,14 @@ export async function storeFile(
     const createdAt = now();
     const file = {
       id,
+      tenant: "default",
       name,
       sizeBytes,
       sha256: hash,
       contentType: contentTypeOf(name),
       createdAt,
       expiresAt: createdAt + Math.round(config.file_retention_hours * hourMs),
-      uploadKey: key ? await sha256(JSON.stringify([key.keyId, key.idempotencyKey])) : null,
+      uploadKey: idempotencyKey ?? null,
     };
     if (await recordFile(db, file)) return toUploadedFile(file);
     const earlier = file.uploadKey && (await findByUploadKey(db, file.uploadKey, createdAt));
@@ -110,7 +105,7 @@ function checkName(name: string): void {
 }
 
 /** @throws AppError 404 when it is unknown, has expired or was removed. */
-export async function findFile({ db, now }: Deps, id: string): Promise<FileRow> {
+export async function findFile({ db, now }: ClientDeps, id: string): Promise<FileRow> {
   const [file] = await findFiles(db, [id], now());
   if (!file) throw notFound(`File ${id}`);
   return file;
@@ -122,7 +117,7 @@ export async function findFile({ db, now }: Deps, id: string): Promise<FileRow> 
  *
  * @throws AppError 404 when it is unknown.
  */
-export async function forgetFile({ db, now }: Deps, id: string): Promise<void> {
+export async function forgetFile({ db, now }: ClientDeps, id: string): Promise<void> {
   if (!(await removeFile(db, id, now() + hourMs))) throw notFound(`File ${id}`);
 }
 

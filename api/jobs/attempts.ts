@@ -1,12 +1,12 @@
 import type { Attempt } from "../../shared/wire/attempt.ts";
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
-import type { Database } from "../store/database.ts";
+import type { AnyDb } from "../store/tenant.ts";
 import { type AttemptHistory, readAttempts } from "../store/jobs/attempts.ts";
 import { optionalTimestamp, timestamp } from "./record.ts";
 
 /** Adds its attempts to each record. */
 export async function withAttempts(
-  db: Database,
+  db: AnyDb,
   records: ExecutionRecord[],
 ): Promise<ExecutionRecord[]> {
   const ids = records.map(({ execution_id: id }) => id);

@@ -1,5 +1,5 @@
 import type { InputWay } from "../../shared/wire/file.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { isLive, whyUnavailable } from "../domain/agents/capacity.ts";
 import type { Environment } from "../domain/environment.ts";
 import { whyNoLanguage } from "../domain/agents/languages.ts";
@@ -22,7 +22,7 @@ export interface Availability {
 }
 
 export async function checkAvailability(
-  { config, db, now }: Deps,
+  { config, db, now }: ClientDeps,
   mode: "sync" | "async",
   environment: Environment,
   { inputs = null, language }: { inputs?: InputWay | null; language?: string | undefined } = {},
@@ -47,7 +47,7 @@ export async function checkAvailability(
 
 /** Tells a client why its queued execution waits. */
 export async function explainWait(
-  deps: Deps,
+  deps: ClientDeps,
   execution: ExecutionRow,
   position: number,
 ): Promise<string> {
@@ -57,7 +57,7 @@ export async function explainWait(
 }
 
 async function whyMoreThanItsTurn(
-  deps: Deps,
+  deps: ClientDeps,
   { jobType, availableAt, attempt, inputs }: ExecutionRow,
 ): Promise<string | undefined> {
   const { config, db, now } = deps;

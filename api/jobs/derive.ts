@@ -2,7 +2,7 @@ import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/client/submission.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { findSubmitted } from "../store/jobs/lease.ts";
@@ -18,7 +18,7 @@ import { submit } from "./submit.ts";
  * @throws AppError 404 when the execution is unknown; and the errors of `submit`.
  */
 export async function derive(
-  deps: Deps,
+  deps: ClientDeps,
   parentId: string,
   request: RerunRequest | ForkRequest,
   origin: Omit<Origin, "mode" | "lineage">,

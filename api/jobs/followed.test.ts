@@ -8,7 +8,7 @@ import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { leasedJob, newExecution } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { cancel } from "./wait.ts";
 import { keepFollowed } from "./followed.ts";
 
@@ -51,7 +51,7 @@ test.each(changes)(
   async (_, change) => {
     // This row was read before the followers came.
     const job = await leasedJob(store.db);
-    await keepFollowed(deps, job);
+    await keepFollowed(clientOf(deps), job);
     await change(job);
     expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([`output:${job.id}`]);
   },
@@ -60,7 +60,7 @@ test.each(changes)(
 test("the cancellation of a queued job wakes its followers", async () => {
   const { id } = newExecution();
   await submitExecution(store.db, { ...newExecution(), id }, 10);
-  await keepFollowed(deps, (await findExecution(store.db, id))!);
-  await cancel(deps, id);
+  await keepFollowed(clientOf(deps), (await findExecution(store.db, id))!);
+  await cancel(clientOf(deps), id);
   expect(told).toContain(`output:${id}`);
 });

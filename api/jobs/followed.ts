@@ -1,5 +1,5 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps, Deps } from "../deps.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { followExecution } from "../store/jobs/follow.ts";
 
@@ -17,21 +17,23 @@ export function isFollowed(
   return (followedUntil ?? 0) > now;
 }
 
+type Wakes = Pick<Deps, "notifier" | "now">;
+
 /** Wakes whoever waits for the end of an execution, and the clients that follow it. */
-export function tellEnd(deps: Deps, execution: Followed): void {
+export function tellEnd(deps: Wakes, execution: Followed): void {
   deps.notifier.notify(`execution:${execution.id}`);
   tellFollowers(deps, execution);
 }
 
 /** Reports that an execution has lost its lease: it has ended, or can be leased again after `delayMs`. */
-export function tellFreed(deps: Deps, execution: ExecutionRow, delayMs = 0): void {
+export function tellFreed(deps: Wakes, execution: ExecutionRow, delayMs = 0): void {
   if (isTerminal(execution.status)) return tellEnd(deps, execution);
   deps.notifier.notify("job", delayMs);
   tellFollowers(deps, execution);
 }
 
 /** Wakes the clients that follow an execution. If nobody follows it, nothing is sent. */
-export function tellFollowers({ notifier, now }: Deps, execution: Followed): void {
+export function tellFollowers({ notifier, now }: Wakes, execution: Followed): void {
   if (isFollowed(execution, now())) notifier.notify(`output:${execution.id}`);
 }
 
@@ -40,13 +42,13 @@ export function tellFollowers({ notifier, now }: Deps, execution: Followed): voi
  * has just begun: what happened before was not told to anybody.
  */
 export async function keepFollowed(
-  { db, notifier, now, shareRead }: Deps,
+  { db, notifier, now }: ClientDeps,
   { id, followedUntil }: ExecutionRow,
 ): Promise<boolean> {
   const at = now();
   const until = at + followedMs;
   if ((followedUntil ?? 0) > until - renewEveryMs) return false;
-  const agentId = await shareRead(`follow ${id}`, () => followExecution(db, id, until));
+  const agentId = await db.share(`follow ${id}`, () => followExecution(db, id, until));
   if (isFollowed({ followedUntil }, at)) return false;
   if (agentId !== null) notifier.notify(`agent:${agentId}`);
   return true;

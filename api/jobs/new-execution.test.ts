@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import { openTempStore } from "../testing/temp-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { runnableEnvironment } from "./new-execution.ts";
 
 test("the refusal of an unknown job type names the nearest one, and each that exists once", async () => {
@@ -10,7 +10,8 @@ test("the refusal of an unknown job type names the nearest one, and each that ex
   const jobType = JobTypeDefinition.parse({});
   const config = { job_types: { default: jobType, science: jobType } };
   const deps = testDeps(store.db, store.folder, Date.now, config);
-  const refusal = (name: string) => runnableEnvironment(deps, name).catch((error: Error) => error);
+  const refusal = (name: string) =>
+    runnableEnvironment(clientOf(deps), name).catch((error: Error) => error);
   expect(await refusal("scinece")).toMatchObject({
     message: 'job_type: no job type is named "scinece": did you mean "science"?',
     extras: { errors: [{ path: "job_type", message: "must be one of: default, science" }] },

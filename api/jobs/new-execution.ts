@@ -3,7 +3,7 @@ import { nearest } from "../../shared/nearest.ts";
 import type { relationships } from "../../shared/wire/execution.ts";
 import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { isRunnable, notBuilt } from "../domain/agents/placement.ts";
 import { languagesOf, programOf, resolveProgram } from "../domain/program.ts";
@@ -25,7 +25,7 @@ export interface Origin {
 }
 
 /** @throws AppError 400 when the job type is unknown or must be built first. */
-export async function runnableEnvironment(deps: Deps, name: string): Promise<Environment> {
+export async function runnableEnvironment(deps: ClientDeps, name: string): Promise<Environment> {
   const environment = await readEnvironment(deps, name);
   if (!environment) throw unknownJobType(deps.config, name);
   if (!isRunnable(environment)) {
@@ -42,7 +42,7 @@ export async function runnableEnvironment(deps: Deps, name: string): Promise<Env
  *   `callback_url` is not allowed, or fields are given that exclude each other.
  */
 export async function newExecution(
-  { config, newId, now, sha256 }: Deps,
+  { config, newId, now, sha256 }: ClientDeps,
   request: ExecuteRequest,
   { mode, correlationId, clientIp, keyId, traceparent, lineage }: Origin,
   jobType: JobType,

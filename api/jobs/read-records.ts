@@ -1,7 +1,7 @@
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { notFound } from "../errors.ts";
-import type { Database } from "../store/database.ts";
+import type { AnyDb } from "../store/tenant.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { emptyPayload, findExecution, withPayloads } from "../store/jobs/read.ts";
 import { withAttempts } from "./attempts.ts";
@@ -9,7 +9,7 @@ import { toRecord, type View } from "./record.ts";
 
 /** @throws AppError 404 when it is unknown. `what` is its name in the message. */
 export async function requireExecution(
-  { db }: Pick<Deps, "db">,
+  { db }: Pick<ClientDeps, "db">,
   id: string,
   what: "Job" | "Execution" = "Job",
 ): Promise<ExecutionRow> {
@@ -37,7 +37,7 @@ const elsewhere: Field[] = [
 
 /** The record of a row. */
 export async function readRecord(
-  db: Database,
+  db: AnyDb,
   row: ExecutionRow,
   view: View,
 ): Promise<ExecutionRecord> {
@@ -47,7 +47,7 @@ export async function readRecord(
 
 /** The records of rows; with `fields`, only these and the id. Reads payloads and attempts only if a field needs them. */
 export async function readRecords(
-  db: Database,
+  db: AnyDb,
   rows: ExecutionRow[],
   { view, fields }: { view?: View; fields?: Field[] | undefined },
 ): Promise<Partial<ExecutionRecord>[]> {
@@ -68,11 +68,7 @@ export async function readRecords(
   );
 }
 
-async function readWhole(
-  db: Database,
-  rows: ExecutionRow[],
-  view: View,
-): Promise<ExecutionRecord[]> {
+async function readWhole(db: AnyDb, rows: ExecutionRow[], view: View): Promise<ExecutionRecord[]> {
   const records = (await withPayloads(db, rows)).map((full) => toRecord(full, view));
   return view === "all" ? withAttempts(db, records) : records;
 }

@@ -1,9 +1,9 @@
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { databaseBytes } from "../store/size.ts";
 
 /** Refuses new submissions only: stored jobs still run, and their results are accepted. */
-export async function databaseFull({ config, db }: Deps): Promise<AppError | undefined> {
+export async function databaseFull({ config, db }: ClientDeps): Promise<AppError | undefined> {
   const most = config.max_database_bytes;
   if (most === 0 || (await databaseBytes(db)) < most) return undefined;
   const detail = `The database has reached max_database_bytes (${most}): let old executions go (execution_retention_days), or allow it more.`;

@@ -1,5 +1,5 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { removeExecution } from "../store/retention.ts";
 import { requireExecution } from "./read-records.ts";
@@ -12,7 +12,7 @@ const hourMs = 3_600_000;
  *
  * @throws AppError 404 when it is unknown; 409 when it has not finished.
  */
-export async function remove({ db, now }: Deps, id: string): Promise<void> {
+export async function remove({ db, now }: ClientDeps, id: string): Promise<void> {
   const execution = await requireExecution({ db }, id, "Execution");
   if (!isTerminal(execution.status)) {
     throw new AppError("conflict", `Job ${id} has not finished: cancel it first.`, { job_id: id });

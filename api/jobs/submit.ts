@@ -1,5 +1,5 @@
 import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/client/submission.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { timestamp } from "./record.ts";
 import { newExecution, runnableEnvironment, type Origin } from "./new-execution.ts";
 import { unavailable } from "../errors.ts";
@@ -22,7 +22,7 @@ import { queueFull, idempotencyConflict, databaseFull } from "./refusals.ts";
  *   agent can run it. A 503 that names no job has stored nothing.
  */
 export async function submit(
-  deps: Deps,
+  deps: ClientDeps,
   request: ExecuteRequest,
   origin: Origin,
   inherited?: NewInputFile[],
@@ -63,7 +63,7 @@ export async function submit(
 }
 
 /** A commit whose answer was lost may have succeeded. Looks for the job once the database answers again. */
-async function findSubmission(deps: Deps, id: string, error: unknown): Promise<Submitted> {
+async function findSubmission(deps: ClientDeps, id: string, error: unknown): Promise<Submitted> {
   if (!isStoreOutage(error)) throw error;
   const job = await rideOut(deps, () => findExecution(deps.db, id)).catch(() => {
     const detail = `The database is unavailable for the moment. Job ${id} may be stored: look at it before you send the request again.`;
@@ -74,7 +74,7 @@ async function findSubmission(deps: Deps, id: string, error: unknown): Promise<S
 }
 
 async function existingJob(
-  { db }: Deps,
+  { db }: ClientDeps,
   existing: { id: string; submissionHash: string },
   submissionHash: string,
   { correlationId }: Origin,

@@ -6,7 +6,7 @@ import { submitExecution } from "../store/jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { newExecution, offers } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { waitForSync } from "./wait.ts";
 
 useStore();
@@ -37,7 +37,7 @@ test("a synchronous job that ends just before its cancellation is answered with 
   let clock = 10;
   deps.now = () => (clock += 1000);
   const { execution: ended } = await waitForSync(
-    deps,
+    clientOf(deps),
     execution.id,
     false,
     new AbortController().signal,

@@ -1,12 +1,11 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { AppError, notFound, unavailable, withJob } from "../errors.ts";
 import { readEnvironment } from "./environments.ts";
 import { checkAvailability } from "./availability.ts";
 import { advance, type Advanced } from "../store/jobs/advance.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { findExecution, type FullExecution, withPayload } from "../store/jobs/read.ts";
-import { endOverdue } from "../store/jobs/overdue.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { rideOut } from "./ride-out.ts";
 import { tellEnd } from "./followed.ts";
@@ -15,7 +14,7 @@ import { backstopMs } from "../waiting.ts";
 import { requireExecution } from "./read-records.ts";
 /** Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then. */
 export async function waitForEnd(
-  deps: Deps,
+  deps: ClientDeps,
   id: string,
   timeoutMs: number,
   signal: AbortSignal,
@@ -29,7 +28,7 @@ export async function waitForEnd(
       const left = deadline - now();
       const overdueInMs = timeToStart(execution) - now();
       if (overdueInMs <= 0) {
-        await endOverdueJobs(deps);
+        await deps.endOverdue();
         continue;
       }
       if (isTerminal(execution.status) || left <= 0 || signal.aborted) return execution;
@@ -41,9 +40,9 @@ export async function waitForEnd(
 }
 
 /** Ends an execution that has waited too long for an agent; false if it has not. */
-export async function endIfOverdue(deps: Deps, execution: ExecutionRow): Promise<boolean> {
+export async function endIfOverdue(deps: ClientDeps, execution: ExecutionRow): Promise<boolean> {
   if (timeToStart(execution) > deps.now()) return false;
-  await endOverdueJobs(deps);
+  await deps.endOverdue();
   return true;
 }
 
@@ -52,17 +51,12 @@ function timeToStart({ status, attempt, startBy }: ExecutionRow): number {
   return status === "queued" && attempt === 0 ? (startBy ?? Infinity) : Infinity;
 }
 
-/** Ends the executions that no agent has leased within their `queue_timeout`. */
-export async function endOverdueJobs(deps: Deps): Promise<void> {
-  for (const execution of await endOverdue(deps.db, deps.now())) tellEnd(deps, execution);
-}
-
 /**
  * Waits at most `timeoutMs` for the end of an execution that is stored. Undefined if it has not ended, or
  * its end cannot be read: its client has its id and can ask again.
  */
 export async function waitBriefly(
-  deps: Deps,
+  deps: ClientDeps,
   id: string,
   timeoutMs: number,
   signal: AbortSignal,
@@ -86,7 +80,7 @@ export async function waitBriefly(
  * @throws AppError 503 when no agent can run it any more, or the database stays out of reach.
  */
 export async function waitForSync(
-  deps: Deps,
+  deps: ClientDeps,
   id: string,
   hasKey: boolean,
   signal: AbortSignal,
@@ -120,21 +114,25 @@ export async function waitForSync(
 }
 
 /** Cancels a queued synchronous execution that no agent is left to run, unless it has an idempotency key. */
-export async function cancelIfRefused(deps: Deps, id: string, hasKey: boolean): Promise<void> {
+export async function cancelIfRefused(
+  deps: ClientDeps,
+  id: string,
+  hasKey: boolean,
+): Promise<void> {
   const execution = hasKey ? undefined : await findExecution(deps.db, id);
   if (execution?.status !== "queued") return;
   if (await findRefusal(deps, execution)) await cancelUnlessEnded(deps, id);
 }
 
 /** False if the execution has already ended; then its result is the answer. */
-export async function cancelUnlessEnded(deps: Deps, id: string): Promise<boolean> {
+export async function cancelUnlessEnded(deps: ClientDeps, id: string): Promise<boolean> {
   const result = await requestCancel(deps, id);
   if (result.kind === "not_found") throw notFound(`Job ${id}`);
   return result.kind === "changed";
 }
 
 async function findRefusal(
-  deps: Deps,
+  deps: ClientDeps,
   { jobType, inputs }: ExecutionRow,
 ): Promise<AppError | undefined> {
   const environment = await readEnvironment(deps, jobType);
@@ -147,7 +145,7 @@ async function findRefusal(
  *
  * @throws AppError 404 when it is unknown; 409 when it has finished otherwise.
  */
-export async function cancel(deps: Deps, id: string): Promise<ExecutionRow> {
+export async function cancel(deps: ClientDeps, id: string): Promise<ExecutionRow> {
   const result = await requestCancel(deps, id);
   switch (result.kind) {
     case "not_found":
@@ -166,7 +164,7 @@ export async function cancel(deps: Deps, id: string): Promise<ExecutionRow> {
   }
 }
 
-async function requestCancel(deps: Deps, id: string): Promise<Advanced> {
+async function requestCancel(deps: ClientDeps, id: string): Promise<Advanced> {
   const result = await advance(deps.db, { id }, { kind: "cancel" }, deps.now());
   if (result.kind === "changed") {
     if (isTerminal(result.execution.status)) tellEnd(deps, result.execution);

@@ -4,7 +4,10 @@ import type { Deps } from "../deps.ts";
 const longestTimerMs = 10_000;
 
 /** Wakes an agent when a job may start. */
-export function notifyAt({ notifier, now }: Deps, availableAt: number): void {
+export function notifyAt(
+  { notifier, now }: Pick<Deps, "notifier" | "now">,
+  availableAt: number,
+): void {
   const delayMs = availableAt - now();
   if (delayMs <= longestTimerMs) notifier.notify("job", Math.max(0, delayMs));
 }

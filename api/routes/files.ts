@@ -1,7 +1,7 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { idempotencyHeader } from "../../shared/wire/client/submission.ts";
 import { FileDeleted, FilePage, UploadedFile } from "../../shared/wire/file.ts";
-import type { Deps } from "../deps.ts";
+import type { RouteDeps } from "../deps.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { findFile, forgetFile, storeFile, toFilePage } from "../files/uploads.ts";
 import type { AppEnv } from "../http/context.ts";
@@ -17,7 +17,6 @@ import {
 import { fileId, filePage, uploadedFile } from "../openapi/examples/files.ts";
 import { problem } from "../openapi/responses/problems.ts";
 import { json, problems } from "../openapi/responses/bodies.ts";
-import { originOf } from "../http/origin.ts";
 import { idParam, pageQuery } from "../openapi/parameters.ts";
 import { listFiles } from "../store/files.ts";
 
@@ -25,8 +24,8 @@ const params = idParam("The `file_id` from the answer to the upload.", fileId);
 const unknown = problem("not_found", { detail: `File ${fileId} does not exist.` });
 
 /** Files that clients upload once and use in any number of jobs. */
-export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
-  const { config, db, now } = deps;
+export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
+  const { config, now } = deps;
   const upload = createRoute({
     method: "post",
     path: "/files",
@@ -70,8 +69,14 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const announced = readFileHeaders(c);
     const body = c.req.raw.body ?? new Blob([]).stream();
     const idempotencyKey = c.req.valid("header")["Idempotency-Key"];
-    const key = idempotencyKey ? { idempotencyKey, keyId: originOf(deps, c).keyId } : undefined;
-    const file = await storeFile(deps, c.req.valid("query").name, body, announced, key);
+    const { client } = c.var as AppEnv["Variables"];
+    const file = await storeFile(
+      client,
+      c.req.valid("query").name,
+      body,
+      announced,
+      idempotencyKey,
+    );
     return c.json(file, 201, { Location: `/files/${file.file_id}` });
   });
 
@@ -97,7 +102,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(list, async (c) => {
     const { before, limit, offset } = c.req.valid("query");
-    const rows = await listFiles(db, before, now(), limit + 1, offset);
+    const rows = await listFiles(c.get("client").db, before, now(), limit + 1, offset);
     return c.json(toFilePage(rows, limit, offset), 200);
   });
 
@@ -114,7 +119,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     });
   }
   app.get("/files/:id", async (c) => {
-    const row = await findFile(deps, c.req.param("id"));
+    const row = await findFile(c.get("client"), c.req.param("id"));
     const { name, sha256, sizeBytes: size_bytes, contentType: content_type } = row;
     return sendDownload(c, {
       what: "The file",
@@ -138,7 +143,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(removal, async (c) => {
     const { id } = c.req.valid("param");
-    await forgetFile(deps, id);
+    await forgetFile(c.get("client"), id);
     return c.json({ file_id: id, deleted: true as const }, 200);
   });
 }

@@ -6,7 +6,7 @@ import {
   WebhookEvent,
   WebhookEventPage,
 } from "../../shared/wire/client/webhook.ts";
-import type { Deps } from "../deps.ts";
+import type { RouteDeps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
 import { jobId } from "../openapi/examples/jobs.ts";
@@ -54,7 +54,7 @@ const eventsQuery = z.object({
 });
 
 /** Calls to receivers: what became of each, and sending it again. */
-export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   const list = createRoute({
     method: "get",
     path: "/webhooks/deliveries",
@@ -71,7 +71,7 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(list, async (c) => {
     const { status, endpoint, job_id, before, limit } = c.req.valid("query");
     const filter = { status, endpoint, jobId: job_id, before };
-    const rows = await listDeliveries(deps.db, filter, limit + 1);
+    const rows = await listDeliveries(c.get("client").db, filter, limit + 1);
     const items = rows.slice(0, limit).map(toDelivery);
     return c.json({ items, limit, has_more: rows.length > limit, count: items.length }, 200);
   });
@@ -103,7 +103,7 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(again, async (c) => {
     const { id } = c.req.valid("param");
     if (!/^[1-9][0-9]{0,15}$/.test(id)) throw notFound(`Webhook delivery ${id}`);
-    return c.json(await resend(deps, Number(id)), 202);
+    return c.json(await resend(c.get("client"), Number(id)), 202);
   });
 
   const events = createRoute({
@@ -127,7 +127,7 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const from = after === undefined ? undefined : Number(after);
     const signal = AbortSignal.any([c.req.raw.signal, deps.streamsEnd]);
     const terms = { after: from, limit, waitMs: wait * 1000 };
-    return c.json(await listenForEvents(deps, terms, signal), 200);
+    return c.json(await listenForEvents(c.get("client"), terms, signal), 200);
   });
 
   describeCall(app);

@@ -3,6 +3,7 @@ import {
   desc,
   eq,
   exists,
+  getTableColumns,
   gt,
   inArray,
   lt,
@@ -10,36 +11,49 @@ import {
   not,
   notExists,
   or,
+  type Placeholder,
   sql,
   type SQL,
-  type SQLWrapper,
 } from "drizzle-orm";
 import { transact, insertWhere, type Database } from "./database.ts";
+import {
+  type AnyDb,
+  batch,
+  listRows,
+  type Owner,
+  perTenant,
+  tenantRow,
+  tenantRows,
+} from "./tenant.ts";
 import { executions, fileBytes, files, inputFiles, removals } from "./schema.ts";
-import { query } from "./statement.ts";
+import { listed, query } from "./statement.ts";
 
 export type FileRow = typeof files.$inferSelect;
+/** Its tenant is that of the handle, or else `default`. */
+export type NewFile = Omit<FileRow, "tenant"> & { tenant?: string };
 
 /**
  * Makes room for a file that is about to be stored, and schedules the removal of its bytes, in case it
  * never gets a row. Returns false if all files would have more than `mostBytes`.
  */
 export async function expectFile(
-  db: Database,
-  file: Pick<FileRow, "id" | "sizeBytes">,
+  db: AnyDb,
+  file: Pick<NewFile, "id" | "sizeBytes" | "tenant">,
   dueAt: number,
   mostBytes: number,
 ): Promise<boolean> {
-  const removal = { prefix: file.id, dueAt, fileBytes: file.sizeBytes };
-  const hasRoom = exists(
-    query
-      .select({ one: sql`1` })
-      .from(fileBytes)
-      .where(lte(fileBytes.total, mostBytes - file.sizeBytes)),
-  );
-  const [inserted] = await transact(db, [insertWhere(removals, removal, hasRoom)]);
+  const values = { tenant: "default", ...file, dueAt, mostBytes };
+  const [inserted] = await batch(db, [expect(values)]);
   return inserted?.rowsAffected === 1;
 }
+
+const given = sql.placeholder;
+const expect = perTenant(
+  (own) => sql`
+  insert into ${removals} (prefix, tenant, due_at, file_bytes)
+  select ${given("id")}, ${own.name}, ${given("dueAt")}, ${given("sizeBytes")}
+  where exists (select 1 from ${fileBytes} where total <= ${given("mostBytes")} - ${given("sizeBytes")})`,
+);
 
 /** Bytes of all uploaded files, until they are removed from the artifact store. */
 export async function storedFileBytes(db: Database): Promise<number> {
@@ -51,93 +65,122 @@ export async function storedFileBytes(db: Database): Promise<number> {
  * Records an uploaded file. Returns false if the removal of its bytes has begun, or if another file that
  * is there has its idempotency key.
  */
-export async function recordFile(db: Database, file: FileRow): Promise<boolean> {
-  const isExpected = exists(
-    query
-      .select({ one: sql`1` })
-      .from(removals)
-      .where(eq(removals.prefix, file.id)),
-  );
-  const itself = query
-    .select({ one: sql`1` })
-    .from(files)
-    .where(eq(files.id, file.id));
-  const [, inserted] = await transact(db, [
-    // A file that has expired gives its key away, also before the sweep.
-    db.orm
-      .update(files)
-      .set({ uploadKey: null })
-      .where(and(hasUploadKey(file.uploadKey), not(isThere(file.createdAt)!))),
-    insertWhere(files, file, isExpected).append(sql` on conflict do nothing`),
-    db.orm.delete(removals).where(and(eq(removals.prefix, file.id), exists(itself))),
-  ]);
+export async function recordFile(db: AnyDb, file: NewFile): Promise<boolean> {
+  const values = { tenant: "default", ...file };
+  const [, inserted] = await batch(db, [freeKey(values), insert(values), dropNote(values)]);
   return inserted?.rowsAffected === 1;
 }
 
-const references = query
-  .select({ one: sql`1` })
-  .from(inputFiles)
-  .where(eq(inputFiles.owner, files.id));
-
-/** A file is there until it expires, and longer while an execution refers to it. */
-const isThere = (now: number): SQL | undefined => or(gt(files.expiresAt, now), exists(references));
+const one = { one: sql`1` };
+const isIt = eq(files.id, given("id"));
 
 /** In the words of the index. */
-const hasUploadKey = (key: string | null): SQL =>
-  sql`${files.uploadKey} = ${key} and ${files.uploadKey} is not null`;
+const hasUploadKey = sql`${files.uploadKey} = ${given("uploadKey")} and ${files.uploadKey} is not null`;
+
+// A file that has expired gives its key away, also before the sweep.
+const freeKey = perTenant((own) =>
+  query
+    .update(files)
+    .set({ uploadKey: null })
+    .where(and(hasUploadKey, not(isThere(own, given("createdAt"))!), own(files))),
+);
+const insert = perTenant((own) => {
+  const columns = Object.keys(getTableColumns(files)).map((name) => [name, given(name)] as const);
+  const row = { ...Object.fromEntries(columns), tenant: own.name };
+  const expected = query.select(one).from(removals);
+  const isExpected = exists(expected.where(and(eq(removals.prefix, given("id")), own(removals))));
+  return insertWhere(files, row as never, isExpected).append(sql` on conflict do nothing`);
+});
+const dropNote = perTenant((own) =>
+  query.delete(removals).where(
+    and(
+      eq(removals.prefix, given("id")),
+      exists(
+        query
+          .select(one)
+          .from(files)
+          .where(and(isIt, own(files))),
+      ),
+      own(removals),
+    ),
+  ),
+);
+
+function referencesTo(own?: Owner) {
+  return query
+    .select(one)
+    .from(inputFiles)
+    .where(and(eq(inputFiles.owner, files.id), own?.(inputFiles)));
+}
+
+/** A file is there until it expires, and longer while an execution refers to it. */
+function isThere(own: Owner, now: Placeholder | number): SQL | undefined {
+  return or(gt(files.expiresAt, now), exists(referencesTo(own)));
+}
 
 /** The files with these ids that are there. */
-export async function findFiles(db: Database, ids: string[], now: number): Promise<FileRow[]> {
-  return db.orm
+export async function findFiles(db: AnyDb, ids: string[], now: number): Promise<FileRow[]> {
+  return filesById(db, { ids: JSON.stringify(ids), now });
+}
+
+const filesById = tenantRows((own) =>
+  query
     .select()
     .from(files)
-    .where(and(inArray(files.id, ids), isThere(now)));
-}
+    .where(and(sql`${files.id} in ${listed("ids")}`, isThere(own, given("now")), own(files))),
+);
 
 /** The file that an upload with this key has stored. */
 export async function findByUploadKey(
-  db: Database,
+  db: AnyDb,
   uploadKey: string,
   now: number,
 ): Promise<FileRow | undefined> {
-  const [file] = await db.orm
+  return fileByKey(db, { uploadKey, now });
+}
+
+const fileByKey = tenantRow((own) =>
+  query
     .select()
     .from(files)
-    .where(and(hasUploadKey(uploadKey), isThere(now)));
-  return file;
-}
+    .where(and(hasUploadKey, isThere(own, given("now")), own(files))),
+);
 
 /** A page of files, newest first. Ids are UUIDs of version 7, so they are ordered by time. */
 export async function listFiles(
-  db: Database,
+  db: AnyDb,
   before: string | undefined,
   now: number,
   limit: number,
   offset: number,
 ): Promise<FileRow[]> {
-  return db.orm
-    .select()
-    .from(files)
-    .where(and(before === undefined ? undefined : lt(files.id, before), isThere(now)))
-    .orderBy(desc(files.id))
-    .limit(limit)
-    .offset(offset);
+  return listRows(db, (own) =>
+    query
+      .select()
+      .from(files)
+      .where(
+        and(before === undefined ? undefined : lt(files.id, before), isThere(own, now), own(files)),
+      )
+      .orderBy(desc(files.id))
+      .limit(limit)
+      .offset(offset),
+  );
 }
 
 /** Removes a file; false if there is none. Its bytes are removed later, unless an execution refers to them. */
-export async function removeFile(db: Database, id: string, bytesDueAt: number): Promise<boolean> {
-  const [, removed] = await transact(db, removal(db, eq(files.id, id), bytesDueAt));
+export async function removeFile(db: AnyDb, id: string, bytesDueAt: number): Promise<boolean> {
+  const [, removed] = await batch(db, [noteBytes({ id, bytesDueAt }), drop({ id })]);
   return removed?.rowsAffected === 1;
 }
 
+const noteBytes = perTenant((own) => noteOf(and(isIt, own(files)), given("bytesDueAt")));
+const drop = perTenant((own) => query.delete(files).where(and(isIt, own(files))));
+
 /** Only ids of files become removals: a client names them, and the sweep removes what it finds under any prefix. */
-function removal({ orm }: Database, which: SQL | undefined, bytesDueAt: number): SQLWrapper[] {
-  return [
-    sql`insert into ${removals} (prefix, due_at, file_bytes)
-      select ${files.id}, ${bytesDueAt}, ${files.sizeBytes} from ${files} where ${which}
-      on conflict do nothing`,
-    orm.delete(files).where(which),
-  ];
+function noteOf(which: SQL | undefined, bytesDueAt: Placeholder | number): SQL {
+  return sql`insert into ${removals} (prefix, tenant, due_at, file_bytes)
+    select ${files.id}, ${files.tenant}, ${bytesDueAt}, ${files.sizeBytes} from ${files} where ${which}
+    on conflict do nothing`;
 }
 
 /** Removes up to `rows` expired files that no execution refers to. */
@@ -147,12 +190,13 @@ export async function removeExpiredFiles(
   rows: number,
   bytesDueAt: number,
 ): Promise<number> {
-  const isExpired = and(lte(files.expiresAt, now), notExists(references));
+  const isExpired = and(lte(files.expiresAt, now), notExists(referencesTo()));
   const expired = await db.orm.select({ id: files.id }).from(files).where(isExpired).limit(rows);
   const ids = expired.map(({ id }) => id);
   // A job may have come to refer to one of them meanwhile.
   const which = and(inArray(files.id, ids), isExpired);
-  if (ids.length > 0) await transact(db, removal(db, which, bytesDueAt));
+  if (ids.length > 0)
+    await transact(db, [noteOf(which, bytesDueAt), db.orm.delete(files).where(which)]);
   return ids.length;
 }
 
@@ -161,7 +205,6 @@ export async function removeExpiredFiles(
  * them. Whoever needs them last orders their removal again. Returns whether it was dropped.
  */
 export async function keepNeeded(db: Database, prefix: string, now: number): Promise<boolean> {
-  const one = { one: sql`1` };
   const { rowsAffected } = await db.orm
     .delete(removals)
     .where(

@@ -1,4 +1,5 @@
-import { and, asc, eq, inArray, lt, lte, max, notInArray, sql, type SQLWrapper } from "drizzle-orm";
+import { and, asc, eq, inArray, lt, lte, max, notInArray, sql, type Column } from "drizzle-orm";
+import type { SQLiteTable } from "drizzle-orm/sqlite-core";
 import { firstIdAt } from "../domain/first-id.ts";
 import { transact, type Database } from "./database.ts";
 import {
@@ -14,7 +15,8 @@ import {
   removals,
   tombstones,
 } from "./schema.ts";
-import { statement } from "./statement.ts";
+import { listed, statement } from "./statement.ts";
+import { type AnyDb, batch, perTenant, type Owner, run, type TenantFilled } from "./tenant.ts";
 
 /** Most that one statement removes. The driver of a local file runs it on the thread that serves requests. */
 export interface Portion {
@@ -54,51 +56,63 @@ export async function removeExecutions(
   ids: string[],
   bytesDueAt: number,
 ): Promise<void> {
-  await transact(db, removal(db, ids, bytesDueAt));
+  await batch(db, removal(ids, bytesDueAt));
 }
 
-function removal({ orm }: Database, ids: string[], bytesDueAt: number): SQLWrapper[] {
-  return [
-    orm
-      .insert(removals)
-      .values(ids.map((prefix) => ({ prefix, dueAt: bytesDueAt })))
-      .onConflictDoNothing(),
-    dueAgain(ids, bytesDueAt),
-    orm.delete(inputFiles).where(inArray(inputFiles.executionId, ids)),
-    orm.delete(deadLetters).where(inArray(deadLetters.executionId, ids)),
-    orm.delete(artifacts).where(inArray(artifacts.executionId, ids)),
-    orm.delete(outputChunks).where(inArray(outputChunks.executionId, ids)),
-    orm.delete(payloads).where(inArray(payloads.executionId, ids)),
-    orm.delete(executions).where(and(inArray(executions.id, ids), isEnded)),
-  ];
+function removal(ids: string[], bytesDueAt: number): TenantFilled[] {
+  const values = { ids: JSON.stringify(ids), bytesDueAt };
+  return steps.map((one) => one(values));
 }
 
-/** Bytes of others that these executions refer to: the sweep removes them if nobody else needs them. */
-function dueAgain(ids: string[], dueAt: number): SQLWrapper {
-  return sql`insert into ${removals} (prefix, due_at)
-    select distinct ${inputFiles.owner}, ${dueAt} from ${inputFiles}
-    where ${inArray(inputFiles.executionId, ids)} and ${inputFiles.owner} is not null
-    on conflict do update set due_at = max(due_at, excluded.due_at)`;
-}
+const given = sql.placeholder;
+const isTheirs = (own: Owner, table: SQLiteTable & { executionId: Column }) =>
+  sql`${table.executionId} in ${listed("ids")} and ${own(table)}`;
+const dropOf = (table: SQLiteTable & { executionId: Column }) =>
+  perTenant((own) => sql`delete from ${table} where ${isTheirs(own, table)}`);
+const isEndedHere = (own: Owner) =>
+  sql`${executions.id} in ${listed("ids")} and ${isEnded} and ${own(executions)}`;
+
+const steps = [
+  perTenant(
+    (own) => sql`
+    insert into ${removals} (prefix, tenant, due_at)
+    select id, tenant, ${given("bytesDueAt")} from ${executions} where ${isEndedHere(own)}
+    on conflict do nothing`,
+  ),
+  // Bytes of others that these executions refer to: the sweep removes them if nobody else needs them.
+  perTenant(
+    (own) => sql`
+    insert into ${removals} (prefix, tenant, due_at)
+    select distinct ${inputFiles.owner}, ${executions.tenant}, ${given("bytesDueAt")}
+    from ${inputFiles} join ${executions} on ${executions.id} = ${inputFiles.executionId}
+    where ${isTheirs(own, inputFiles)} and ${own(executions)} and ${inputFiles.owner} is not null
+    on conflict do update set due_at = max(due_at, excluded.due_at)`,
+  ),
+  ...[inputFiles, deadLetters, artifacts, outputChunks, payloads].map(dropOf),
+  perTenant((own) => sql`delete from ${executions} where ${isEndedHere(own)}`),
+];
 
 /**
  * Removes one ended execution like `removeExecutions`. Its idempotency key stays taken, so that a late
  * repeat of its submission does not run the code again.
  */
 export async function removeExecution(
-  db: Database,
+  db: AnyDb,
   id: string,
   now: number,
   bytesDueAt: number,
 ): Promise<void> {
-  await transact(db, [buryKey({ id, now }), ...removal(db, [id], bytesDueAt)]);
+  await batch(db, [buryKey({ id, now }), ...removal([id], bytesDueAt)]);
 }
 
-const buryKey = statement(sql`
-  insert into ${tombstones} (key_id, idempotency_key, execution_id, removed_at)
-  select coalesce(key_id, ''), idempotency_key, id, ${sql.placeholder("now")} from ${executions}
+const buryKey = perTenant(
+  (own) => sql`
+  insert into ${tombstones} (tenant, idempotency_key, execution_id, removed_at)
+  select tenant, idempotency_key, id, ${sql.placeholder("now")} from ${executions}
   where ${executions.id} = ${sql.placeholder("id")} and idempotency_key is not null and ${isEnded}
-  on conflict do nothing`);
+    and ${own(executions)}
+  on conflict do nothing`,
+);
 
 /** Gives the idempotency keys away again of executions that clients removed before a time. */
 export async function forgetTombstones(
@@ -110,7 +124,6 @@ export async function forgetTombstones(
   return rowsAffected;
 }
 
-const given = sql.placeholder;
 const dropTombstones = statement(sql`
   delete from ${tombstones} where rowid in (
     select rowid from ${tombstones} where removed_at < ${given("before")} limit ${given("rows")})`);
@@ -174,9 +187,15 @@ export async function removeLease(db: Database, executionId: string, leaseId: st
   ]);
 }
 
-export async function postponeRemoval(db: Database, prefix: string, dueAt: number): Promise<void> {
-  await db.orm.update(removals).set({ dueAt }).where(eq(removals.prefix, prefix));
+export async function postponeRemoval(db: AnyDb, prefix: string, dueAt: number): Promise<void> {
+  await run(db, postpone({ prefix, dueAt }));
 }
+
+const postpone = perTenant(
+  (own) => sql`
+  update ${removals} set due_at = ${given("dueAt")}
+  where ${removals.prefix} = ${given("prefix")} and ${own(removals)}`,
+);
 
 export async function forgetRemoval(db: Database, prefix: string): Promise<void> {
   await db.orm.delete(removals).where(eq(removals.prefix, prefix));

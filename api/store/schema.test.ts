@@ -137,3 +137,29 @@ test("a finished execution never changes its status", async () => {
     }
   }
 });
+
+describe("the audit log", () => {
+  const day = 86_400_000;
+  const entry = (at: number) =>
+    store.db.client.execute({
+      sql: `INSERT INTO audit (at, key_name, tenant, action, target, correlation_id)
+        VALUES (?, 'shell', 'default', 'key.create', 'x', 'c')`,
+      args: [at],
+    });
+
+  test("refuses each change, and removals within 30 days", async () => {
+    const now = Date.now();
+    await entry(now - 29 * day);
+    await entry(now - 31 * day);
+    const run = (sql: string) => store.db.client.execute(sql);
+    await expect(run("UPDATE audit SET key_name = 'other'")).rejects.toThrow("cannot change");
+    await expect(run("DELETE FROM audit")).rejects.toThrow("for 30 days");
+    const old = { sql: "DELETE FROM audit WHERE at < ?", args: [now - 30 * day] };
+    expect((await store.db.client.execute(old)).rowsAffected).toBe(1);
+  });
+});
+
+test("a new database has the tenant default", async () => {
+  const { rows } = await store.db.client.execute("SELECT name FROM tenants");
+  expect(rows).toMatchObject([{ name: "default" }]);
+});

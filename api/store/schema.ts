@@ -7,4 +7,5 @@ export * from "./schema/files.ts";
 export * from "./schema/history.ts";
 export * from "./schema/rate-windows.ts";
 export * from "./schema/settings.ts";
+export * from "./schema/tenants.ts";
 export * from "./schema/webhooks.ts";

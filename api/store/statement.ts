@@ -23,14 +23,35 @@ export type Values = Record<string, unknown>;
 export type Filled = Exclude<InStatement, string> & { isOneRow?: boolean };
 
 /** A query of the hot path. Its text is built once; a call only fills in the placeholders. */
-export type Statement = (values: Values) => Filled;
+export interface Statement {
+  (values: Values): Filled;
+  text: string;
+  /** Of its placeholders. */
+  names: string[];
+}
 
 const dialect = new SQLiteAsyncDialect();
 
-export function statement(built: SQLWrapper, isOneRow = false): Statement {
-  const { sql: text, params } = dialect.sqlToQuery(built.getSQL());
+export function statement(
+  built: SQLWrapper,
+  isOneRow = false,
+  edit = (text: string) => text,
+): Statement {
+  const { sql: made, params } = dialect.sqlToQuery(built.getSQL());
+  const text = edit(made);
   const fill = params.map(toArgument);
-  return (values) => ({ sql: text, args: fill.map((argument) => argument(values)), isOneRow });
+  const names = params.flatMap((param) => nameOf(param) ?? []);
+  const filled = (values: Values): Filled => ({
+    sql: text,
+    args: fill.map((argument) => argument(values)),
+    isOneRow,
+  });
+  return Object.assign(filled, { text, names });
+}
+
+function nameOf(param: unknown): string | undefined {
+  const value: unknown = is(param, Param) ? param.value : param;
+  return is(value, Placeholder) ? value.name : undefined;
 }
 
 function toArgument(param: unknown): (values: Values) => InValue {
@@ -59,13 +80,17 @@ export function listed(name: string): SQL {
 /** A query of the hot path that returns rows. They are of the type that the query promises. */
 export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>, isOneRow = false) {
   const fill = statement(built, isOneRow);
-  // What drizzle itself decodes rows with, in the order of the select.
-  const { fields } = (built as unknown as Preparable).prepare();
-  const decode = decodeFields(fields.map(({ path, field }) => [path[0]!, field]));
+  const decode = decoderOf(built);
   return async (db: Database, values: Values = {}): Promise<R[]> => {
     const { rows } = await db.client.execute(fill(values));
     return rows.map((row) => decode(row) as R);
   };
+}
+
+/** What drizzle itself decodes rows with, in the order of the select. */
+export function decoderOf(built: SQLWrapper) {
+  const { fields } = (built as unknown as Preparable).prepare();
+  return decodeFields(fields.map(({ path, field }) => [path[0]!, field]));
 }
 
 /** The same for a query that has at most one row. */

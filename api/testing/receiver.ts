@@ -28,7 +28,11 @@ export type Answering = (
 ) => void;
 
 /** A receiver of webhooks on the loopback address. It verifies each call with the reference library. */
-export async function startReceiver(answering: Answering = accept, port = 0) {
+export async function startReceiver(
+  answering: Answering = accept,
+  port = 0,
+  secret = receiverSecret,
+) {
   const received: Received[] = [];
   let heard = Promise.withResolvers<void>();
   const receiver = {
@@ -46,7 +50,7 @@ export async function startReceiver(answering: Answering = accept, port = 0) {
     void text(request).then((body) => {
       const { headers } = request;
       const signed = headers as Record<string, string>;
-      const event = WebhookEvent.parse(new Webhook(receiverSecret).verify(body, signed));
+      const event = WebhookEvent.parse(new Webhook(secret).verify(body, signed));
       const call = { path: request.url ?? "", id: signed["webhook-id"]!, headers, body, event };
       received.push(call);
       heard.resolve();

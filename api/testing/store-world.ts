@@ -22,7 +22,7 @@ import { type Post, releaseError, sendPost } from "./store-posts.ts";
 import { agentIds, leaseTtlMs, maxQueueSize, type Step, type StepOf } from "./store-steps.ts";
 import { afterPowerCut, inMemory, snapshot, type Snapshot, walBytes } from "./store-snapshot.ts";
 import { jobType, newExecution, offers, openIn } from "./temp-store.ts";
-import { testDeps } from "./test-deps.ts";
+import { clientOf, testDeps } from "./test-deps.ts";
 
 /** A real store, and the model of its expected content. */
 export class StoreWorld {
@@ -31,7 +31,7 @@ export class StoreWorld {
   /** Leases that each agent knows. */
   readonly #held = new Map(agentIds.map((id) => [id, new Set<string>()]));
   #db: Database;
-  #seen: Snapshot = { rows: [], letters: [], queued: 0, shown: new Map() };
+  #seen: Snapshot = { rows: [], letters: [], queued: 0, queuedOfTenant: 0, shown: new Map() };
 
   private constructor(folder: string, db: Database) {
     this.#folder = folder;
@@ -240,7 +240,7 @@ export class StoreWorld {
     const isCancelled =
       this.#model.apply(known, { kind: "cancel" }) || known.state.status === "cancelled";
     const expected = isCancelled ? 200 : 409;
-    expect(await statusOf(() => cancel(this.#deps(), known.id))).toBe(expected);
+    expect(await statusOf(() => cancel(clientOf(this.#deps()), known.id))).toBe(expected);
     return `cancel ${expected} ${known.state.status}`;
   }
 

@@ -7,6 +7,7 @@ import { openDatabase } from "../platform/libsql.node.ts";
 import { database, type Database } from "../store/database.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { claimNext } from "../store/jobs/claim.ts";
+import { bindTenant, type TenantDb } from "../store/tenant.ts";
 import { type NewExecution, submitExecution } from "../store/jobs/submit.ts";
 
 export interface TempStore {
@@ -32,6 +33,11 @@ export async function openTempStore(): Promise<TempStore> {
 /** Opens the database of a data folder like the service at its start. */
 export function openIn(folder: string): Promise<Client> {
   return openDatabase(Config.parse({ data_dir: folder }));
+}
+
+/** What the handlers of a tenant's clients have. */
+export function handleOf(db: Database, tenant = "default"): TenantDb {
+  return bindTenant(db, tenant, (_, read) => read());
 }
 
 let made = 0;

@@ -2,7 +2,8 @@ import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
 import { v7 } from "uuid";
 import { loadConfig, type Config } from "../../shared/config/config.ts";
-import type { Deps } from "../deps.ts";
+import { type ClientDeps, clientDeps, type Deps } from "../deps.ts";
+import { endOverdueJobs } from "../jobs/end-overdue.ts";
 import { artifactFolder } from "../platform/artifacts/artifacts-fs.node.ts";
 import { sha256 } from "../platform/hash.node.ts";
 import { sharedReads } from "../platform/shared-reads.node.ts";
@@ -34,4 +35,9 @@ export function testDeps(
     processMetrics: undefined,
     asset: () => Promise.resolve(undefined),
   };
+}
+
+/** The same for handlers of clients. */
+export function clientOf(deps: Deps, tenant = "default"): ClientDeps {
+  return clientDeps(deps, tenant, () => endOverdueJobs(deps));
 }

@@ -3,7 +3,7 @@ import { recordMinute } from "./record-minute.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import { enforceRetention } from "./retention.ts";
 import { forgetAgents } from "../store/agents/agents.ts";
-import { endOverdueJobs } from "../jobs/wait.ts";
+import { endOverdueJobs } from "../jobs/end-overdue.ts";
 import { forgetWindowsBefore } from "../store/rate-windows.ts";
 import { sweepBuilds } from "../builds/take-builds.ts";
 

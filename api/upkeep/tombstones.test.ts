@@ -5,7 +5,7 @@ import { remove } from "../jobs/remove.ts";
 import { sweep } from "./sweep.ts";
 import { newExecution } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { clientOf, testDeps } from "../testing/test-deps.ts";
 
 const dayMs = 24 * 3_600_000;
 
@@ -18,7 +18,7 @@ test("the key of a removed execution is given away again when its record would h
   const execution = newExecution({ idempotencyKey: "key" });
   await submitExecution(store.db, execution, 10);
   await advance(store.db, { id: execution.id }, { kind: "cancel" }, now);
-  await remove(deps, execution.id);
+  await remove(clientOf(deps), execution.id);
   expect(await submit()).toEqual({ kind: "removed", id: execution.id });
 
   now += 7 * dayMs;
@@ -36,7 +36,7 @@ test("one sweep removes all old tombstones and batches", async () => {
   const numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 300)";
   await client.batch(
     [
-      `${numbers} insert into tombstones select '', 'k' || i, 't' || i, 1 from n`,
+      `${numbers} insert into tombstones (idempotency_key, execution_id, removed_at) select 'k' || i, 't' || i, 1 from n`,
       `${numbers} insert into batches (id, submission_hash, outcome, created_at) select 'b' || i, '', x'', 1 from n`,
     ],
     "write",

@@ -2,7 +2,7 @@ import { describeError } from "../../shared/log-line.ts";
 import type { Deps } from "../deps.ts";
 import { type StoredEvent, webhookBody, webhookId } from "../domain/webhooks/event.ts";
 import { nextTry } from "../domain/webhooks/retry.ts";
-import { signedHeaders } from "../domain/webhooks/signature.ts";
+import { secretOf, signedHeaders } from "../domain/webhooks/signature.ts";
 import { type CallOutcome, type DeliveryRow } from "../store/webhooks/deliveries.ts";
 import { version } from "../version.ts";
 import { targetOf } from "./receivers.ts";
@@ -39,10 +39,14 @@ export async function call(
   if ("refusal" in target) return failedForGood(target.refusal, now());
   const id = webhookId(event);
   const body = webhookBody(event);
+  const secrets =
+    delivery.callbackUrl === null
+      ? target.secrets
+      : await Promise.all(target.secrets.map((one) => secretOf(delivery.tenant, one)));
   const headers = {
     "Content-Type": "application/json",
     "User-Agent": `Airlock/${version}`,
-    ...(await signedHeaders({ id, timestamp: Math.floor(now() / 1000), body }, target.secrets)),
+    ...(await signedHeaders({ id, timestamp: Math.floor(now() / 1000), body }, secrets)),
   };
   const answer = await post(new URL(target.url), headers, body, signal).catch(
     (error: unknown): { error: string } => ({ error: reasonOf(error) }),

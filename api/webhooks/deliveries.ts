@@ -1,6 +1,6 @@
 import type { WebhookType } from "../../shared/wire/client/webhook-type.ts";
 import type { WebhookDelivery } from "../../shared/wire/client/webhook.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
 import { webhookId } from "../domain/webhooks/event.ts";
 import { AppError, notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
@@ -13,7 +13,7 @@ import { targetOf } from "./receivers.ts";
  *
  * @throws AppError 404 when it is unknown; 409 when its receiver is no longer configured.
  */
-export async function resend(deps: Deps, id: number): Promise<WebhookDelivery> {
+export async function resend(deps: ClientDeps, id: number): Promise<WebhookDelivery> {
   const { config, db, now, notifier } = deps;
   const unknown = notFound(`Webhook delivery ${id}`);
   const found = await findDelivery(db, id);

@@ -1,5 +1,6 @@
 import type { WebhookEventPage } from "../../shared/wire/client/webhook.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps } from "../deps.ts";
+import { AppError } from "../errors.ts";
 import { toEvent, webhookId } from "../domain/webhooks/event.ts";
 import { eventsAfter, keepListening, lastEvent } from "../store/webhooks/listen.ts";
 
@@ -14,10 +15,14 @@ const lookMs = 500;
  * ignored. Each request keeps the service storing events for at least another minute.
  */
 export async function listenForEvents(
-  { db, now }: Deps,
+  { db, now }: ClientDeps,
   { after, limit, waitMs }: { after: number | undefined; limit: number; waitMs: number },
   signal: AbortSignal,
 ): Promise<WebhookEventPage> {
+  if (db.tenant === "*") {
+    const detail = "Events are those of one tenant: name it in X-Airlock-Tenant.";
+    throw new AppError("invalid_request", detail);
+  }
   // A first request gets its cursor at once.
   const end = now() + (after === undefined ? 0 : waitMs);
   const until = await keepListening(db, end + listeningMs / 2, end + listeningMs);

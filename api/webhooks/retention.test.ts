@@ -1,3 +1,4 @@
+import { clientOf } from "../testing/test-deps.ts";
 import { expect, test } from "vitest";
 import { eachInWebhookWorld, type WebhookWorld } from "../testing/webhook-world.ts";
 import { removeOld } from "../upkeep/sweep.ts";
@@ -19,7 +20,7 @@ test("deliveries are kept for 7 days after their last change, then removed with 
   };
   world.passTo(world.clock + 6 * dayMs);
   const [old] = await world.deliveries();
-  await resend(world.deps, old!.id);
+  await resend(clientOf(world.deps), old!.id);
   world.passTo(world.clock + 2 * dayMs);
   await removeOld(world.deps);
   expect(await count()).toEqual([1, 1]);

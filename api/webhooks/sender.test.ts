@@ -1,7 +1,15 @@
+import { clientOf } from "../testing/test-deps.ts";
 import { createServer } from "node:http";
 import { describe, expect, test } from "vitest";
 import { pausesMs } from "../domain/webhooks/retry.ts";
-import { answer, type Answering, receiverSecret } from "../testing/receiver.ts";
+import { secretOf } from "../domain/webhooks/signature.ts";
+import {
+  answer,
+  type Answering,
+  receiverSecret,
+  accept,
+  startReceiver,
+} from "../testing/receiver.ts";
 import { eachInWebhookWorld, type WebhookWorld } from "../testing/webhook-world.ts";
 import { resend } from "./deliveries.ts";
 
@@ -57,6 +65,17 @@ test("every endpoint gets the types that it wants; the callback_url of the reque
   await world.send();
   expect(world.receiver.received.map(({ path }) => path).sort()).toEqual(["/all", "/own", "/yes"]);
   expect(new Set(world.receiver.received.map(({ id, body }) => id + body)).size).toBe(1);
+});
+
+test("calls to a callback_url are signed with a secret of the tenant", async () => {
+  const secret = await secretOf("b", receiverSecret);
+  expect(secret).not.toBe(receiverSecret);
+  const own = await startReceiver(accept, 0, secret);
+  world.configure({ webhook_callbacks: { hosts: [own.url], secrets: [receiverSecret] } });
+  await world.end({ tenant: "b", callbackUrl: `${own.url}/b` });
+  await world.send();
+  expect(own.received.map(({ path }) => path)).toEqual(["/b"]);
+  await own.close();
 });
 
 describe("a receiver that fails", () => {
@@ -135,7 +154,7 @@ describe("a receiver that fails", () => {
     const [given] = await world.deliveries();
     expect(given).toMatchObject({ status: "failed", lastStatusCode: 503, endedAt: world.clock });
     world.receiver.answering = answer(200);
-    expect(await resend(world.deps, given!.id)).toMatchObject({
+    expect(await resend(clientOf(world.deps), given!.id)).toMatchObject({
       status: "pending",
       job_id: id,
       endpoint: "main",
@@ -208,12 +227,12 @@ test("a receiver that is no longer configured, or whose address is private, is n
     });
   }
   expect(callback?.lastError).toContain("no longer one of the hosts");
-  await expect(resend(world.deps, first!.id)).rejects.toThrow(
+  await expect(resend(clientOf(world.deps), first!.id)).rejects.toThrow(
     "webhook_endpoints has no main any more",
   );
 
   world.configure({ webhook_endpoints: { main: world.endpoint() }, webhook_private_addresses: [] });
-  await resend(world.deps, first!.id);
+  await resend(clientOf(world.deps), first!.id);
   await world.send();
   expect((await world.deliveries()).at(-1)).toMatchObject({ status: "pending", attempts: 2 });
   expect((await world.deliveries()).at(-1)?.lastError).toContain(

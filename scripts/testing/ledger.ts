@@ -70,7 +70,8 @@ const questions: Record<string, string> = {
     SELECT label AS id, sum(n) - (SELECT count(*) FROM executions WHERE status = label) AS what
     FROM counts WHERE name = 'executions' GROUP BY label
     HAVING sum(n) <> (SELECT count(*) FROM executions WHERE status = label)`,
-  "is the length of a queue that is empty": `SELECT 'queue' AS id, queued AS what FROM queue_length WHERE queued <> 0`,
+  "is the length of a queue that is empty": `SELECT 'queue' AS id, queued AS what FROM queue_length WHERE queued <> 0
+    UNION ALL SELECT name, queued FROM tenants WHERE queued <> 0`,
 };
 
 /**

@@ -122,7 +122,7 @@ export const JobTypeDefinition = z.strictObject({
     .max(1000)
     .default(0)
     .describe(
-      "Number of turns by which its jobs move forward in the queue: for each API key, they pass at most that many earlier jobs.",
+      "Number of turns by which its jobs move forward in the queue: for each tenant, they pass at most that many earlier jobs.",
     ),
   env: z
     .record(envName, z.string())

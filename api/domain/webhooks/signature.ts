@@ -19,13 +19,25 @@ export async function signedHeaders(call: Call, secrets: readonly string[]) {
   };
 }
 
+/**
+ * What signs the calls to receivers that a tenant's requests name: whoever verifies with one could sign for all
+ * others that have it. The tenant `default` has the configured secret itself.
+ */
+export async function secretOf(tenant: string, secret: string): Promise<string> {
+  return tenant === "default" ? secret : `whsec_${await hmac(secret, tenant)}`;
+}
+
 async function signature({ id, timestamp, body }: Call, secret: string): Promise<string> {
+  return `v1,${await hmac(secret, `${id}.${timestamp}.${body}`)}`;
+}
+
+/** HMAC-SHA256 of a text, as base64. */
+async function hmac(secret: string, text: string): Promise<string> {
   const bytes = fromBase64(secret.slice("whsec_".length));
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const key = await crypto.subtle.importKey("raw", bytes, algorithm, false, ["sign"]);
-  const signed = new TextEncoder().encode(`${id}.${timestamp}.${body}`);
-  const mac = new Uint8Array(await crypto.subtle.sign("HMAC", key, signed));
-  return `v1,${btoa(String.fromCharCode(...mac))}`;
+  const mac = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(text));
+  return btoa(String.fromCharCode(...new Uint8Array(mac)));
 }
 
 function fromBase64(text: string): Uint8Array<ArrayBuffer> {

@@ -1,6 +1,6 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { ArtifactList } from "../../../shared/wire/execution.ts";
-import type { Deps } from "../../deps.ts";
+import type { ClientDeps } from "../../deps.ts";
 import { isArtifactName } from "../../../shared/artifact-name.ts";
 import { openInputFile } from "../../files/input-files.ts";
 import { findInputFile } from "../../store/jobs/input-files.ts";
@@ -19,7 +19,7 @@ import { describeArtifacts, nameRule } from "../../openapi/artifacts.ts";
 import { requireExecution } from "../../jobs/read-records.ts";
 
 /** Downloads, and HEAD for the headers alone: docs/contract.md 6.21 to 6.23. */
-export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function artifactRoutes(app: OpenAPIHono<AppEnv>): void {
   const list = createRoute({
     method: "get",
     path: "/jobs/{id}/artifacts",
@@ -35,8 +35,8 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(list, async (c) => {
     const { id } = c.req.valid("param");
-    const execution = await requireExecution(deps, id);
-    const artifacts = (await listArtifacts(deps.db, [id])).map(toArtifact);
+    const execution = await requireExecution(c.get("client"), id);
+    const artifacts = (await listArtifacts(c.get("client").db, [id])).map(toArtifact);
     return c.json({ job_id: id, artifacts, input_artifacts: inputArtifacts(execution) }, 200);
   });
 
@@ -48,19 +48,20 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       throw new AppError("invalid_request", nameRule);
     }
     const isInput = c.req.query("from") === "input";
-    const found = await find(deps, job_id, artifact_name, isInput);
-    if (!found) throw await missing(deps, job_id, artifact_name);
+    const client = c.get("client");
+    const found = await find(client, job_id, artifact_name, isInput);
+    if (!found) throw await missing(client, job_id, artifact_name);
     return sendDownload(c, { what: "The artifact", ...found });
   });
 }
 
-async function missing({ db }: Deps, jobId: string, name: string): Promise<AppError> {
+async function missing({ db }: ClientDeps, jobId: string, name: string): Promise<AppError> {
   const execution = await findExecution(db, jobId);
   return notFound(`Artifact ${name} of job ${jobId}`, execution && { job_id: jobId });
 }
 
 async function find(
-  deps: Deps,
+  deps: ClientDeps,
   jobId: string,
   name: string,
   isInput: boolean,
@@ -87,7 +88,7 @@ async function find(
 
 /** A file that the request had given the job. */
 async function findGiven(
-  { artifacts, db }: Deps,
+  { artifacts, db }: ClientDeps,
   jobId: string,
   name: string,
 ): Promise<Omit<Download, "what"> | undefined> {

@@ -3,7 +3,7 @@ import { Batch, BatchRequest, SubmittedBatch } from "../../../shared/wire/client
 import { IdempotencyHeader } from "../../../shared/wire/client/submission.ts";
 import { cancelBatch, readBatch } from "../../batches/batch.ts";
 import { submitJobs } from "../../batches/submit.ts";
-import type { Deps } from "../../deps.ts";
+import type { RouteDeps } from "../../deps.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody } from "../../http/body/json.ts";
 import { keyed } from "../../jobs/idempotency.ts";
@@ -17,7 +17,7 @@ const params = idParam("The `batch_id` from the answer to the submission.", batc
 const unknown = problem("not_found", { detail: `Batch ${batchId} does not exist.` });
 
 /** Many submissions in one request, and what becomes of them. */
-export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   const submit = createRoute({
     method: "post",
     path: "/execute/batch",
@@ -39,7 +39,7 @@ export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(submit, async (c) => {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
-    const submitted = await submitJobs(deps, request, originOf(deps, c));
+    const submitted = await submitJobs(c.get("client"), request, originOf(deps, c));
     return c.json(submitted, 202, { Location: `/batches/${submitted.batch_id}` });
   });
 
@@ -53,7 +53,9 @@ export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     request: { params },
     responses: { 200: json(Batch, "The batch as it is now.", { example: batch }), 404: unknown },
   });
-  app.openapi(read, async (c) => c.json(await readBatch(deps, c.req.valid("param").id), 200));
+  app.openapi(read, async (c) =>
+    c.json(await readBatch(c.get("client"), c.req.valid("param").id), 200),
+  );
 
   const cancel = createRoute({
     method: "post",
@@ -75,5 +77,7 @@ export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       404: unknown,
     },
   });
-  app.openapi(cancel, async (c) => c.json(await cancelBatch(deps, c.req.valid("param").id), 200));
+  app.openapi(cancel, async (c) =>
+    c.json(await cancelBatch(c.get("client"), c.req.valid("param").id), 200),
+  );
 }

@@ -9,7 +9,6 @@ import {
 import { ExecutionErrorType } from "../../../shared/wire/errors.ts";
 import { parseJson, type JsonObject } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import type { Deps } from "../../deps.ts";
 import { timestamp } from "../../jobs/record.ts";
 import { notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
@@ -21,7 +20,7 @@ import {
   listDeadLetters,
   type DeadLetterRow,
 } from "../../store/jobs/dead-letters.ts";
-import type { Database } from "../../store/database.ts";
+import type { AnyDb } from "../../store/tenant.ts";
 import { deadLetterPage, deadLetterStats as statsExample } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { json, problems } from "../../openapi/responses/bodies.ts";
@@ -30,7 +29,7 @@ import { beforeQuery, pageQuery } from "../../openapi/parameters.ts";
 const before = beforeQuery("Id of the last entry of the previous page: only older entries.");
 
 /** The dead letter queue: asynchronous jobs that failed for good. */
-export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
+export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
   const list = createRoute({
     method: "get",
     path: "/dlq",
@@ -47,6 +46,7 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   });
   app.openapi(list, async (c) => {
     const { error_type, before, limit, offset } = c.req.valid("query");
+    const { db } = c.get("client");
     const rows = await listDeadLetters(db, { type: error_type, before }, limit + 1, offset);
     return jsonPage(c, rows, { limit, offset }, (some) => toDeadLetters(db, some)) as never;
   });
@@ -60,7 +60,7 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
     responses: { 200: json(DeadLetterStats, "Counts of the entries.", { example: statsExample }) },
   });
   app.openapi(stats, async (c) => {
-    const { byType, oldest } = await deadLetterStats(db);
+    const { byType, oldest } = await deadLetterStats(c.get("client").db);
     return c.json(
       {
         total: byType.reduce((sum, { n }) => sum + n, 0),
@@ -89,12 +89,12 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>, { db }: Deps): void {
   app.openapi(remove, async (c) => {
     const { id: text } = c.req.valid("param");
     const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : 0;
-    if (!(await deleteDeadLetter(db, id))) throw notFound(`DLQ entry ${text}`);
+    if (!(await deleteDeadLetter(c.get("client").db, id))) throw notFound(`DLQ entry ${text}`);
     return c.json({ id, deleted: true as const }, 200);
   });
 }
 
-async function toDeadLetters(db: Database, rows: DeadLetterRow[]): Promise<DeadLetter[]> {
+async function toDeadLetters(db: AnyDb, rows: DeadLetterRow[]): Promise<DeadLetter[]> {
   const payloads = await deadLetterPayloads(db, rows);
   return rows.map((row) => {
     const payload = payloads.get(row.executionId);

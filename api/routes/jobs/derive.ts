@@ -5,7 +5,7 @@ import {
   IdempotencyHeader,
   RerunRequest,
 } from "../../../shared/wire/client/submission.ts";
-import type { Deps } from "../../deps.ts";
+import type { RouteDeps } from "../../deps.ts";
 import { derive } from "../../jobs/derive.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import type { AppEnv } from "../../http/context.ts";
@@ -30,7 +30,7 @@ const responses = (relationship: DerivedJob["relationship"]) => ({
 });
 
 /** Rerun and fork: new jobs from earlier ones. */
-export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   const { max_request_bytes } = deps.config;
   const rerun = createRoute({
     method: "post",
@@ -49,7 +49,7 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(rerun, async (c) => {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
-    const job = await derive(deps, c.req.valid("param").id, request, originOf(deps, c));
+    const job = await derive(c.get("client"), c.req.valid("param").id, request, originOf(deps, c));
     return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
   });
 
@@ -70,7 +70,7 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(fork, async (c) => {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
-    const job = await derive(deps, c.req.valid("param").id, request, originOf(deps, c));
+    const job = await derive(c.get("client"), c.req.valid("param").id, request, originOf(deps, c));
     return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
   });
 }

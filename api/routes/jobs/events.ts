@@ -1,6 +1,6 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { streamNames } from "../../../shared/wire/output.ts";
-import type { Deps } from "../../deps.ts";
+import type { RouteDeps } from "../../deps.ts";
 import { type EventCursor, parseCursor } from "../../domain/event-cursor.ts";
 import { AppError } from "../../errors.ts";
 import { contentTypes, formatOf } from "../../events/encode.ts";
@@ -19,7 +19,7 @@ import { requireExecution } from "../../jobs/read-records.ts";
 
 const text = z.string();
 
-export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenStreams): void {
+export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: OpenStreams): void {
   const events = createRoute({
     method: "get",
     path: "/jobs/{id}/events",
@@ -60,13 +60,14 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenS
   app.openapi(events, async (c) => {
     const { id } = c.req.valid("param");
     const from = cursorOf(c.req.header("Last-Event-ID"), c.req.valid("query").after);
-    await requireExecution(deps, id);
+    const client = c.get("client");
+    await requireExecution(client, id);
     if (from?.state === "ended") return c.body(null, 204);
     const format = formatOf(c.req.header("Accept"));
     if (c.req.method === "HEAD") return c.body(null, 200, eventHeaders(format));
     const signals = [c.req.raw.signal, deps.streamsEnd];
     const end = streams.begin(c.get("apiKeyHash"));
-    const events = (stop: AbortSignal) => endingWith(follow(deps, id, from, stop), end);
+    const events = (stop: AbortSignal) => endingWith(follow(client, id, from, stop), end);
     const body = eventStream(deps, format, events, signals);
     return c.body(body, 200, eventHeaders(format));
   });
@@ -110,8 +111,9 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenS
   app.openapi(logs, async (c) => {
     const { id } = c.req.valid("param");
     const { stream, offset } = c.req.valid("query");
-    const execution = await requireExecution(deps, id);
-    const { size, open } = await readLog(deps, execution, stream);
+    const client = c.get("client");
+    const execution = await requireExecution(client, id);
+    const { size, open } = await readLog(client, execution, stream);
     if (offset > size) {
       const more = { "Content-Range": `bytes */${size}` };
       const detail = `${stream} of job ${id} has ${size} bytes.`;

@@ -7,7 +7,7 @@ import {
   SubmittedJob,
 } from "../../../shared/wire/client/submission.ts";
 import { createMiddleware } from "hono/factory";
-import type { Deps } from "../../deps.ts";
+import type { RouteDeps } from "../../deps.ts";
 import { toRecord, toSyncResult } from "../../jobs/record.ts";
 import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
@@ -51,7 +51,11 @@ const prefer = z.string().optional().openapi({
 
 const ended = json(SyncResult, "The run has ended.", { example: syncResult });
 
-export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: OpenStreams): void {
+export function executeRoutes(
+  app: OpenAPIHono<AppEnv>,
+  deps: RouteDeps,
+  streams: OpenStreams,
+): void {
   const middleware = jsonBody(deps.config.max_request_bytes);
 
   const refuseWhileDraining = createMiddleware<AppEnv>(async (_c, next) => {
@@ -76,21 +80,23 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: Ope
     },
   });
   app.openapi(execute, async (c) => {
+    const client = c.get("client");
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
     const hasKey = request.idempotency_key !== undefined;
     if (wantsEvents(c.req.header("Accept"))) {
       const end = streams.begin(c.get("apiKeyHash"));
-      const { job_id } = await submit(deps, request, origin).catch((error: unknown) => {
+      const { job_id } = await submit(client, request, origin).catch((error: unknown) => {
         end();
         throw error;
       });
-      const events = (stop: AbortSignal) => endingWith(followSync(deps, job_id, hasKey, stop), end);
+      const events = (stop: AbortSignal) =>
+        endingWith(followSync(client, job_id, hasKey, stop), end);
       const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
       return c.body(body, 200, eventHeaders("sse"));
     }
-    const { job_id } = await submit(deps, request, origin);
-    return c.json(toSyncResult(await waitForSync(deps, job_id, hasKey, c.req.raw.signal)), 200);
+    const { job_id } = await submit(client, request, origin);
+    return c.json(toSyncResult(await waitForSync(client, job_id, hasKey, c.req.raw.signal)), 200);
   });
 
   const executeAsync = createRoute({
@@ -124,13 +130,14 @@ export function executeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, streams: Ope
     },
   });
   app.openapi(executeAsync, async (c) => {
+    const client = c.get("client");
     const origin = { ...originOf(deps, c), mode: "async" } as const;
-    const job = await submit(deps, keyed(c.req.valid("json"), c.req.valid("header")), origin);
+    const job = await submit(client, keyed(c.req.valid("json"), c.req.valid("header")), origin);
     const Location = `/jobs/${job.job_id}`;
     const waitS = preferredWaitS(c.req.header("Prefer"));
     if (waitS === undefined) return c.json(job, 202, { Location });
     const headers = { Location, "Preference-Applied": `wait=${waitS}` };
-    const ended = await waitBriefly(deps, job.job_id, waitS * 1000, c.req.raw.signal);
+    const ended = await waitBriefly(client, job.job_id, waitS * 1000, c.req.raw.signal);
     return ended ? c.json(toRecord(ended, undefined), 200, headers) : c.json(job, 202, headers);
   });
 }

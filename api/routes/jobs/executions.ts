@@ -4,7 +4,6 @@ import {
   ExecutionList,
   ExecutionRecord,
 } from "../../../shared/wire/execution.ts";
-import type { Deps } from "../../deps.ts";
 import { readRecord, readRecords, requireExecution } from "../../jobs/read-records.ts";
 import { remove } from "../../jobs/remove.ts";
 import type { AppEnv } from "../../http/context.ts";
@@ -16,8 +15,7 @@ import { filterOf, listQuery } from "../../openapi/list-query.ts";
 import { json, problems } from "../../openapi/responses/bodies.ts";
 import { jobIdParam, viewQuery } from "../../openapi/parameters.ts";
 
-export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
-  const { db } = deps;
+export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
   const list = createRoute({
     method: "get",
     path: "/executions",
@@ -33,6 +31,7 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(list, async (c) => {
     const query = c.req.valid("query");
     const { limit, offset } = query;
+    const { db } = c.get("client");
     const rows = await listExecutions(db, filterOf(query), limit + 1, offset);
     return jsonPage(c, rows, { limit, offset }, (some) => readRecords(db, some, query)) as never;
   });
@@ -52,8 +51,9 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(single, async (c) => {
     const { id } = c.req.valid("param");
-    const execution = await requireExecution(deps, id, "Execution");
-    return c.json(await readRecord(db, execution, c.req.valid("query").view), 200);
+    const client = c.get("client");
+    const execution = await requireExecution(client, id, "Execution");
+    return c.json(await readRecord(client.db, execution, c.req.valid("query").view), 200);
   });
 
   const removal = createRoute({
@@ -76,7 +76,7 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(removal, async (c) => {
     const { id } = c.req.valid("param");
-    await remove(deps, id);
+    await remove(c.get("client"), id);
     return c.json({ execution_id: id, deleted: true as const }, 200);
   });
 }

@@ -6,7 +6,6 @@ import {
   JobStatus,
 } from "../../../shared/wire/execution.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import type { Deps } from "../../deps.ts";
 import { readRecord, requireExecution } from "../../jobs/read-records.ts";
 import { toJobStatus, toQueueStatus } from "../../jobs/record.ts";
 import { AppError } from "../../errors.ts";
@@ -31,7 +30,7 @@ const resultQuery = z.object({
   view: viewQuery,
 });
 
-export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
   const status = createRoute({
     method: "get",
     path: "/jobs/{id}",
@@ -46,11 +45,12 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   });
   app.openapi(status, async (c) => {
     const { id } = c.req.valid("param");
-    const execution = await requireExecution(deps, id);
+    const client = c.get("client");
+    const execution = await requireExecution(client, id);
     const status = toJobStatus(execution);
     if (execution.status !== "queued") return c.json(status, 200);
-    const position = await queuePosition(deps.db, execution);
-    return c.json({ ...status, message: await explainWait(deps, execution, position) }, 200);
+    const position = await queuePosition(client.db, execution);
+    return c.json({ ...status, message: await explainWait(client, execution, position) }, 200);
   });
 
   const result = createRoute({
@@ -74,19 +74,20 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const { id } = c.req.valid("param");
     const { wait, timeout, view } = c.req.valid("query");
     const waitMs = wait ? timeout * 1000 : 0;
-    const execution = await waitForEnd(deps, id, waitMs, c.req.raw.signal);
+    const client = c.get("client");
+    const execution = await waitForEnd(client, id, waitMs, c.req.raw.signal);
     if (isTerminal(execution.status)) {
-      return c.json(await readRecord(deps.db, execution, view), 200);
+      return c.json(await readRecord(client.db, execution, view), 200);
     }
     if (wait) {
       throw new AppError("wait_timeout", `Job ${id} did not end within ${timeout} s; ask again.`, {
         job_id: id,
       });
     }
-    const position = await queuePosition(deps.db, execution);
+    const position = await queuePosition(client.db, execution);
     const status = toQueueStatus(execution.status);
     const message =
-      status === "pending" ? await explainWait(deps, execution, position) : "Running.";
+      status === "pending" ? await explainWait(client, execution, position) : "Running.";
     return c.json({ job_id: id, status, message, queue_position: position }, 202);
   });
 
@@ -114,6 +115,6 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
   });
   app.openapi(cancelJob, async (c) => {
-    return c.json(toJobStatus(await cancel(deps, c.req.valid("param").id)), 200);
+    return c.json(toJobStatus(await cancel(c.get("client"), c.req.valid("param").id)), 200);
   });
 }

@@ -12,10 +12,11 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
+import { type AnyDb, tenantRow, tenantRows } from "../tenant.ts";
 import type { AgentStatus } from "../../../shared/wire/agent/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
-import { query, rowQuery, rowsQuery, statement } from "../statement.ts";
+import { query, rowQuery, statement } from "../statement.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
 
@@ -71,11 +72,11 @@ const touch = statement(
     .where(eq(agents.id, sql.placeholder("id"))),
 );
 
-export async function findAgent(db: Database, id: string): Promise<AgentRow | undefined> {
+export async function findAgent(db: AnyDb, id: string): Promise<AgentRow | undefined> {
   return agentById(db, { id });
 }
 
-const agentById = rowQuery(
+const agentById = tenantRow(() =>
   query
     .select()
     .from(agents)
@@ -128,7 +129,7 @@ export async function forgetAgent(db: Database, id: string): Promise<void> {
 }
 
 /** Every known agent that has not left, by name. */
-export const listAgents = rowsQuery(
+export const listAgents = tenantRows(() =>
   query.select().from(agents).where(isNull(agents.leftAt)).orderBy(agents.name),
 );
 

@@ -2,9 +2,10 @@ import { and, count, eq, lt, notExists, sql } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { cancelledMessage } from "../../domain/transition.ts";
 import { type ExecutionRow, executionColumns } from "../jobs/row.ts";
-import { transact, type Database } from "../database.ts";
-import { batches, executions, isQueued, isRunning, queueLength } from "../schema.ts";
-import { decoder, listed, query, statement } from "../statement.ts";
+import type { Database } from "../database.ts";
+import { batches, executions, isQueued, isRunning, tenants } from "../schema.ts";
+import { decoder, listed, query } from "../statement.ts";
+import { type AnyDb, batch, perTenant, run, tenantRow, tenantRows } from "../tenant.ts";
 
 export interface BatchState {
   id: string;
@@ -13,35 +14,38 @@ export interface BatchState {
   counts: Map<ExecutionStatus, number>;
 }
 
-export async function findBatch(db: Database, id: string): Promise<BatchState | undefined> {
-  const [[found], members] = await Promise.all([
-    db.orm.select({ createdAt: batches.createdAt }).from(batches).where(eq(batches.id, id)),
-    db.orm
-      .select({ status: executions.status, n: count() })
-      .from(executions)
-      .where(eq(executions.batchId, id))
-      .groupBy(executions.status),
-  ]);
+export async function findBatch(db: AnyDb, id: string): Promise<BatchState | undefined> {
+  const [found, members] = await Promise.all([batchById(db, { id }), countMembers(db, { id })]);
   if (!found) return undefined;
   return { id, ...found, counts: new Map(members.map(({ status, n }) => [status, n])) };
 }
+
+const batchById = tenantRow((own) =>
+  query
+    .select({ createdAt: batches.createdAt })
+    .from(batches)
+    .where(and(eq(batches.id, sql.placeholder("id")), own(batches))),
+);
+const isMember = eq(executions.batchId, sql.placeholder("id"));
+const countMembers = tenantRows((own) =>
+  query
+    .select({ status: executions.status, n: count() })
+    .from(executions)
+    .where(and(isMember, own(executions)))
+    .groupBy(executions.status),
+);
 
 /**
  * Does for every member what `transition` does for one on `cancel`: ends those that are queued, and asks
  * the agents of those that run. Returns the members that have changed.
  */
-export async function cancelMembers(
-  db: Database,
-  id: string,
-  now: number,
-): Promise<ExecutionRow[]> {
-  const results = await transact(db, [cancelQueued({ id, now }), askRunning({ id })]);
+export async function cancelMembers(db: AnyDb, id: string, now: number): Promise<ExecutionRow[]> {
+  const results = await batch(db, [cancelQueued({ id, now }), askRunning({ id })]);
   return results.flatMap(({ rows }) => rows.map(decode));
 }
 
 const decode = decoder(executionColumns);
-const isMember = eq(executions.batchId, sql.placeholder("id"));
-const cancelQueued = statement(
+const cancelQueued = perTenant((own) =>
   query
     .update(executions)
     .set({
@@ -49,14 +53,14 @@ const cancelQueued = statement(
       error: sql`json_object('type', 'cancelled', 'message', ${cancelledMessage}, 'phase', 'startup')`,
       endedAt: sql`${sql.placeholder("now")}`,
     })
-    .where(and(isMember, isQueued))
+    .where(and(isMember, isQueued, own(executions)))
     .returning(executionColumns),
 );
-const askRunning = statement(
+const askRunning = perTenant((own) =>
   query
     .update(executions)
     .set({ cancelRequested: true })
-    .where(and(isMember, isRunning, eq(executions.cancelRequested, sql`0`)))
+    .where(and(isMember, isRunning, eq(executions.cancelRequested, sql`0`), own(executions)))
     .returning(executionColumns),
 );
 
@@ -67,14 +71,12 @@ export interface Standing {
   queuePosition: number;
 }
 
-/** Positions after this one are given as the length of the queue, so that a long queue is not counted. */
+/** Positions after this one are given as the number of the tenant's waiting executions, so that a long queue is not counted. */
 const countedMost = 2000;
 
 /** Where executions stand, by id. */
-export async function readStandings(db: Database, ids: string[]): Promise<Map<string, Standing>> {
-  const { rows } = await db.client.execute(
-    standings({ ids: JSON.stringify(ids), most: countedMost }),
-  );
+export async function readStandings(db: AnyDb, ids: string[]): Promise<Map<string, Standing>> {
+  const { rows } = await run(db, standings({ ids: JSON.stringify(ids), most: countedMost }));
   return new Map(
     rows.map((row) => {
       const [id, status] = [row[0] as string, row[1] as ExecutionStatus];
@@ -84,15 +86,18 @@ export async function readStandings(db: Database, ids: string[]): Promise<Map<st
   );
 }
 
-const standings = statement(sql`
+const standings = perTenant(
+  (own) => sql`
   with line as materialized (
     select seq, row_number() over (order by rank, seq) as position
-    from (select rank, seq from ${executions} where ${isQueued}
+    from (select rank, seq from ${executions} where ${isQueued} and ${own(executions)}
       order by rank, seq limit ${sql.placeholder("most")}))
   select ${executions.id}, ${executions.status}, ${executions.createdAt},
-    iif(${isQueued}, coalesce(line.position, ${queueLength.queued}), 0)
-  from ${executions} left join line on line.seq = ${executions.seq}, ${queueLength}
-  where ${executions.id} in ${listed("ids")}`);
+    iif(${isQueued}, coalesce(line.position,
+      (select max(queued, ${sql.placeholder("most")}) from ${tenants} where ${own(tenants)})), 0)
+  from ${executions} left join line on line.seq = ${executions.seq}
+  where ${executions.id} in ${listed("ids")} and ${own(executions)}`,
+);
 
 /** Removes up to `rows` batches made before a time that have no members any more. */
 export async function forgetBatches(db: Database, before: number, rows: number): Promise<number> {

@@ -18,14 +18,14 @@ function batchOf(executions: NewExecution[], changes: Partial<NewBatch> = {}): N
 }
 
 async function ranks(): Promise<unknown[]> {
-  const sql = "select job_type, key_id, turn, rank from executions order by seq";
+  const sql = "select job_type, tenant, turn, rank from executions order by seq";
   return (await store.db.client.execute(sql)).rows.map((row) =>
     Array.from({ length: 4 }, (_, i) => row[i]),
   );
 }
 
 test("jobs of a batch get the turns and ranks that they would get if submitted one after the other", async () => {
-  const shared = { keyId: "a" };
+  const shared = { tenant: "a" };
   const jobs = (): NewExecution[] =>
     ["x", "y", "x", "x", "z", "y"].map((jobType, n) =>
       newExecution({ ...shared, jobType, priority: n % 3 }),

@@ -1,5 +1,4 @@
 import { sql } from "drizzle-orm";
-import { transact, type Database } from "../database.ts";
 import {
   batches,
   executions,
@@ -9,13 +8,14 @@ import {
   queueLength,
   tombstones,
 } from "../schema.ts";
-import { statement, type Statement } from "../statement.ts";
+import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "../tenant.ts";
 import { columns, itemsTable, rowsOf, type BatchItem } from "./rows.ts";
 import { filesJson, insertFilesOf } from "../jobs/input-files.ts";
 import { holderOf } from "../jobs/submit.ts";
 
 export interface NewBatch {
   id: string;
+  tenant?: string;
   keyId: string | null;
   idempotencyKey: string | null;
   submissionHash: string;
@@ -53,22 +53,23 @@ export interface StoredBatch {
  * @returns The batch; for a repeated idempotency key, the batch that has it.
  */
 export async function submitBatch(
-  db: Database,
-  { items, ...batch }: NewBatch,
+  db: AnyDb,
+  { items, ...submitted }: NewBatch,
   maxQueueSize: number,
 ): Promise<StoredBatch> {
   const rows = rowsOf(items);
   const { insertExecutions, recordOutcome } = statementsFor(rows.varying);
   const values = {
-    ...batch,
+    tenant: "default",
+    ...submitted,
     ...commonOf(items),
-    isAtomic: Number(batch.isAtomic),
+    isAtomic: Number(submitted.isAtomic),
     maxQueueSize,
     ...rows.values,
     payloads: JSON.stringify(items.map(toPayload)),
     files: filesJson(items.map(({ execution }) => execution)),
   };
-  const [, , , , outcome, , holder] = await transact(db, [
+  const [, , , , outcome, , holder] = await batch(db, [
     insertBatch(values),
     insertExecutions(values),
     insertPayloads(values),
@@ -79,7 +80,7 @@ export async function submitBatch(
   ]);
   const own = outcome?.rows[0]?.[0];
   if (own !== undefined) {
-    const { id, submissionHash, createdAt } = batch;
+    const { id, submissionHash, createdAt } = submitted;
     return { id, submissionHash, createdAt, outcome: decodeOutcome(own) };
   }
   const [id, submissionHash, createdAt, earlier] = Array.from(
@@ -128,80 +129,91 @@ function decodeOutcome(bytes: unknown): ItemOutcome[] {
 const given = sql.placeholder;
 const columnList = sql.raw(columns.join(", "));
 
-const holder = holderOf(sql`${given("keyId")}`, sql`items.key`);
+const holder = (own: Owner) => holderOf(own, sql`items.key`);
 /** Its outcome is not known yet. So the same transaction sent twice does nothing the second time. */
-const isNew = sql`${batches.id} = ${given("id")} and ${batches.outcome} = ''`;
-const isOurs = sql`(${batches.id} = ${given("id")} or (${batches.keyId} is ${given("keyId")}
-  and ${batches.idempotencyKey} = ${given("idempotencyKey")}))`;
+const isNew = (own: Owner) =>
+  sql`${batches.id} = ${given("id")} and ${batches.outcome} = '' and ${own(batches)}`;
+const isOurs = (own: Owner) =>
+  sql`${own(batches)} and (${batches.id} = ${given("id")} or ${batches.idempotencyKey} = ${given("idempotencyKey")})`;
 
-const insertBatch = statement(sql`
-  insert into ${batches} (id, key_id, idempotency_key, submission_hash, outcome, created_at)
-  select ${given("id")}, ${given("keyId")}, ${given("idempotencyKey")}, ${given("submissionHash")},
+const insertBatch = perTenant(
+  (own) => sql`
+  insert into ${batches} (id, tenant, key_id, idempotency_key, submission_hash, outcome, created_at)
+  select ${given("id")}, ${own.name}, ${given("keyId")}, ${given("idempotencyKey")}, ${given("submissionHash")},
     '', ${given("createdAt")}
-  where not exists (select 1 from ${batches} where ${isOurs})`);
+  where not exists (select 1 from ${batches} where ${isOurs(own)})`,
+);
 
 /** Turns are those of line.ts, for all items at once: t(n) = 1 + max(front(n), t(n - 1)). */
 const executionsInsert = (varying: Varying) =>
-  statement(sql`
+  perTenant(
+    (own) => sql`
   with ${itemsTable(varying)},
   fresh as materialized (
     select *, row_number() over (order by n) as nth from items
-    where not blocked and (key is null or not exists (${holder}))),
+    where not blocked and (key is null or not exists (${holder(own)}))),
   held as (
     select count(*) as n from items
-    where key is not null and hash = (select submission_hash from (${holder}) limit 1)),
+    where key is not null and hash = (select submission_hash from (${holder(own)}) limit 1)),
   room as (select ${given("maxQueueSize")} - ${queueLength.queued} as n from ${queueLength}),
   fronted as (
     select *, coalesce((select front.turn from ${queueFronts} as front
       where front.job_type = fresh.job_type), 0) as front from fresh),
   last as (
-    select coalesce(max(${executions.turn}), 0) as turn from ${executions}
-    where ${isQueued} and ${executions.keyId} is ${given("keyId")}),
+    select coalesce(max(${executions.turn}), 0) as turn from ${executions} where ${isQueued} and ${own(executions)}),
   lined as (
     select fronted.*, nth + max(last.turn, max(1 + front - nth) over (order by nth)) as turn
     from fronted, last)
-  insert into ${executions} (id, mode, ${columnList}, idempotency_key, submission_hash,
+  insert into ${executions} (id, tenant, mode, ${columnList}, idempotency_key, submission_hash,
     max_attempts, created_at, correlation_id, client_ip, key_id, batch_id, traceparent, turn, rank)
-  select id, 'async', ${columnList}, key, hash, coalesce(max_attempts, 2),
+  select id, ${own.name}, 'async', ${columnList}, key, hash, coalesce(max_attempts, 2),
     ${given("createdAt")}, ${given("correlationId")}, ${given("clientIp")}, ${given("keyId")},
     ${given("id")}, ${given("traceparent")}, turn, turn - priority
   from lined
-  where exists (select 1 from ${batches} where ${isNew}) and nth <= (select n from room)
+  where exists (select 1 from ${batches} where ${isNew(own)}) and nth <= (select n from room)
     and (not ${given("isAtomic")} or (
       (select count(*) from fresh) <= (select n from room)
       and (select count(*) from fresh) + (select n from held) = (select count(*) from items)))
-  order by nth`);
+  order by nth`,
+  );
 
-const insertPayloads = statement(sql`
+const insertPayloads = perTenant(
+  (own) => sql`
   insert into ${payloads} (execution_id, code, input, stdin, args, program)
   select value ->> 'id', cast(value ->> 'code' as blob), cast(value ->> 'input' as blob),
     cast(value ->> 'stdin' as blob), value ->> 'args', value ->> 'program'
   from json_each(${given("payloads")})
-  where exists (select 1 from ${executions} where ${executions.id} = value ->> 'id')
-    and exists (select 1 from ${batches} where ${isNew})`);
+  where exists (select 1 from ${executions}
+    where ${executions.id} = value ->> 'id' and ${own(executions)})
+    and exists (select 1 from ${batches} where ${isNew(own)})`,
+);
 
-const insertInputFiles = statement(
-  insertFilesOf(sql`exists (select 1 from ${batches} where ${isNew})`),
+const insertInputFiles = perTenant((own) =>
+  insertFilesOf(own, sql`exists (select 1 from ${batches} where ${isNew(own)})`),
 );
 
 const outcomeRecord = (varying: Varying) =>
-  statement(sql`
+  perTenant(
+    (own) => sql`
   with ${itemsTable(varying, ["n", "id", "key", "hash"])}
   update ${batches} set outcome = (
     select cast(json_group_array(json_array(n, made.id is not null,
       coalesce(made.id, held.id, ${tombstones.executionId}),
       ${tombstones.executionId} is not null, held.submission_hash is items.hash)) as blob)
     from items
-      left join ${executions} as made on made.id = items.id
+      left join ${executions} as made on made.id = items.id and ${own(executions, "made")}
       left join ${executions} as held
-        on held.key_id is ${given("keyId")} and held.idempotency_key = items.key
-      left join ${tombstones} on ${tombstones.keyId} = coalesce(${given("keyId")}, '')
-        and ${tombstones.idempotencyKey} = items.key)
-  where ${isNew}
-  returning outcome`);
+        on held.idempotency_key = items.key and ${own(executions, "held")}
+      left join ${tombstones} on ${tombstones.idempotencyKey} = items.key and ${own(tombstones)})
+  where ${isNew(own)}
+  returning outcome`,
+  );
 
 type Varying = Parameters<typeof itemsTable>[0];
-const prepared = new Map<string, { insertExecutions: Statement; recordOutcome: Statement }>();
+const prepared = new Map<
+  string,
+  { insertExecutions: TenantStatement; recordOutcome: TenantStatement }
+>();
 
 function statementsFor(varying: Varying) {
   const name = varying.join();
@@ -214,12 +226,17 @@ function statementsFor(varying: Varying) {
 }
 
 /** An atomic batch that was refused leaves nothing; its idempotency key is free. */
-const dropRefused = statement(sql`
+const dropRefused = perTenant(
+  (own) => sql`
   delete from ${batches} where ${batches.id} = ${given("id")} and ${given("isAtomic")}
-    and not exists (select 1 from ${executions} where ${executions.batchId} = ${given("id")})
+    and ${own(batches)}
+    and not exists (select 1 from ${executions}
+      where ${executions.batchId} = ${given("id")} and ${own(executions)})
     and exists (select 1 from json_each(cast(${batches.outcome} as text)) as item
-      where item.value ->> 1 = 0 and item.value ->> 4 = 0)`);
+      where item.value ->> 1 = 0 and item.value ->> 4 = 0)`,
+);
 
-const findByKey = statement(
-  sql`select id, submission_hash, created_at, outcome from ${batches} where ${isOurs}`,
+const findByKey = perTenant(
+  (own) =>
+    sql`select id, submission_hash, created_at, outcome from ${batches} where ${isOurs(own)}`,
 );

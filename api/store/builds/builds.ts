@@ -2,7 +2,8 @@ import { and, desc, eq, gt, inArray, max, sql, type SQL } from "drizzle-orm";
 import type { BuiltImage } from "../../domain/environment.ts";
 import { transact, type Database } from "../database.ts";
 import { builds } from "../schema.ts";
-import { query, rowsQuery } from "../statement.ts";
+import { query } from "../statement.ts";
+import { type AnyDb, tenantRows } from "../tenant.ts";
 
 export type BuildRow = typeof builds.$inferSelect;
 export type NewBuild = typeof builds.$inferInsert;
@@ -51,17 +52,19 @@ export const lastBuild = (db: Database, jobType: string) =>
   findBuild(db, eq(builds.jobType, jobType));
 
 /** Builds that are queued or running, oldest first. */
-export const openBuilds = rowsQuery(query.select().from(builds).where(isOpen).orderBy(builds.seq));
+export const openBuilds = tenantRows(() =>
+  query.select().from(builds).where(isOpen).orderBy(builds.seq),
+);
 
 /** The last image built for each job type and specification. */
-export async function builtImages(db: Database): Promise<BuiltImage[]> {
+export async function builtImages(db: AnyDb): Promise<BuiltImage[]> {
   const rows = await lastBuilt(db);
   return rows.flatMap(({ digest, pythonVersion, ...row }) =>
     digest === null || pythonVersion === null ? [] : [{ ...row, digest, pythonVersion }],
   );
 }
 
-const lastBuilt = rowsQuery(
+const lastBuilt = tenantRows(() =>
   query
     .select()
     .from(builds)

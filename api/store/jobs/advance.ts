@@ -8,10 +8,17 @@ import {
   type Refusal,
 } from "../../domain/transition.ts";
 import { withLoss } from "./attempts.ts";
-import { transact, equalsOrBothNull, type Database } from "../database.ts";
+import { equalsOrBothNull } from "../database.ts";
 import { findByLease, findExecution } from "./read.ts";
 import { executions } from "../schema.ts";
-import { query, statement, type Statement, type Values } from "../statement.ts";
+import { query, type Values } from "../statement.ts";
+import {
+  type AnyDb,
+  batch,
+  perTenant,
+  type TenantFilled,
+  type TenantStatement,
+} from "../tenant.ts";
 
 import type { ExecutionRow } from "./row.ts";
 export type Advanced =
@@ -35,7 +42,7 @@ export type Target = { id: string } | { leaseId: string };
  * @param read The row, if the caller has just read it; saves the first read.
  */
 export async function advance(
-  db: Database,
+  db: AnyDb,
   target: Target,
   event: ExecutionEvent,
   now: number,
@@ -52,7 +59,7 @@ export async function advance(
     if (!result.ok) return { kind: "refused", refusal: result.refusal, execution };
 
     const change = { ...result.change, ...companion.columns };
-    const [updated] = await transact(db, [
+    const [updated] = await batch(db, [
       updateUnchanged(execution, change, lossOf(event), now),
       ...(companion.statements ?? []),
     ]);
@@ -67,7 +74,7 @@ export async function advance(
   }
 }
 
-const updates = new Map<string, Statement>();
+const updates = new Map<string, TenantStatement>();
 
 /** Writes these columns if the columns that `transition` depends on have not changed since they were read. */
 function updateUnchanged(
@@ -75,7 +82,7 @@ function updateUnchanged(
   change: NonNullable<Companion["columns"]>,
   loss: Loss | undefined,
   now: number,
-): InStatement {
+): TenantFilled {
   const columns = Object.keys(change);
   const name = `${columns.join()}${loss ? " and loss" : ""}`;
   const update = updates.get(name) ?? updateOf(columns, loss !== undefined);
@@ -106,20 +113,21 @@ const afterLoss = withLoss({
   now: sql.placeholder("loss.now"),
 });
 
-function updateOf(columns: string[], isLoss: boolean): Statement {
+function updateOf(columns: string[], isLoss: boolean): TenantStatement {
   const isUnchanged = decidingColumns.map((name): SQL => {
     const column = executions[name];
     const read = sql.param(sql.placeholder(`read.${name}`), column);
     return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
   });
   const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
-  return statement(
-    query
-      .update(executions)
-      .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
-      .where(and(...isUnchanged))
-      // A client may have begun to follow since the row was read: it must be told of the change too.
-      .returning({ followedUntil: executions.followedUntil }),
+  return perTenant(
+    (own) =>
+      query
+        .update(executions)
+        .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
+        .where(and(...isUnchanged, own(executions)))
+        // A client may have begun to follow since the row was read: it must be told of the change too.
+        .returning({ followedUntil: executions.followedUntil }),
     true,
   );
 }

@@ -1,8 +1,9 @@
-import { eq, sql, type SQL, type SQLWrapper } from "drizzle-orm";
+import { and, eq, sql, type SQL, type SQLWrapper } from "drizzle-orm";
 import type { LostOutcome } from "../../../shared/wire/attempt.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import type { Database } from "../database.ts";
 import { agents, executions } from "../schema.ts";
+import { listed, query } from "../statement.ts";
+import { type AnyDb, tenantRows } from "../tenant.ts";
 
 const { id, attempt, agentId, startedAt, codeStartedAt, lostAttempts } = executions;
 
@@ -34,8 +35,12 @@ export function withLoss({ outcome, error, now }: Loss): SQL {
 export type AttemptHistory = Awaited<ReturnType<typeof readAttempts>>[number];
 
 /** All columns come from one read, because an execution may have changed since its row was read. */
-export async function readAttempts(db: Database, ids: string[]) {
-  return db.orm
+export async function readAttempts(db: AnyDb, ids: string[]) {
+  return attempts(db, { ids: JSON.stringify(ids) });
+}
+
+const attempts = tenantRows((own) =>
+  query
     .select({
       id,
       lostAttempts,
@@ -52,5 +57,5 @@ export async function readAttempts(db: Database, ids: string[]) {
     })
     .from(executions)
     .leftJoin(agents, eq(agents.id, agentId))
-    .where(sql`${id} in (select value from json_each(${JSON.stringify(ids)}))`);
-}
+    .where(and(sql`${id} in ${listed("ids")}`, own(executions))),
+);

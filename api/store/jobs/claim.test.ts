@@ -13,13 +13,13 @@ const terms = { agentId: "a", expiresAt: 1000, now: 100 };
 const offer = (jobType: string, gpus = 0) => ({ jobType, gpus, jobVersion: "v", jobRef: null });
 const plain = offer("default");
 
-/** Submits a job for each letter, in order. The letter is the key; a capital "K" is an urgent job of key k. */
+/** Submits a job for each letter, in order. The letter is the tenant; a capital "K" is an urgent job of tenant k. */
 async function submit(keys: string, changes = {}): Promise<string[]> {
   const ids: string[] = [];
   for (const key of keys) {
     const isUrgent = key !== key.toLowerCase();
     const execution = newExecution({
-      keyId: key.toLowerCase(),
+      tenant: key.toLowerCase(),
       jobType: isUrgent ? "urgent" : "default",
       priority: isUrgent ? 2 : 0,
       ...changes,
@@ -32,8 +32,8 @@ async function submit(keys: string, changes = {}): Promise<string[]> {
 
 async function claimed(slots: number, gpus = 0, offers = [plain, offer("urgent")]) {
   const rows = await claimNext(store.db, terms, { slots, gpus }, offers);
-  return rows.map(({ keyId, jobType }) =>
-    jobType === "urgent" ? keyId?.toUpperCase() : jobType === "default" ? keyId : jobType,
+  return rows.map(({ tenant, jobType }) =>
+    jobType === "urgent" ? tenant.toUpperCase() : jobType === "default" ? tenant : jobType,
   );
 }
 
@@ -84,10 +84,10 @@ describe("the order of the queue", () => {
     expect(again?.id).toBe(first);
   });
 
-  test("a position counts the jobs that are leased earlier", async () => {
+  test("a position counts the jobs of its tenant that are leased earlier", async () => {
     const ids = await submit("aaaabA");
     const at = async (id: string) => queuePosition(store.db, (await findExecution(store.db, id))!);
-    expect(await Promise.all(ids.map(at))).toEqual([1, 3, 4, 6, 2, 5]);
+    expect(await Promise.all(ids.map(at))).toEqual([1, 2, 3, 5, 1, 4]);
   });
 });
 
@@ -191,15 +191,15 @@ test("every key gets its share, in its own order, and no job waits forever", asy
     const passed = new Map<string, { before: number; others: Map<string, number> }>();
     const take = async (slots: number) => {
       const rows = await claimNext(store.db, terms, { slots, gpus: 0 }, [plain]);
-      for (const { id, keyId } of rows) {
-        expect(waiting.get(keyId!)?.shift(), "in the order of its key").toBe(id);
+      for (const { id, tenant } of rows) {
+        expect(waiting.get(tenant)?.shift(), "in the order of its key").toBe(id);
         passed.delete(id);
         for (const [key, ids] of waiting) {
-          if (key === keyId) continue;
+          if (key === tenant) continue;
           for (const other of ids) {
             const { before, others } = passed.get(other)!;
-            const n = (others.get(keyId!) ?? 0) + 1;
-            others.set(keyId!, n);
+            const n = (others.get(tenant) ?? 0) + 1;
+            others.set(tenant, n);
             expect(n, "jobs of another key that go before").toBeLessThanOrEqual(before + 2);
           }
         }
@@ -231,6 +231,6 @@ test.each([
   await submit("b", { inputs: "mount" });
   await submit("c");
   const rows = await claimNext(store.db, terms, { slots: 3, gpus: 0, inputs }, [plain]);
-  expect(rows.map(({ keyId }) => keyId)).toEqual(expected);
+  expect(rows.map(({ tenant }) => tenant)).toEqual(expected);
   expect(await claimNext(store.db, terms, { slots: 1, gpus: 0, inputs }, [plain])).toEqual([]);
 });

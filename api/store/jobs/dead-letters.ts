@@ -1,73 +1,90 @@
-import { and, count, desc, eq, inArray, lt, min } from "drizzle-orm";
+import { and, count, desc, eq, inArray, lt, min, sql } from "drizzle-orm";
 import type { Database } from "../database.ts";
+import { listed, query } from "../statement.ts";
+import { type AnyDb, listRows, tenantRow, tenantRows } from "../tenant.ts";
 import { deadLetters, executions, payloads } from "../schema.ts";
 
 /** A dead letter with the columns of its execution that it shows. */
 export async function listDeadLetters(
-  db: Database,
+  db: AnyDb,
   { type, before }: { type?: string | undefined; before?: number | undefined },
   limit: number,
   offset: number,
 ) {
-  return db.orm
-    .select({
-      id: deadLetters.id,
-      createdAt: deadLetters.createdAt,
-      executionId: executions.id,
-      jobType: executions.jobType,
-      error: executions.error,
-      attempt: executions.attempt,
-      clientIp: executions.clientIp,
-      correlationId: executions.correlationId,
-    })
-    .from(deadLetters)
-    .innerJoin(executions, eq(executions.id, deadLetters.executionId))
-    .where(
-      and(
-        type === undefined ? undefined : eq(deadLetters.errorType, type),
-        before === undefined ? undefined : lt(deadLetters.id, before),
-      ),
-    )
-    .orderBy(desc(deadLetters.id))
-    .limit(limit)
-    .offset(offset);
+  return listRows(db, (own) =>
+    query
+      .select({
+        id: deadLetters.id,
+        createdAt: deadLetters.createdAt,
+        executionId: executions.id,
+        jobType: executions.jobType,
+        error: executions.error,
+        attempt: executions.attempt,
+        clientIp: executions.clientIp,
+        correlationId: executions.correlationId,
+      })
+      .from(deadLetters)
+      .innerJoin(executions, eq(executions.id, deadLetters.executionId))
+      .where(
+        and(
+          type === undefined ? undefined : eq(deadLetters.errorType, type),
+          before === undefined ? undefined : lt(deadLetters.id, before),
+          own(deadLetters),
+          own(executions),
+        ),
+      )
+      .orderBy(desc(deadLetters.id))
+      .limit(limit)
+      .offset(offset),
+  );
 }
 export type DeadLetterRow = Awaited<ReturnType<typeof listDeadLetters>>[number];
 
 /** Code and input of the executions of some dead letters, by execution id. */
-export async function deadLetterPayloads(db: Database, rows: DeadLetterRow[]) {
-  const found = await db.orm
-    .select({ id: payloads.executionId, code: payloads.code, input: payloads.input })
-    .from(payloads)
-    .where(
-      inArray(
-        payloads.executionId,
-        rows.map((row) => row.executionId),
-      ),
-    );
+export async function deadLetterPayloads(db: AnyDb, rows: DeadLetterRow[]) {
+  const ids = rows.map((row) => row.executionId);
+  const found = await payloadsOf(db, { ids: JSON.stringify(ids) });
   return new Map(found.map((payload) => [payload.id, payload]));
 }
 
+const payloadsOf = tenantRows((own) =>
+  query
+    .select({ id: payloads.executionId, code: payloads.code, input: payloads.input })
+    .from(payloads)
+    .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),
+);
+
 /** Number of dead letters of each error type, and time of the oldest (epoch ms). */
-export async function deadLetterStats(db: Database) {
-  const [byType, [first]] = await Promise.all([
-    db.orm
-      .select({ type: deadLetters.errorType, n: count() })
-      .from(deadLetters)
-      .groupBy(deadLetters.errorType),
-    db.orm.select({ createdAt: min(deadLetters.createdAt) }).from(deadLetters),
-  ]);
+export async function deadLetterStats(db: AnyDb) {
+  const [byType, first] = await Promise.all([countByType(db), findOldest(db)]);
   return { byType, oldest: first?.createdAt ?? null };
 }
 
+const countByType = tenantRows((own) =>
+  query
+    .select({ type: deadLetters.errorType, n: count() })
+    .from(deadLetters)
+    .where(own(deadLetters))
+    .groupBy(deadLetters.errorType),
+);
+const findOldest = tenantRow((own) =>
+  query
+    .select({ createdAt: min(deadLetters.createdAt) })
+    .from(deadLetters)
+    .where(own(deadLetters)),
+);
+
 /** Removes one dead letter; its execution stays. False if there was none. */
-export async function deleteDeadLetter(db: Database, id: number): Promise<boolean> {
-  const deleted = await db.orm
-    .delete(deadLetters)
-    .where(eq(deadLetters.id, id))
-    .returning({ id: deadLetters.id });
-  return deleted.length === 1;
+export async function deleteDeadLetter(db: AnyDb, id: number): Promise<boolean> {
+  return (await drop(db, { id })) !== undefined;
 }
+
+const drop = tenantRow((own) =>
+  query
+    .delete(deadLetters)
+    .where(and(eq(deadLetters.id, sql.placeholder("id")), own(deadLetters)))
+    .returning({ id: deadLetters.id }),
+);
 
 /** Removes up to `rows` dead letters older than a time (epoch ms), oldest first. Returns their number. */
 export async function pruneDeadLetters(

@@ -1,9 +1,16 @@
-import { and, asc, eq, exists, getTableColumns, sql } from "drizzle-orm";
-import type { InStatement } from "@libsql/client/web";
-import { insertWhere, type Database } from "../database.ts";
+import { and, asc, eq, exists, getTableColumns, type SQL, sql } from "drizzle-orm";
+import { insertWhere } from "../database.ts";
 import type { ExecutionRow } from "./row.ts";
 import { executions, inputFiles } from "../schema.ts";
-import { listed, query, rowsQuery, statement } from "../statement.ts";
+import { listed, query } from "../statement.ts";
+import {
+  type AnyDb,
+  type Owner,
+  perTenant,
+  type TenantFilled,
+  tenantRow,
+  tenantRows,
+} from "../tenant.ts";
 
 export type InputFileRow = typeof inputFiles.$inferSelect;
 /** A file of a submission, whose execution is not stored yet. */
@@ -15,7 +22,7 @@ const given = sql.placeholder;
 const columns = getTableColumns(inputFiles);
 const { content: _content, storeKey: _storeKey, owner: _owner, ...infoColumns } = columns;
 
-const insert = statement(
+const insert = perTenant((own) =>
   insertWhere(
     inputFiles,
     Object.fromEntries(Object.keys(columns).map((name) => [name, given(name)])) as never,
@@ -23,14 +30,18 @@ const insert = statement(
       query
         .select({ one: sql`1` })
         .from(executions)
-        .where(eq(executions.id, given("executionId"))),
+        .where(and(eq(executions.id, given("executionId")), own(executions))),
     ),
   ),
 );
 
 /** Inserts the files of an execution, if it was stored. */
-export function insertFiles(executionId: string, files: NewInputFile[]): InStatement[] {
-  return files.map((file) => insert({ ...file, executionId }));
+export function insertFiles(
+  executionId: string,
+  files: NewInputFile[],
+  tenant: string,
+): TenantFilled[] {
+  return files.map((file) => insert({ ...file, executionId, tenant }));
 }
 
 /** The values of `insertFilesOf` for the files of a batch. */
@@ -49,49 +60,69 @@ function hex(bytes: Uint8Array): string {
 const field = (name: string) => sql`value ->> ${sql.raw(`'${name}'`)}`;
 
 /** Inserts the files of all executions of a batch that were stored by it. */
-export const insertFilesOf = (isNew: ReturnType<typeof sql>) => sql`
+export const insertFilesOf = (own: Owner, isNew: SQL) => sql`
   insert into ${inputFiles}
     (execution_id, name, size_bytes, sha256, content_type, content, store_key, owner)
   select ${field("id")}, ${field("name")}, ${field("sizeBytes")}, ${field("sha256")},
     ${field("contentType")}, unhex(${field("content")}), ${field("storeKey")}, ${field("owner")}
   from json_each(${given("files")})
-  where exists (select 1 from ${executions} where ${executions.id} = ${field("id")}) and ${isNew}`;
+  where exists (select 1 from ${executions}
+    where ${executions.id} = ${field("id")} and ${own(executions)}) and ${isNew}`;
 
 /** The files of executions, by name. */
 export async function filesOf(
-  db: Database,
+  db: AnyDb,
   rows: Pick<ExecutionRow, "id" | "inputs">[],
 ): Promise<InputFileInfo[]> {
   const ids = rows.flatMap(({ id, inputs }) => (inputs === null ? [] : [id]));
   return ids.length === 0 ? [] : infos(db, { ids: JSON.stringify(ids) });
 }
 
-const infos = rowsQuery(
+const infos = tenantRows((own) =>
   query
     .select(infoColumns)
     .from(inputFiles)
-    .where(sql`${inputFiles.executionId} in ${listed("ids")}`)
+    .where(and(sql`${inputFiles.executionId} in ${listed("ids")}`, own(inputFiles)))
     .orderBy(asc(inputFiles.name)),
 );
 
 /** The files of an execution with their bytes, for a job that derives from it. */
-export async function wholeFilesOf(db: Database, id: string): Promise<NewInputFile[]> {
-  const { executionId: _, ...taken } = columns;
-  return db.orm.select(taken).from(inputFiles).where(eq(inputFiles.executionId, id));
+export async function wholeFilesOf(db: AnyDb, id: string): Promise<NewInputFile[]> {
+  return wholeFiles(db, { id });
 }
+
+const { executionId: _, ...taken } = columns;
+const wholeFiles = tenantRows((own) =>
+  query
+    .select(taken)
+    .from(inputFiles)
+    .where(and(eq(inputFiles.executionId, given("id")), own(inputFiles))),
+);
 
 /** A file of an execution, by its name or its hash. */
 export async function findInputFile(
-  db: Database,
+  db: AnyDb,
   executionId: string,
   file: { name: string } | { sha256: string },
 ): Promise<InputFileRow | undefined> {
-  const isWanted =
-    "name" in file ? eq(inputFiles.name, file.name) : eq(inputFiles.sha256, file.sha256);
-  const [row] = await db.orm
-    .select()
-    .from(inputFiles)
-    .where(and(eq(inputFiles.executionId, executionId), isWanted))
-    .limit(1);
-  return row;
+  return "name" in file
+    ? byName(db, { executionId, ...file })
+    : byHash(db, { executionId, ...file });
 }
+
+const fileBy = (column: typeof inputFiles.name | typeof inputFiles.sha256, value: string) =>
+  tenantRow((own) =>
+    query
+      .select()
+      .from(inputFiles)
+      .where(
+        and(
+          eq(inputFiles.executionId, given("executionId")),
+          eq(column, given(value)),
+          own(inputFiles),
+        ),
+      )
+      .limit(1),
+  );
+const byName = fileBy(inputFiles.name, "name");
+const byHash = fileBy(inputFiles.sha256, "sha256");

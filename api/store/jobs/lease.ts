@@ -5,6 +5,7 @@ import { withLoss } from "./attempts.ts";
 import type { Database } from "../database.ts";
 import { executions, isRunning, payloads } from "../schema.ts";
 import { listed, query, rowQuery, rowsQuery } from "../statement.ts";
+import { type AnyDb, tenantRows } from "../tenant.ts";
 
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
@@ -177,7 +178,7 @@ const expireOverdue = rowsQuery(
 
 /** What the code of leased executions is given, by execution id. */
 export async function submittedPayloads(
-  db: Database,
+  db: AnyDb,
   ids: string[],
 ): Promise<Map<string, SubmittedPayload>> {
   if (ids.length === 0) return new Map();
@@ -186,14 +187,11 @@ export async function submittedPayloads(
 }
 
 /** The same of one execution. */
-export async function findSubmitted(
-  db: Database,
-  id: string,
-): Promise<SubmittedPayload | undefined> {
+export async function findSubmitted(db: AnyDb, id: string): Promise<SubmittedPayload | undefined> {
   return (await submittedPayloads(db, [id])).get(id);
 }
 
-const submitted = rowsQuery(
+const submitted = tenantRows((own) =>
   query
     .select({
       id: payloads.executionId,
@@ -204,5 +202,5 @@ const submitted = rowsQuery(
       program: payloads.program,
     })
     .from(payloads)
-    .where(sql`${payloads.executionId} in ${listed("ids")}`),
+    .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),
 );

@@ -1,12 +1,13 @@
 import { sql, type SQL } from "drizzle-orm";
-import { executions, isQueued, isRunning, queueFronts, queueLength } from "../schema.ts";
+import type { Owner } from "../tenant.ts";
+import { executions, isQueued, isRunning, queueFronts, tenants } from "../schema.ts";
 
 /**
  * The order of the queue. Each execution gets a turn when it is submitted: one more than the last turn
- * of its API key's waiting executions, but at least the turn after the front of its job type. Its rank
+ * of its tenant's waiting executions, but at least the turn after the front of its job type. Its rank
  * is its turn minus the priority of its job type. The lowest rank is leased first.
  *
- * Key a submits five jobs, key b then two. The turns of both begin at 1, so they alternate:
+ * Tenant a submits five jobs, tenant b then two. The turns of both begin at 1, so they alternate:
  *
  *     submitted   a a a a a  b b
  *     turn        1 2 3 4 5  1 2
@@ -16,15 +17,14 @@ import { executions, isQueued, isRunning, queueFronts, queueLength } from "../sc
  * leased before b submitted, the front would be 3. Then the jobs of b get turns 4 and 5, the same as the
  * fourth and fifth job of a, and not earlier ones.
  *
- * So at most `n + 1` jobs of each other key are leased before the n-th job of a key. A higher priority
- * of the other key's jobs adds the difference of the priorities.
+ * So at most `n + 1` jobs of each other tenant are leased before the n-th job of a tenant. A higher priority
+ * of the other tenant's jobs adds the difference of the priorities.
  *
- * @param keyId The placeholder of the submitting key.
  * @param jobType The placeholder of the job type.
  */
-export function nextTurn(keyId: SQL, jobType: SQL): SQL<number> {
+export function nextTurn(own: Owner, jobType: SQL): SQL<number> {
   const front = sql`(select ${queueFronts.turn} from ${queueFronts} where ${queueFronts.jobType} is ${jobType})`;
-  const last = sql`(select max(${executions.turn}) from ${executions} where ${isQueued} and ${executions.keyId} is ${keyId})`;
+  const last = sql`(select max(${executions.turn}) from ${executions} where ${isQueued} and ${own(executions)})`;
   return sql`1 + max(coalesce(${front}, 0), coalesce(${last}, 0))`;
 }
 
@@ -56,15 +56,21 @@ export const moveFronts = sql`
   from reached where true
   on conflict do update set turn = max(turn, excluded.turn)`;
 
-const own = sql`(select ${rank}, ${seq} from ${executions} where ${id} = ${given("id")})`;
-
 /**
- * The number of queued executions up to this one, itself included. It is exact below `:most`. Above,
- * it is the length of the queue, so that a long queue is not counted.
+ * The number of its tenant's queued executions up to this one, itself included. It is exact below `:most`.
+ * Above, it is the number of all of them, so that a long queue is not counted.
  */
-export const position = sql<number>`
-  select iif(n < ${given("most")}, n, ${queueLength.queued}) as position
-  from ${queueLength}, (
+export const position = (own: Owner) => sql<number>`
+  with its as materialized (
+    select tenant, ${rank} as rank, ${seq} as seq from ${executions}
+    where ${id} = ${given("id")} and ${own(executions)}),
+  ahead as (
     select count(*) as n from (
-      select 1 from ${executions} where ${isQueued} and (${rank}, ${seq}) <= ${own}
-      limit ${given("most")}))`;
+      select 1 from ${executions} ${own.anybody(executions, "its tenant's, which `its` has checked")}
+      where ${isQueued} and ${executions.tenant} = (select tenant from its)
+        and (${rank}, ${seq}) <= (select rank, seq from its)
+      limit ${given("most")}))
+  select iif(n < ${given("most")}, n, coalesce((
+    select max(queued, n) from ${tenants} ${own.anybody(tenants, "the same")}
+    where name = (select tenant from its)), n)) as position
+  from ahead`;

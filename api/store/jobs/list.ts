@@ -2,7 +2,8 @@ import { and, desc, eq, gte, lt, lte, or, sql, type SQL } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { firstIdAt } from "../../domain/first-id.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
-import type { Database } from "../database.ts";
+import { query } from "../statement.ts";
+import { type AnyDb, listRows, type Owner } from "../tenant.ts";
 import { executionMetadata, executions, isEnded, isQueued, isRunning } from "../schema.ts";
 
 export interface ListFilter {
@@ -28,7 +29,7 @@ export interface ListFilter {
  * `error`: then it reads executions that failed until the page is full.
  */
 export async function listExecutions(
-  db: Database,
+  db: AnyDb,
   filter: ListFilter,
   limit: number,
   offset: number,
@@ -37,24 +38,31 @@ export async function listExecutions(
   const [first, ...others] = filter.metadata ?? [];
   // With metadata, the rows of its index give the order.
   const seq = first ? executionMetadata.seq : executions.seq;
-  const rows = db.orm.select(executionColumns).from(executions).$dynamic();
-  if (first) {
-    const [key, value] = first;
-    const isPair = and(eq(executionMetadata.key, key), eq(executionMetadata.value, value));
-    void rows.innerJoin(executionMetadata, and(eq(executionMetadata.seq, executions.seq), isPair));
-  }
   const asked = { ...filter, statuses };
   // The index of the jobs that run does not have the order of submission.
   const isMerged = statuses.length > 1 || statuses[0] === "running";
-  return rows
-    .where(
-      isMerged && !isNarrow(filter)
-        ? newestOf(asked, limit + offset)
-        : and(...conditions(asked, seq), ...others.map(hasPair)),
-    )
-    .orderBy(desc(seq))
-    .limit(limit)
-    .offset(offset);
+  return listRows(db, (own) => {
+    const rows = query.select(executionColumns).from(executions).$dynamic();
+    if (first) {
+      const [key, value] = first;
+      const isPair = and(eq(executionMetadata.key, key), eq(executionMetadata.value, value));
+      const isItsRow = and(eq(executionMetadata.seq, executions.seq), isPair);
+      void rows.innerJoin(executionMetadata, and(isItsRow, own(executionMetadata)));
+    }
+    return rows
+      .where(
+        isMerged && !isNarrow(filter)
+          ? and(newestOf(own, asked, limit + offset), own(executions))
+          : and(
+              ...conditions(own, asked, seq),
+              ...others.map((pair) => hasPair(own, pair)),
+              own(executions),
+            ),
+      )
+      .orderBy(desc(seq))
+      .limit(limit)
+      .offset(offset);
+  });
 }
 
 /** Statuses in which an execution has an error. */
@@ -65,10 +73,10 @@ const isNarrow = ({ parentId, batchId, metadata = [] }: ListFilter): boolean =>
   parentId !== undefined || batchId !== undefined || metadata.length > 0;
 
 /** The newest of each status: indexes have the order of submission within a status alone. */
-function newestOf(filter: ListFilter, most: number): SQL {
+function newestOf(own: Owner, filter: ListFilter, most: number): SQL {
   const { seq } = executions;
   const newest = [...new Set(filter.statuses)].map((status) => {
-    const where = and(...conditions({ ...filter, statuses: [status] }, seq));
+    const where = and(...conditions(own, { ...filter, statuses: [status] }, seq), own(executions));
     // All of them: there are no more than the agents have slots.
     if (status === "running")
       return sql`select ${seq} from ${executions} indexed by executions_holder where ${where}`;
@@ -79,7 +87,7 @@ function newestOf(filter: ListFilter, most: number): SQL {
 
 type Seq = typeof executions.seq | typeof executionMetadata.seq;
 
-function conditions(filter: ListFilter, seq: Seq): (SQL | undefined)[] {
+function conditions(own: Owner, filter: ListFilter, seq: Seq): (SQL | undefined)[] {
   const {
     statuses = [],
     error,
@@ -97,13 +105,13 @@ function conditions(filter: ListFilter, seq: Seq): (SQL | undefined)[] {
     jobType === undefined ? undefined : eq(executions.jobType, jobType),
     parentId === undefined ? undefined : eq(executions.parentExecutionId, parentId),
     batchId === undefined ? undefined : eq(executions.batchId, batchId),
-    before === undefined ? undefined : lt(seq, seqOf(before)),
+    before === undefined ? undefined : lt(seq, seqOf(own, before)),
     ...(createdAfter === undefined
       ? []
-      : [gte(createdAt, createdAfter), gte(seq, firstFrom(createdAfter - clockSkewMs))]),
+      : [gte(createdAt, createdAfter), gte(seq, firstFrom(own, createdAfter - clockSkewMs))]),
     ...(createdBefore === undefined
       ? []
-      : [lt(createdAt, createdBefore), lte(seq, lastUntil(createdBefore + clockSkewMs))]),
+      : [lt(createdAt, createdBefore), lte(seq, lastUntil(own, createdBefore + clockSkewMs))]),
   ];
 }
 
@@ -119,9 +127,10 @@ const hasStatusUnindexed = (status: ExecutionStatus): SQL => sql`+${executions.s
 const hasError = (text: string): SQL =>
   sql`instr(lower((${executions.error} ->> '$.type') || ': ' || (${executions.error} ->> '$.message')), lower(${text})) > 0`;
 
-const hasPair = ([key, value]: [string, string]): SQL =>
+const hasPair = (own: Owner, [key, value]: [string, string]): SQL =>
   sql`exists (select 1 from ${executionMetadata} as pair
-    where pair.key = ${key} and pair.value = ${value} and pair.seq = ${executions.seq})`;
+    where pair.key = ${key} and pair.value = ${value} and pair.seq = ${executions.seq}
+      and ${own(executionMetadata, "pair")})`;
 
 /**
  * Ids begin with the time at which an API process made them. So the index of ids finds about where a time
@@ -129,18 +138,21 @@ const hasPair = ([key, value]: [string, string]): SQL =>
  */
 const clockSkewMs = 60_000;
 
-const firstFrom = (time: number): SQL =>
-  sql`coalesce((select near.seq from ${executions} as near
+const anybody = (own: Owner): SQL =>
+  own.anybody(executions, "a time or an id is a place among all, which is no record", "near");
+
+const firstFrom = (own: Owner, time: number): SQL =>
+  sql`coalesce((select near.seq from ${executions} as near ${anybody(own)}
     where near.id >= ${firstIdAt(time)} order by near.id limit 1), ${Number.MAX_SAFE_INTEGER})`;
 
-const lastUntil = (time: number): SQL =>
-  sql`coalesce((select near.seq from ${executions} as near
+const lastUntil = (own: Owner, time: number): SQL =>
+  sql`coalesce((select near.seq from ${executions} as near ${anybody(own)}
     where near.id < ${firstIdAt(time)} order by near.id desc limit 1), -1)`;
 
 /** The number of an execution, or of the next one if it was removed. */
-function seqOf(id: string): SQL {
+function seqOf(own: Owner, id: string): SQL {
   return sql`coalesce(
-    (select near.seq from ${executions} as near where near.id = ${id}),
-    (select near.seq from ${executions} as near where near.id > ${id} order by near.id limit 1),
+    (select near.seq from ${executions} as near ${anybody(own)} where near.id = ${id}),
+    (select near.seq from ${executions} as near ${anybody(own)} where near.id > ${id} order by near.id limit 1),
     ${Number.MAX_SAFE_INTEGER})`;
 }

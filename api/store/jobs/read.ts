@@ -1,12 +1,12 @@
-import { eq, sql } from "drizzle-orm";
+import { and, eq, sql } from "drizzle-orm";
 import { type ExecutionRow, executionColumns } from "./row.ts";
-import type { Database } from "../database.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
 import { wholeOutput } from "../output/chunks.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
 import { executions, payloads } from "../schema.ts";
-import { listed, query, rowQuery, rowsQuery, statement } from "../statement.ts";
+import { listed, query } from "../statement.ts";
+import { type AnyDb, perTenant, run, tenantRow, tenantRows } from "../tenant.ts";
 
 export type PayloadRow = typeof payloads.$inferSelect;
 
@@ -22,28 +22,28 @@ export interface FullExecution {
 }
 
 const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
-  const find = rowQuery(
+  const find = tenantRow((own) =>
     query
       .select(executionColumns)
       .from(executions)
-      .where(eq(column, sql.placeholder("value"))),
+      .where(and(eq(column, sql.placeholder("value")), own(executions))),
   );
-  return (db: Database, value: string): Promise<ExecutionRow | undefined> => find(db, { value });
+  return (db: AnyDb, value: string): Promise<ExecutionRow | undefined> => find(db, { value });
 };
 export const findExecution = findBy(executions.id);
 export const findByLease = findBy(executions.leaseId);
 
 /** Position of an execution in the queue, 1 for the next; 0 if it is not queued. */
-export async function queuePosition(db: Database, { id, status }: ExecutionRow): Promise<number> {
+export async function queuePosition(db: AnyDb, { id, status }: ExecutionRow): Promise<number> {
   if (status !== "queued") return 0;
-  const { rows } = await db.client.execute(positionOf({ id, most: 10_000 }));
+  const { rows } = await run(db, positionOf({ id, most: 10_000 }));
   return Number(rows[0]?.[0]);
 }
 
-const positionOf = statement(position, true);
+const positionOf = perTenant(position, true);
 
 /** Adds streams, output and artifacts to rows, in their order. */
-export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<FullExecution[]> {
+export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
   const [payloadRows, artifactRows, fileRows] = await Promise.all([
@@ -65,7 +65,7 @@ export async function withPayloads(db: Database, rows: ExecutionRow[]): Promise<
   );
 }
 
-const outputs = rowsQuery(
+const outputs = tenantRows((own) =>
   query
     .select({
       executionId: payloads.executionId,
@@ -78,10 +78,10 @@ const outputs = rowsQuery(
       output: payloads.output,
     })
     .from(payloads)
-    .where(sql`${payloads.executionId} in ${listed("ids")}`),
+    .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),
 );
 
-export async function withPayload(db: Database, row: ExecutionRow): Promise<FullExecution> {
+export async function withPayload(db: AnyDb, row: ExecutionRow): Promise<FullExecution> {
   const [full] = await withPayloads(db, [row]);
   if (!full) throw new Error(`execution ${row.id} has no payload`);
   return full;
@@ -101,7 +101,7 @@ export const emptyPayload: Streams = {
 
 /** The streams of the result; without one, the output that the last attempt had posted before its agent was lost. */
 async function orLogged(
-  db: Database,
+  db: AnyDb,
   { id, attempt, leaseId, endedAt, resultHash }: ExecutionRow,
   payload: Streams = emptyPayload,
 ): Promise<Streams> {

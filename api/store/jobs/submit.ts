@@ -1,10 +1,11 @@
 import { and, eq, exists, lt, sql, type SQL } from "drizzle-orm";
-import { transact, insertWhere, type Database } from "../database.ts";
+import { insertWhere } from "../database.ts";
 import { insertFiles, type NewInputFile } from "./input-files.ts";
 import { nextTurn, position } from "./line.ts";
 import { executions, payloads, queueLength, tombstones } from "../schema.ts";
-import { query, statement, type Statement } from "../statement.ts";
 import type { ProgramChoice } from "../../domain/program.ts";
+import { query } from "../statement.ts";
+import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "../tenant.ts";
 
 export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "rank"> & {
   code: Uint8Array;
@@ -29,20 +30,23 @@ export type Submitted =
  * idempotency key is taken. When this resolves, the execution survives a crash.
  */
 export async function submitExecution(
-  db: Database,
+  db: AnyDb,
   { code, input, stdin, args, program, files = [], priority = 0, ...execution }: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
-  const columns = Object.entries(execution).filter(([, value]) => value !== undefined);
+  const columns = Object.entries(execution).filter(
+    ([name, value]) => name !== "tenant" && value !== undefined,
+  );
   const insert = insertOf(
     columns.map(([name]) => name),
     key !== null,
   );
-  const { id, keyId = null } = execution;
-  const [inserted, , standing, holder] = await transact(db, [
-    insert({ keyId: null, ...Object.fromEntries(columns), priority, maxQueueSize }),
+  const { id, tenant = "default" } = execution;
+  const [inserted, , standing, holder] = await batch(db, [
+    insert({ ...Object.fromEntries(columns), tenant, priority, maxQueueSize }),
     insertPayload({
+      tenant,
       id,
       code,
       input,
@@ -50,9 +54,9 @@ export async function submitExecution(
       args: args ?? null,
       program: program ?? null,
     }),
-    positionInQueue({ id, most: countedMost }),
-    ...(key === null ? [] : [holderOfKey({ keyId, idempotencyKey: key })]),
-    ...insertFiles(id, files),
+    positionInQueue({ tenant, id, most: countedMost }),
+    ...(key === null ? [] : [holderOfKey({ tenant, idempotencyKey: key })]),
+    ...insertFiles(id, files, tenant),
   ]);
   if (inserted?.rowsAffected === 1) {
     return { kind: "accepted", queuePosition: Number(standing?.rows[0]?.[0]) };
@@ -66,49 +70,43 @@ export async function submitExecution(
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
-const positionInQueue = statement(position, true);
+const positionInQueue = perTenant(position, true);
 /** A position from here on is given as the length of the queue: a submission must not count a long queue. */
 const countedMost = 100;
 /**
  * Finds the execution that has an idempotency key, or had it until it was removed (then without its hash).
  */
-export const holderOf = (keyId: SQL, key: SQL): SQL => sql`
+export const holderOf = (own: Owner, key: SQL): SQL => sql`
   select ${executions.id} as holder_id, ${executions.submissionHash} as submission_hash
   from ${executions}
-  where ${executions.keyId} is ${keyId} and ${executions.idempotencyKey} = ${key}
+  where ${own(executions)} and ${executions.idempotencyKey} = ${key}
   union all select ${tombstones.executionId}, null from ${tombstones}
-  where ${tombstones.keyId} = coalesce(${keyId}, '') and ${tombstones.idempotencyKey} = ${key}`;
+  where ${own(tombstones)} and ${tombstones.idempotencyKey} = ${key}`;
 
-const selectHolder = holderOf(
-  sql`${sql.placeholder("keyId")}`,
-  sql`${sql.placeholder("idempotencyKey")}`,
-);
-const holderOfKey = statement(selectHolder);
-const isKeyFree = sql`not exists (${selectHolder})`;
+const selectHolder = (own: Owner) => holderOf(own, sql`${sql.placeholder("idempotencyKey")}`);
+const holderOfKey = perTenant(selectHolder);
 
-const inserts = new Map<string, Statement>();
+const inserts = new Map<string, TenantStatement>();
 
 /** The guarded insert of a row with these columns. */
-function insertOf(columns: string[], hasKey: boolean): Statement {
+function insertOf(columns: string[], hasKey: boolean): TenantStatement {
   const name = columns.join();
   const known = inserts.get(name);
   if (known) return known;
   const given = columns.map((column) => [column, sql.placeholder(column)] as const);
-  const turn = nextTurn(sql`${sql.placeholder("keyId")}`, sql`${sql.placeholder("jobType")}`);
-  const rank = sql`${turn} - ${sql.placeholder("priority")}`;
-  const row = { ...Object.fromEntries(given), turn, rank };
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
-  const made = statement(
-    insertWhere(executions, row as never, hasKey ? and(hasRoom, isKeyFree) : hasRoom),
-  );
+  const made = perTenant((own) => {
+    const turn = nextTurn(own, sql`${sql.placeholder("jobType")}`);
+    const rank = sql`${turn} - ${sql.placeholder("priority")}`;
+    const row = { ...Object.fromEntries(given), tenant: own.name, turn, rank };
+    const isKeyFree = hasKey ? sql`not exists (${selectHolder(own)})` : undefined;
+    return insertWhere(executions, row as never, and(hasRoom, isKeyFree));
+  });
   inserts.set(name, made);
   return made;
 }
 
-const isStored = eq(executions.id, sql.placeholder("id"));
-const stored = query.select({ seq: executions.seq }).from(executions).where(isStored);
-
-const insertPayload = statement(
+const insertPayload = perTenant((own) =>
   insertWhere(
     payloads,
     {
@@ -119,6 +117,11 @@ const insertPayload = statement(
       args: sql.placeholder("args"),
       program: sql.placeholder("program"),
     } as never,
-    exists(stored),
+    exists(
+      query
+        .select({ seq: executions.seq })
+        .from(executions)
+        .where(and(eq(executions.id, sql.placeholder("id")), own(executions))),
+    ),
   ),
 );

@@ -41,6 +41,7 @@ CREATE TABLE `join_codes` (
 --> statement-breakpoint
 CREATE TABLE `batches` (
 	`id` text PRIMARY KEY NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`key_id` text,
 	`idempotency_key` text,
 	`submission_hash` text NOT NULL,
@@ -48,8 +49,7 @@ CREATE TABLE `batches` (
 	`created_at` integer NOT NULL
 );
 --> statement-breakpoint
-CREATE UNIQUE INDEX `batches_idempotency_key` ON `batches` (`key_id`,`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL;--> statement-breakpoint
-CREATE UNIQUE INDEX `batches_idempotency_key_open` ON `batches` (`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL AND "batches"."key_id" IS NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `batches_idempotency_key` ON `batches` (`tenant`,`idempotency_key`) WHERE "batches"."idempotency_key" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `batches_created_at` ON `batches` (`created_at`);--> statement-breakpoint
 CREATE TABLE `build_logs` (
 	`build_id` text NOT NULL,
@@ -109,6 +109,7 @@ CREATE TABLE `artifacts` (
 );
 --> statement-breakpoint
 CREATE TABLE `execution_metadata` (
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`key` text NOT NULL,
 	`value` text NOT NULL,
 	`seq` integer NOT NULL,
@@ -118,6 +119,7 @@ CREATE TABLE `execution_metadata` (
 CREATE TABLE `executions` (
 	`seq` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`id` text NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`mode` text NOT NULL,
 	`status` text DEFAULT 'queued' NOT NULL,
 	`job_type` text NOT NULL,
@@ -183,14 +185,13 @@ CREATE TABLE `executions` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `executions_id_unique` ON `executions` (`id`);--> statement-breakpoint
-CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`key_id`,`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
-CREATE UNIQUE INDEX `executions_idempotency_key_open` ON `executions` (`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL AND "executions"."key_id" IS NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`tenant`,`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_parent` ON `executions` (`parent_execution_id`,`seq`) WHERE "executions"."parent_execution_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_batch` ON `executions` (`batch_id`,`seq`) WHERE "executions"."batch_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE INDEX `executions_position` ON `executions` (`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE INDEX `executions_turn` ON `executions` (`key_id`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_position` ON `executions` (`tenant`,`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint
 CREATE INDEX `executions_holder` ON `executions` (`agent_id`) WHERE "executions"."status" = 'running';--> statement-breakpoint
@@ -242,6 +243,7 @@ CREATE TABLE `file_bytes` (
 --> statement-breakpoint
 CREATE TABLE `files` (
 	`id` text PRIMARY KEY NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`name` text NOT NULL,
 	`size_bytes` integer NOT NULL,
 	`sha256` text NOT NULL,
@@ -252,7 +254,7 @@ CREATE TABLE `files` (
 );
 --> statement-breakpoint
 CREATE INDEX `files_expires_at` ON `files` (`expires_at`);--> statement-breakpoint
-CREATE UNIQUE INDEX `files_upload_key` ON `files` (`upload_key`) WHERE "files"."upload_key" IS NOT NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `files_upload_key` ON `files` (`tenant`,`upload_key`) WHERE "files"."upload_key" IS NOT NULL;--> statement-breakpoint
 CREATE TABLE `input_files` (
 	`execution_id` text NOT NULL,
 	`name` text NOT NULL,
@@ -279,6 +281,7 @@ CREATE TABLE `counts` (
 --> statement-breakpoint
 CREATE TABLE `dead_letters` (
 	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`execution_id` text NOT NULL,
 	`error_type` text NOT NULL,
 	`created_at` integer NOT NULL,
@@ -307,17 +310,18 @@ CREATE TABLE `minutes` (
 --> statement-breakpoint
 CREATE TABLE `removals` (
 	`prefix` text PRIMARY KEY NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`due_at` integer NOT NULL,
 	`file_bytes` integer DEFAULT 0 NOT NULL
 );
 --> statement-breakpoint
 CREATE INDEX `removals_due` ON `removals` (`due_at`);--> statement-breakpoint
 CREATE TABLE `tombstones` (
-	`key_id` text NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`idempotency_key` text NOT NULL,
 	`execution_id` text NOT NULL,
 	`removed_at` integer NOT NULL,
-	PRIMARY KEY(`key_id`, `idempotency_key`)
+	PRIMARY KEY(`tenant`, `idempotency_key`)
 );
 --> statement-breakpoint
 CREATE INDEX `tombstones_removed_at` ON `tombstones` (`removed_at`);--> statement-breakpoint
@@ -333,9 +337,61 @@ CREATE TABLE `settings` (
 	`value` text NOT NULL
 );
 --> statement-breakpoint
+CREATE TABLE `api_keys` (
+	`id` text PRIMARY KEY NOT NULL,
+	`tenant` text NOT NULL,
+	`name` text NOT NULL,
+	`key_hash` text NOT NULL,
+	`previous_hash` text,
+	`previous_until` integer,
+	`scopes` text NOT NULL,
+	`created_at` integer NOT NULL,
+	`created_by` text,
+	`expires_at` integer,
+	`revoked_at` integer,
+	`last_used_at` integer,
+	FOREIGN KEY (`tenant`) REFERENCES `tenants`(`name`) ON UPDATE no action ON DELETE no action
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `api_keys_key_hash_unique` ON `api_keys` (`key_hash`);--> statement-breakpoint
+CREATE UNIQUE INDEX `api_keys_previous_hash_unique` ON `api_keys` (`previous_hash`);--> statement-breakpoint
+CREATE INDEX `api_keys_tenant` ON `api_keys` (`tenant`,`id`);--> statement-breakpoint
+CREATE TABLE `audit` (
+	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`at` integer NOT NULL,
+	`key_id` text,
+	`key_name` text NOT NULL,
+	`tenant` text NOT NULL,
+	`action` text NOT NULL,
+	`target` text NOT NULL,
+	`detail` text,
+	`correlation_id` text NOT NULL,
+	`client_ip` text
+);
+--> statement-breakpoint
+CREATE INDEX `audit_at` ON `audit` (`at`);--> statement-breakpoint
+CREATE INDEX `audit_action` ON `audit` (`action`,`id`);--> statement-breakpoint
+CREATE INDEX `audit_tenant` ON `audit` (`tenant`,`id`);--> statement-breakpoint
+CREATE TABLE `tenants` (
+	`name` text PRIMARY KEY NOT NULL,
+	`created_at` integer NOT NULL,
+	`listening_until` integer,
+	`queued` integer DEFAULT 0 NOT NULL,
+	`running` integer DEFAULT 0 NOT NULL,
+	`stored_bytes` integer DEFAULT 0 NOT NULL,
+	`cpu_day` integer DEFAULT 0 NOT NULL,
+	`cpu_ms` integer DEFAULT 0 NOT NULL,
+	`max_queued` integer,
+	`max_running` integer,
+	`max_stored_bytes` integer,
+	`max_cpu_s_day` integer,
+	`max_requests` integer
+);
+--> statement-breakpoint
 CREATE TABLE `webhook_deliveries` (
 	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`event_seq` integer NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`execution_id` text NOT NULL,
 	`receiver` text NOT NULL,
 	`callback_url` text,
@@ -362,6 +418,7 @@ CREATE INDEX `webhook_deliveries_status` ON `webhook_deliveries` (`status`,`id`)
 CREATE INDEX `webhook_deliveries_changed_at` ON `webhook_deliveries` (`changed_at`);--> statement-breakpoint
 CREATE TABLE `webhook_events` (
 	`seq` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
 	`execution_id` text NOT NULL,
 	`type` text NOT NULL,
 	`data` text NOT NULL,

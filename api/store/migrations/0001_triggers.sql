@@ -8,35 +8,41 @@ BEGIN
   SELECT RAISE(ABORT, 'a finished execution cannot change its status');
 END;
 --> statement-breakpoint
--- Every asynchronous execution that ends failed, timeout or oom gets one dead letter.
+-- Every asynchronous execution that ends failed, timeout or oom gets one dead letter. Its id is a time, as is
+-- that of an event, so that the ids of one tenant do not count the failures of others.
 CREATE TRIGGER `executions_dead_letter` AFTER UPDATE OF `status` ON `executions`
 WHEN NEW.`mode` = 'async'
   AND NEW.`status` IN ('failed', 'timeout', 'oom')
   AND OLD.`status` IN ('queued', 'running')
 BEGIN
-  INSERT INTO `dead_letters` (`execution_id`, `error_type`, `created_at`)
-  VALUES (NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
+  INSERT INTO `dead_letters` (`id`, `tenant`, `execution_id`, `error_type`, `created_at`)
+  VALUES (max(NEW.`ended_at` * 100, 1 + coalesce((SELECT max(`id`) FROM `dead_letters`), 0)),
+    NEW.`tenant`, NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
 END;
 --> statement-breakpoint
--- The length of the queue.
+-- The length of the queue, whole and by tenant.
 INSERT INTO `queue_length` (`id`, `queued`) VALUES (1, 0);
 --> statement-breakpoint
 CREATE TRIGGER `executions_queued` AFTER INSERT ON `executions`
 WHEN NEW.`status` = 'queued'
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` + 1 WHERE `id` = 1;
+  UPDATE `tenants` SET `queued` = `queued` + 1 WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_queue_moved` AFTER UPDATE OF `status` ON `executions`
 WHEN (OLD.`status` = 'queued') <> (NEW.`status` = 'queued')
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1) WHERE `id` = 1;
+  UPDATE `tenants` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1)
+  WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_unqueued` AFTER DELETE ON `executions`
 WHEN OLD.`status` = 'queued'
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` - 1 WHERE `id` = 1;
+  UPDATE `tenants` SET `queued` = `queued` - 1 WHERE `name` = OLD.`tenant`;
 END;
 --> statement-breakpoint
 -- Ended executions by status, and how long each phase took. A job waits in the queue only from its run_at on.
@@ -89,8 +95,8 @@ BEGIN
   UNION ALL
   SELECT 'retries', NEW.`job_type`, '', 1 WHERE NEW.`status` = 'queued'
   ON CONFLICT DO UPDATE SET `n` = `n` + 1;
-  INSERT INTO `removals` (`prefix`, `due_at`)
-  VALUES (NEW.`id` || '/' || OLD.`lease_id`, coalesce(NEW.`ended_at`, NEW.`available_at`) + 3600000)
+  INSERT INTO `removals` (`prefix`, `tenant`, `due_at`)
+  VALUES (NEW.`id` || '/' || OLD.`lease_id`, NEW.`tenant`, coalesce(NEW.`ended_at`, NEW.`available_at`) + 3600000)
   ON CONFLICT DO NOTHING;
 END;
 --> statement-breakpoint
@@ -112,8 +118,8 @@ END;
 CREATE TRIGGER `executions_described` AFTER INSERT ON `executions`
 WHEN NEW.`metadata` IS NOT NULL
 BEGIN
-  INSERT INTO `execution_metadata` (`key`, `value`, `seq`)
-  SELECT `key`, `value`, NEW.`seq` FROM json_each(NEW.`metadata`);
+  INSERT INTO `execution_metadata` (`tenant`, `key`, `value`, `seq`)
+  SELECT NEW.`tenant`, `key`, `value`, NEW.`seq` FROM json_each(NEW.`metadata`);
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_undescribed` AFTER DELETE ON `executions`
@@ -124,8 +130,8 @@ BEGIN
 END;
 --> statement-breakpoint
 -- Every execution that ends, in whichever way, is one event if a receiver wants to hear of it, or while
--- somebody listens. The setting `webhook_types` has the types that configured endpoints want
--- (api/store/webhooks/events.ts); `webhook_listening_until` is in epoch ms (api/store/webhooks/listen.ts).
+-- somebody of its tenant listens (api/store/webhooks/listen.ts). The setting `webhook_types` has the types that
+-- configured endpoints want (api/store/webhooks/events.ts).
 -- An event for listeners alone is born fanned out, so that the sender never sees it.
 CREATE TRIGGER `executions_webhook` AFTER UPDATE OF `status` ON `executions`
 WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
@@ -133,12 +139,14 @@ WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'r
     SELECT 1 FROM `settings`, json_each(`settings`.`value`) AS `type`
     WHERE `settings`.`name` = 'webhook_types' AND `type`.`value` = 'execution.' || NEW.`status`)
   OR EXISTS (
-    SELECT 1 FROM `settings`
-    WHERE `name` = 'webhook_listening_until' AND CAST(`value` AS INTEGER) > NEW.`ended_at`))
+    SELECT 1 FROM `tenants` WHERE `name` = NEW.`tenant` AND `listening_until` > NEW.`ended_at`))
 BEGIN
   INSERT INTO `webhook_events`
-    (`execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
-  VALUES (NEW.`id`, 'execution.' || NEW.`status`,
+    (`seq`, `tenant`, `execution_id`, `type`, `data`, `callback_url`, `created_at`, `is_fanned_out`)
+  -- The last number so far: SQLite's own table has it at the end of a statement, also if the row is gone.
+  VALUES (max(NEW.`ended_at` * 100, 1 + coalesce((SELECT max(`seq`) FROM `webhook_events`), 0),
+      1 + coalesce((SELECT `seq` FROM `sqlite_sequence` WHERE `name` = 'webhook_events'), 0)),
+    NEW.`tenant`, NEW.`id`, 'execution.' || NEW.`status`,
     json_object(
       'job_type', NEW.`job_type`,
       'attempt', NEW.`attempt`,
@@ -182,4 +190,20 @@ CREATE TRIGGER `removals_of_file_done` AFTER DELETE ON `removals`
 WHEN OLD.`file_bytes` > 0
 BEGIN
   UPDATE `file_bytes` SET `total` = `total` - OLD.`file_bytes` WHERE `id` = 1;
+END;
+--> statement-breakpoint
+-- Keys of the configuration, and everybody without keys, are of this tenant.
+INSERT INTO `tenants` (`name`, `created_at`)
+VALUES ('default', CAST(strftime('%s', 'now') AS INTEGER) * 1000);
+--> statement-breakpoint
+-- The audit log only grows; upkeep removes what is old.
+CREATE TRIGGER `audit_unchanged` BEFORE UPDATE ON `audit`
+BEGIN
+  SELECT RAISE(ABORT, 'an entry of the audit log cannot change');
+END;
+--> statement-breakpoint
+CREATE TRIGGER `audit_kept` BEFORE DELETE ON `audit`
+WHEN OLD.`at` > (CAST(strftime('%s', 'now') AS INTEGER) - 2592000) * 1000
+BEGIN
+  SELECT RAISE(ABORT, 'the audit log keeps its entries for 30 days');
 END;

@@ -2,7 +2,8 @@ import type { ResultSet } from "@libsql/client/web";
 import { and, asc, eq, exists, gt, lte, type Placeholder, sql, type SQL } from "drizzle-orm";
 import { transact, insertWhere, type Database } from "../database.ts";
 import { artifacts, executions, isRunning } from "../schema.ts";
-import { listed, query, rowsQuery } from "../statement.ts";
+import { listed, query } from "../statement.ts";
+import { type AnyDb, type Owner, tenantRow, tenantRows } from "../tenant.ts";
 
 export type ArtifactRow = typeof artifacts.$inferSelect;
 
@@ -86,35 +87,47 @@ export function leaseHolds(leaseId: string | Placeholder, now: number | Placehol
 }
 
 /** The artifacts of executions, by name. */
-export async function listArtifacts(db: Database, ids: string[]): Promise<ArtifactRow[]> {
+export async function listArtifacts(db: AnyDb, ids: string[]): Promise<ArtifactRow[]> {
   return visibleArtifacts(db, { ids: JSON.stringify(ids) });
 }
 
-const visibleArtifacts = rowsQuery(
+const visibleArtifacts = tenantRows((own) =>
   query
     .select()
     .from(artifacts)
-    .where(visible(sql`${artifacts.executionId} in ${listed("ids")}`))
+    .where(visible(own, sql`${artifacts.executionId} in ${listed("ids")}`))
     .orderBy(asc(artifacts.name)),
 );
 
 export async function findArtifact(
-  db: Database,
+  db: AnyDb,
   executionId: string,
   name: string,
 ): Promise<ArtifactRow | undefined> {
-  const [row] = await db.orm
-    .select()
-    .from(artifacts)
-    .where(visible(and(eq(artifacts.executionId, executionId), eq(artifacts.name, name))));
-  return row;
+  return artifactByName(db, { executionId, name });
 }
 
+const artifactByName = tenantRow((own) =>
+  query
+    .select()
+    .from(artifacts)
+    .where(
+      visible(
+        own,
+        and(
+          eq(artifacts.executionId, sql.placeholder("executionId")),
+          eq(artifacts.name, sql.placeholder("name")),
+        ),
+      ),
+    ),
+);
+
 /** Only the artifacts of an accepted result are shown, not those of a lost lease. */
-function visible(match: SQL | undefined): SQL | undefined {
+function visible(own: Owner, match: SQL | undefined): SQL | undefined {
   return and(
     match,
-    sql`exists (select 1 from ${executions} where ${executions.id} = ${artifacts.executionId}
+    own(artifacts),
+    sql`exists (select 1 from ${executions} where ${executions.id} = ${artifacts.executionId} and ${own(executions)}
       and ${executions.leaseId} = ${artifacts.leaseId} and ${executions.resultHash} is not null)`,
   );
 }

@@ -3,7 +3,8 @@ import { concatBytes } from "../../../shared/bytes.ts";
 import { streamNames, type StreamName } from "../../../shared/wire/output.ts";
 import { transact, insertWhere, type Database } from "../database.ts";
 import { outputChunks } from "../schema.ts";
-import { query, rowQuery, rowsQuery, statement } from "../statement.ts";
+import { query, statement } from "../statement.ts";
+import { type AnyDb, type Owner, tenantRow, tenantRows } from "../tenant.ts";
 import { leaseHolds, type Recorded } from "./artifacts.ts";
 
 /** Consecutive bytes of one stream. */
@@ -100,6 +101,7 @@ const ofAttempt = and(
   eq(outputChunks.executionId, given("executionId")),
   eq(outputChunks.attempt, given("attempt")),
 );
+const seen = (own: Owner) => and(ofAttempt, own(outputChunks));
 const { position, stdoutOffset, stderrOffset, runs, at, data } = outputChunks;
 
 /** Where the stored output of the attempt ends, in bytes of both streams. */
@@ -116,17 +118,17 @@ const insertRow = statement(
   ),
 );
 
-const lastRow = rowQuery(
+const lastRow = tenantRow((own) =>
   query
     .select({ stdoutOffset, stderrOffset, runs })
     .from(outputChunks)
-    .where(ofAttempt)
+    .where(seen(own))
     .orderBy(sql`${position} desc`)
     .limit(1),
 );
 
 /** Bytes of each stream of an attempt that are stored. */
-export async function outputEnds(db: Database, attempt: Attempt): Promise<Offsets> {
+export async function outputEnds(db: AnyDb, attempt: Attempt): Promise<Offsets> {
   const last = await lastRow(db, { ...attempt });
   if (!last) return { stdout: 0, stderr: 0 };
   const ends = { stdout: last.stdoutOffset, stderr: last.stderrOffset };
@@ -135,13 +137,13 @@ export async function outputEnds(db: Database, attempt: Attempt): Promise<Offset
 }
 
 /** The last row that begins at or before both offsets. */
-const rowBefore = rowQuery(
+const rowBefore = tenantRow((own) =>
   query
     .select({ position })
     .from(outputChunks)
     .where(
       and(
-        ofAttempt,
+        seen(own),
         sql`${stdoutOffset} <= ${given("stdout")}`,
         sql`${stderrOffset} <= ${given("stderr")}`,
       ),
@@ -151,7 +153,7 @@ const rowBefore = rowQuery(
 );
 
 /** Position of the first row that has output after these offsets. */
-export async function findOutput(db: Database, attempt: Attempt, from: Offsets): Promise<number> {
+export async function findOutput(db: AnyDb, attempt: Attempt, from: Offsets): Promise<number> {
   const row = await rowBefore(db, { ...attempt, ...from });
   return row?.position ?? 0;
 }
@@ -163,13 +165,13 @@ export interface OutputRow {
   next: number;
 }
 
-const rowsFrom = rowsQuery(
+const rowsFrom = tenantRows((own) =>
   query
     .select({ position, stdoutOffset, stderrOffset, runs, at, data })
     .from(outputChunks)
     .where(
       and(
-        ofAttempt,
+        seen(own),
         sql`${position} >= ${given("from")}`,
         sql`${position} < ${given("from")} + ${windowBytes}`,
       ),
@@ -178,11 +180,7 @@ const rowsFrom = rowsQuery(
 );
 
 /** The rows that begin in the window at `from`, in the order in which the code wrote them. */
-export async function readOutput(
-  db: Database,
-  attempt: Attempt,
-  from: number,
-): Promise<OutputRow[]> {
+export async function readOutput(db: AnyDb, attempt: Attempt, from: number): Promise<OutputRow[]> {
   const rows = await rowsFrom(db, { ...attempt, from });
   return rows.map((row) => {
     const ends = { stdout: row.stdoutOffset, stderr: row.stderrOffset };
@@ -201,7 +199,7 @@ export async function readOutput(
 
 /** All stored output of an attempt. */
 export async function wholeOutput(
-  db: Database,
+  db: AnyDb,
   attempt: Attempt,
 ): Promise<Record<StreamName, Uint8Array>> {
   const parts: Part[] = [];

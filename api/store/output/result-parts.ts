@@ -1,27 +1,27 @@
-import { eq, sql } from "drizzle-orm";
+import { and, eq, sql } from "drizzle-orm";
 import type { StreamName } from "../../../shared/wire/output.ts";
-import type { Database } from "../database.ts";
 import { payloads } from "../schema.ts";
-import { query, rowQuery, statement } from "../statement.ts";
+import { query } from "../statement.ts";
+import { type AnyDb, type Owner, tenantRow } from "../tenant.ts";
 
 const given = sql.placeholder;
-const ofExecution = eq(payloads.executionId, given("id"));
+const ofExecution = (own: Owner) => and(eq(payloads.executionId, given("id")), own(payloads));
 
 const sliceOf = (name: StreamName) => {
   const stream = payloads[name];
   const slice = sql`substr(${stream}, ${given("offset")} + 1, ${given("length")})`;
-  return rowQuery(
+  return tenantRow((own) =>
     query
       .select({ bytes: slice.mapWith(stream) })
       .from(payloads)
-      .where(ofExecution),
+      .where(ofExecution(own)),
   );
 };
 const slices = { stdout: sliceOf("stdout"), stderr: sliceOf("stderr") };
 
 /** A part of a stream of a result; empty at its end. */
 export async function readResultPart(
-  db: Database,
+  db: AnyDb,
   id: string,
   stream: StreamName,
   { offset, length }: { offset: number; length: number },
@@ -30,23 +30,22 @@ export async function readResultPart(
   return row?.bytes ?? new Uint8Array();
 }
 
-const lengths = statement(
+const lengths = tenantRow((own) =>
   query
     .select({
-      stdout: sql`coalesce(length(${payloads.stdout}), 0)`,
-      stderr: sql`coalesce(length(${payloads.stderr}), 0)`,
+      stdout: sql<number>`coalesce(length(${payloads.stdout}), 0)`,
+      stderr: sql<number>`coalesce(length(${payloads.stderr}), 0)`,
     })
     .from(payloads)
-    .where(ofExecution),
+    .where(ofExecution(own)),
 );
 
 /** Bytes of each stream of a result. */
-export async function resultLengths(db: Database, id: string): Promise<Record<StreamName, number>> {
-  const { rows } = await db.client.execute(lengths({ id }));
-  return { stdout: Number(rows[0]?.[0] ?? 0), stderr: Number(rows[0]?.[1] ?? 0) };
+export async function resultLengths(db: AnyDb, id: string): Promise<Record<StreamName, number>> {
+  return (await lengths(db, { id })) ?? { stdout: 0, stderr: 0 };
 }
 
-const smallOutput = rowQuery(
+const smallOutput = tenantRow((own) =>
   query
     .select({
       output:
@@ -55,24 +54,23 @@ const smallOutput = rowQuery(
         ),
     })
     .from(payloads)
-    .where(ofExecution),
+    .where(ofExecution(own)),
 );
 
-const hasOutputQuery = statement(
+const hasOutput = tenantRow((own) =>
   query
-    .select({ has: sql`${payloads.output} is not null` })
+    .select({ has: sql<number>`${payloads.output} is not null` })
     .from(payloads)
-    .where(ofExecution),
+    .where(ofExecution(own)),
 );
 
 /** The output of a result; `large` if it has more than `most` bytes. */
 export async function readSmallOutput(
-  db: Database,
+  db: AnyDb,
   id: string,
   most: number,
 ): Promise<Uint8Array | "large" | null> {
   const row = await smallOutput(db, { id, most });
   if (row?.output) return row.output;
-  const { rows } = await db.client.execute(hasOutputQuery({ id }));
-  return rows[0]?.[0] === 1 ? "large" : null;
+  return (await hasOutput(db, { id }))?.has === 1 ? "large" : null;
 }

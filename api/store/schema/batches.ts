@@ -1,12 +1,13 @@
 import { sql } from "drizzle-orm";
 import { index, integer, sqliteTable, text, uniqueIndex } from "drizzle-orm/sqlite-core";
-import { bytes } from "./columns.ts";
+import { bytes, tenant } from "./columns.ts";
 
 /** One row per batch of submissions. Its members name it in `executions.batch_id`. */
 export const batches = sqliteTable(
   "batches",
   {
     id: text("id").primaryKey(),
+    tenant: tenant(),
     keyId: text("key_id"),
     idempotencyKey: text("idempotency_key"),
     submissionHash: text("submission_hash").notNull(),
@@ -17,12 +18,8 @@ export const batches = sqliteTable(
   },
   (t) => [
     uniqueIndex("batches_idempotency_key")
-      .on(t.keyId, t.idempotencyKey)
+      .on(t.tenant, t.idempotencyKey)
       .where(sql`${t.idempotencyKey} IS NOT NULL`),
-    /** The index before this one does not hold NULL apart from NULL. */
-    uniqueIndex("batches_idempotency_key_open")
-      .on(t.idempotencyKey)
-      .where(sql`${t.idempotencyKey} IS NOT NULL AND ${t.keyId} IS NULL`),
     index("batches_created_at").on(t.createdAt),
   ],
 );

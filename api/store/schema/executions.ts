@@ -21,7 +21,7 @@ import { inputWays } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { Compilation } from "../../../shared/wire/execution.ts";
 import type { ProgramChoice } from "../../domain/program.ts";
-import { bytes, inList } from "./columns.ts";
+import { bytes, inList, tenant } from "./columns.ts";
 
 /** A lease that ended without a result. Times are epoch milliseconds. */
 export interface LostAttempt {
@@ -43,6 +43,7 @@ export const executions = sqliteTable(
   {
     seq: integer("seq").primaryKey({ autoIncrement: true }),
     id: text("id").notNull().unique(),
+    tenant: tenant(),
     /** A synchronous execution ends with its request and never enters the dead letter queue. */
     mode: text("mode", { enum: ["sync", "async"] }).notNull(),
     status: text("status", { enum: executionStatuses }).notNull().default("queued"),
@@ -117,12 +118,8 @@ export const executions = sqliteTable(
   },
   (t) => [
     uniqueIndex("executions_idempotency_key")
-      .on(t.keyId, t.idempotencyKey)
+      .on(t.tenant, t.idempotencyKey)
       .where(sql`${t.idempotencyKey} IS NOT NULL`),
-    /** The index before this one does not hold NULL apart from NULL. */
-    uniqueIndex("executions_idempotency_key_open")
-      .on(t.idempotencyKey)
-      .where(sql`${t.idempotencyKey} IS NOT NULL AND ${t.keyId} IS NULL`),
     index("executions_parent")
       .on(t.parentExecutionId, t.seq)
       .where(sql`${t.parentExecutionId} IS NOT NULL`),
@@ -136,10 +133,10 @@ export const executions = sqliteTable(
       .on(t.seq)
       .where(sql`${t.status} = 'queued'`),
     index("executions_position")
-      .on(t.rank, t.seq)
+      .on(t.tenant, t.rank, t.seq)
       .where(sql`${t.status} = 'queued'`),
     index("executions_turn")
-      .on(t.keyId, t.turn)
+      .on(t.tenant, t.turn)
       .where(sql`${t.status} = 'queued'`),
     uniqueIndex("executions_lease")
       .on(t.leaseId)
@@ -212,6 +209,7 @@ export const queueFronts = sqliteTable("queue_fronts", {
 export const executionMetadata = sqliteTable(
   "execution_metadata",
   {
+    tenant: tenant(),
     key: text("key").notNull(),
     value: text("value").notNull(),
     seq: integer("seq").notNull(),

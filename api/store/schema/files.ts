@@ -8,7 +8,7 @@ import {
   text,
   uniqueIndex,
 } from "drizzle-orm/sqlite-core";
-import { bytes } from "./columns.ts";
+import { bytes, tenant } from "./columns.ts";
 import { executions } from "./executions.ts";
 
 /** Files that clients have uploaded. Times are epoch milliseconds. */
@@ -16,6 +16,7 @@ export const files = sqliteTable(
   "files",
   {
     id: text("id").primaryKey(),
+    tenant: tenant(),
     name: text("name").notNull(),
     sizeBytes: integer("size_bytes").notNull(),
     sha256: text("sha256").notNull(),
@@ -23,13 +24,13 @@ export const files = sqliteTable(
     createdAt: integer("created_at").notNull(),
     /** When it expires. It is then removed, unless an execution refers to it. */
     expiresAt: integer("expires_at").notNull(),
-    /** SHA-256 of the API key's id and the upload's idempotency key, if it has one. */
+    /** The upload's idempotency key, if it has one. */
     uploadKey: text("upload_key"),
   },
   (t) => [
     index("files_expires_at").on(t.expiresAt),
     uniqueIndex("files_upload_key")
-      .on(t.uploadKey)
+      .on(t.tenant, t.uploadKey)
       .where(sql`${t.uploadKey} IS NOT NULL`),
   ],
 );

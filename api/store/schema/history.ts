@@ -1,4 +1,5 @@
 import { index, integer, primaryKey, sqliteTable, text } from "drizzle-orm/sqlite-core";
+import { tenant } from "./columns.ts";
 import { executions } from "./executions.ts";
 
 /** A trigger on the transition fills it, so that no code path can forget it or do it twice. */
@@ -6,6 +7,7 @@ export const deadLetters = sqliteTable(
   "dead_letters",
   {
     id: integer("id").primaryKey({ autoIncrement: true }),
+    tenant: tenant(),
     executionId: text("execution_id")
       .notNull()
       .unique()
@@ -69,6 +71,7 @@ export const removals = sqliteTable(
   {
     /** `<execution id>` or `<execution id>/<lease id>`. */
     prefix: text("prefix").primaryKey(),
+    tenant: tenant(),
     /** Epoch ms; late enough for every upload or backup that began before the change to have ended. */
     dueAt: integer("due_at").notNull(),
     /** Bytes of an uploaded file; 0 for other bytes, which nothing counts. */
@@ -81,15 +84,14 @@ export const removals = sqliteTable(
 export const tombstones = sqliteTable(
   "tombstones",
   {
-    /** Stands for the API key; empty if keys are not required. */
-    keyId: text("key_id").notNull(),
+    tenant: tenant(),
     idempotencyKey: text("idempotency_key").notNull(),
     executionId: text("execution_id").notNull(),
     /** Epoch ms. */
     removedAt: integer("removed_at").notNull(),
   },
   (t) => [
-    primaryKey({ columns: [t.keyId, t.idempotencyKey] }),
+    primaryKey({ columns: [t.tenant, t.idempotencyKey] }),
     index("tombstones_removed_at").on(t.removedAt),
   ],
 );

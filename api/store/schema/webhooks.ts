@@ -2,7 +2,7 @@ import { sql } from "drizzle-orm";
 import { check, index, integer, sqliteTable, text, uniqueIndex } from "drizzle-orm/sqlite-core";
 import { type WebhookType } from "../../../shared/wire/client/webhook-type.ts";
 import { deliveryStatuses } from "../../../shared/wire/client/webhook.ts";
-import { inList } from "./columns.ts";
+import { inList, tenant } from "./columns.ts";
 
 /**
  * Events for receivers and listeners. A trigger on the transition (0001_triggers.sql) writes them,
@@ -12,6 +12,7 @@ export const webhookEvents = sqliteTable(
   "webhook_events",
   {
     seq: integer("seq").primaryKey({ autoIncrement: true }),
+    tenant: tenant(),
     executionId: text("execution_id").notNull().unique(),
     type: text("type").$type<WebhookType>().notNull(),
     /** JSON of domain/webhooks/event.ts. It outlives the execution's record. */
@@ -37,6 +38,7 @@ export const webhookDeliveries = sqliteTable(
     eventSeq: integer("event_seq")
       .notNull()
       .references(() => webhookEvents.seq, { onDelete: "cascade" }),
+    tenant: tenant(),
     executionId: text("execution_id").notNull(),
     /** Name of a configured endpoint, or origin of a callback: calls to one receiver are bounded. */
     receiver: text("receiver").notNull(),

@@ -1,7 +1,7 @@
-import { count } from "drizzle-orm";
-import type { Database } from "../database.ts";
+import { count, sql } from "drizzle-orm";
 import { executions, isRunning, queueLength } from "../schema.ts";
-import { query, rowQuery } from "../statement.ts";
+import { query } from "../statement.ts";
+import { type AnyDb, tenantRow, tenantRows } from "../tenant.ts";
 
 export interface QueueStats {
   pending: number;
@@ -11,25 +11,26 @@ export interface QueueStats {
 }
 
 /** Whether any execution waits, including those that may not start yet. */
-export async function isAnyQueued(db: Database): Promise<boolean> {
+export async function isAnyQueued(db: AnyDb): Promise<boolean> {
   return ((await waiting(db))?.n ?? 0) > 0;
 }
 
-const waiting = rowQuery(query.select({ n: queueLength.queued }).from(queueLength));
+const waiting = tenantRow(() => query.select({ n: queueLength.queued }).from(queueLength));
 
 /** Number of waiting executions, and of leases by agent. */
-export async function readQueueStats(db: Database): Promise<QueueStats> {
-  const [[pending], leased] = await Promise.all([
-    db.orm.select({ n: queueLength.queued }).from(queueLength),
-    db.orm
-      .select({ agentId: executions.agentId, n: count() })
-      .from(executions)
-      .where(isRunning)
-      .groupBy(executions.agentId),
-  ]);
+export async function readQueueStats(db: AnyDb): Promise<QueueStats> {
+  const [pending, leased] = await Promise.all([waiting(db), countLeases(db)]);
   return {
     pending: pending?.n ?? 0,
     running: leased.reduce((sum, { n }) => sum + n, 0),
     runningByAgent: new Map(leased.map(({ agentId, n }) => [agentId ?? "", n])),
   };
 }
+
+const countLeases = tenantRows((own) =>
+  query
+    .select({ agentId: executions.agentId, n: count() })
+    .from(executions)
+    .where(sql`${own.anybody(executions, "the load of agents is public")} ${isRunning}`)
+    .groupBy(executions.agentId),
+);

@@ -1,8 +1,9 @@
-import { eq, sql } from "drizzle-orm";
+import { and, eq, sql } from "drizzle-orm";
 import type { StoredEvent } from "../../domain/webhooks/event.ts";
 import type { Database } from "../database.ts";
 import { isPending, webhookDeliveries, webhookEvents } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
+import { type AnyDb, perTenant, run, tenantRow } from "../tenant.ts";
 
 export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
 
@@ -137,21 +138,30 @@ const release = statement(sql`
 
 /** Makes a delivery due now, with all tries as for a new one. Undefined if it is unknown. */
 export async function sendAgain(
-  db: Database,
+  db: AnyDb,
   id: number,
   now: number,
 ): Promise<DeliveryRow | undefined> {
   // A call that is being made stays as it is.
-  await db.client.execute(again({ id, now }));
+  await run(db, again({ id, now }));
   return findDelivery(db, id);
 }
 
-const again = statement(sql`
+const again = perTenant(
+  (own) => sql`
   update ${deliveries} set status = 'pending', tries = 0, due_at = ${given("now")},
     claimed_until = null, changed_at = ${given("now")}, ended_at = null
-  where id = ${given("id")} and (claimed_until is null or claimed_until <= ${given("now")})`);
+  where id = ${given("id")} and (claimed_until is null or claimed_until <= ${given("now")})
+    and ${own(deliveries)}`,
+);
 
-export async function findDelivery(db: Database, id: number): Promise<DeliveryRow | undefined> {
-  const [row] = await db.orm.select().from(deliveries).where(eq(deliveries.id, id));
-  return row;
+export async function findDelivery(db: AnyDb, id: number): Promise<DeliveryRow | undefined> {
+  return deliveryById(db, { id });
 }
+
+const deliveryById = tenantRow((own) =>
+  query
+    .select()
+    .from(deliveries)
+    .where(and(eq(deliveries.id, given("id")), own(deliveries))),
+);

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type WebhookType, webhookTypes } from "../../../shared/wire/client/webhook-type.ts";
 import type { ExecutionEvent } from "../../domain/transition.ts";
 import { webhookBody } from "../../domain/webhooks/event.ts";
-import { newExecution, offers } from "../../testing/temp-store.ts";
+import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { advance } from "../jobs/advance.ts";
 import { cancelMembers } from "../batches/batches.ts";
@@ -176,7 +176,7 @@ describe("while a client listens, an execution that ends", () => {
     expect(await events()).toEqual([]);
     const newest = await lastEvent(store.db);
     expect(await heard(newest)).toEqual([]);
-    await store.db.client.execute("update settings set value = '1500' where value = '1501'");
+    await store.db.client.execute("update tenants set listening_until = 1500");
     await submit();
     await complete("succeeded")();
     expect(await heard()).toEqual([id]);
@@ -231,5 +231,48 @@ describe("fanning out", () => {
     await fanOut(store.db, [{ event: event!, receivers: [] }], 1);
     const { rows } = await store.db.client.execute("select * from webhook_events");
     expect(rows).toEqual([]);
+  });
+});
+
+describe("of two tenants", () => {
+  const listening = (tenant: string) => keepListening(handleOf(store.db, tenant), 9000, 9000);
+  const heardBy = async (tenant: string) =>
+    (await eventsAfter(handleOf(store.db, tenant), 0, 100)).map((one) => one.executionId);
+
+  test("one that listens makes no events of the other's executions, and hears its own", async () => {
+    await store.db.client.execute("insert into tenants (name, created_at) values ('b', 1)");
+    await listening("b");
+    await submit();
+    await complete("succeeded")();
+    const id = await submit({ tenant: "b" });
+    await complete("succeeded")();
+    await listening("default");
+    expect([await heardBy("default"), await heardBy("b")]).toEqual([[], [id]]);
+    const { rows } = await store.db.client.execute("select tenant from webhook_events");
+    expect(rows).toHaveLength(1);
+  });
+
+  test("each delivery and dead letter has its execution's tenant, and an id that is a time", async () => {
+    await keepWantedTypes(store.db, webhookTypes);
+    await submit({ tenant: "b" });
+    await complete("failed")();
+    const receivers = [
+      { receiver: "x", callbackUrl: null },
+      { receiver: "y", callbackUrl: null },
+    ];
+    await fanOut(store.db, [{ event: (await events())[0]!, receivers }], 1600);
+    const read = async (table: string) => {
+      const { rows } = await store.db.client.execute(`select id, tenant from ${table} order by id`);
+      return rows.map((row) => [row[0], row[1]]);
+    };
+    expect(await read("webhook_deliveries")).toEqual([
+      [160_000, "b"],
+      [160_001, "b"],
+    ]);
+    expect(await read("dead_letters")).toEqual([[150_000, "b"]]);
+    for (const tenant of ["b", "b"]) await submit({ tenant, batchId: "batch" });
+    await cancelMembers(store.db, "batch", 2000);
+    const seqs = (await events()).map(({ seq }) => seq);
+    expect(seqs).toEqual([200_000, 200_001]);
   });
 });

@@ -1,4 +1,4 @@
-import { asc, eq, sql } from "drizzle-orm";
+import { getTableName, asc, eq, sql } from "drizzle-orm";
 import type { WebhookType } from "../../../shared/wire/client/webhook-type.ts";
 import { transact, type Database } from "../database.ts";
 import { isNewEvent, settings, webhookDeliveries, webhookEvents } from "../schema.ts";
@@ -76,14 +76,17 @@ export async function fanOut(
 }
 
 const given = sql.placeholder;
+// Ids are times, so that the ids of one tenant do not count the deliveries of others.
 const insertDeliveries = statement(sql`
   insert into ${webhookDeliveries}
-    (event_seq, execution_id, receiver, callback_url, due_at, created_at, changed_at)
-  select row.value ->> 0, row.value ->> 1, row.value ->> 2, row.value ->> 3,
+    (id, tenant, event_seq, execution_id, receiver, callback_url, due_at, created_at, changed_at)
+  select max(${given("now")} * 100, 1 + coalesce((select seq from sqlite_sequence
+      where name = ${getTableName(webhookDeliveries)}), 0)) + row.key,
+    ${webhookEvents.tenant}, ${seq}, row.value ->> 1, row.value ->> 2, row.value ->> 3,
     ${given("now")}, ${given("now")}, ${given("now")}
   from json_each(${given("rows")}) as row
-  where exists (select 1 from ${webhookEvents}
-    where ${webhookEvents.seq} = row.value ->> 0 and ${isNewEvent})
+    join ${webhookEvents} on ${seq} = row.value ->> 0 and ${isNewEvent}
+  where true
   on conflict do nothing`);
 const markFannedOut = statement(
   sql`update ${webhookEvents} set is_fanned_out = 1 where ${seq} in ${listed("seqs")} and ${isNewEvent}`,

@@ -61,16 +61,15 @@ export const batchKeyRows: Row[] = [
     },
   },
   {
-    rule: "The same idempotency key of a batch from two API keys is two keys",
+    rule: "With another API key of the tenant, the repeat of a batch finds it",
     server: "with keys",
     async check(api) {
       const header = { "Idempotency-Key": "batch" };
       const ids = [];
-      for (const key of [...apiKeys, ...apiKeys]) {
+      for (const key of apiKeys) {
         ids.push((await submit(api, [job(0)], {}, { ...header, "X-API-Key": key })).id);
       }
-      expect(ids.slice(2)).toEqual(ids.slice(0, 2));
-      expect(ids[0]).not.toBe(ids[1]);
+      expect(new Set(ids).size).toBe(1);
     },
   },
 ];

@@ -145,17 +145,16 @@ export const idempotencyRows: Row[] = [
     },
   ),
   {
-    rule: "The same idempotency key of two API keys is two keys",
+    rule: "Idempotency keys belong to a tenant: with another API key of the tenant, a repeat finds its job",
     server: "with keys",
     async check(api) {
       const request = { code: "print(1)", idempotency_key: "shared" };
       const ids = [];
-      for (const apiKey of [...apiKeys, ...apiKeys]) {
+      for (const apiKey of apiKeys) {
         const reply = await api.post("/execute/async", request, { "X-API-Key": apiKey });
         ids.push(SubmittedJob.parse(body(reply)).job_id);
       }
-      expect(ids.slice(2)).toEqual(ids.slice(0, 2));
-      expect(ids[0]).not.toBe(ids[1]);
+      expect(new Set(ids).size).toBe(1);
     },
   },
   {

@@ -1,0 +1,208 @@
+import type { InStatement, ResultSet } from "@libsql/client/web";
+import { getTableColumns, getTableName, sql, type SQL, type SQLWrapper } from "drizzle-orm";
+import type { SQLiteTable } from "drizzle-orm/sqlite-core";
+import type { Database } from "./database.ts";
+import * as schema from "./schema.ts";
+import { executions, tenants } from "./schema.ts";
+import { decoderOf, statement, type Filled, type Statement, type Values } from "./statement.ts";
+
+const whole: unique symbol = Symbol("whole");
+
+/**
+ * A database that is bound to a tenant: it runs the statements of `perTenant` and nothing else, and they
+ * see no record of another tenant. With the tenant "*" they see all records and make none.
+ */
+export interface TenantDb {
+  readonly tenant: string;
+  readonly [whole]: Database;
+  /** Joins equal reads of one tenant: see Deps.shareRead. */
+  share: <T>(key: string, read: () => Promise<T>) => Promise<T>;
+  durable: () => Promise<void>;
+}
+
+/** Agents, the sender and upkeep have the whole database; clients have their tenant's part. */
+export type AnyDb = Database | TenantDb;
+
+export function bindTenant(db: Database, tenant: string, share: TenantDb["share"]): TenantDb {
+  return {
+    tenant,
+    [whole]: db,
+    share: (key, read) => share(`${tenant} ${key}`, read),
+    durable: db.durable,
+  };
+}
+
+/** Makes the conditions of one statement. */
+export interface Owner {
+  /** Whether a row of a table is the tenant's. Each mention of a tenant's table needs one, with its alias. */
+  (table: SQLiteTable, alias?: string): SQL;
+  /** The one exemption: this mention of the table is of anybody's rows. `why` is for the reader. */
+  anybody: (table: SQLiteTable, why: string, alias?: string) => SQL;
+  /** The value of the column `tenant` of new rows. */
+  readonly name: SQL;
+}
+
+/** Values in a statement of `perTenant`. The handle adds the tenant when it runs. */
+export interface TenantFilled {
+  fillFor: (tenant: string) => Filled;
+  values: Values;
+}
+export type TenantStatement = (values: Values) => TenantFilled;
+
+/** Every statement of `perTenant`, for the test that runs them with another tenant's values. */
+export const registry: Statement[] = [];
+
+/**
+ * A statement that clients run. It has two texts: for one tenant, and for all. A statement that mentions a
+ * tenant's table without `own` does not load.
+ */
+export function perTenant(make: (own: Owner) => SQLWrapper, isOneRow = false): TenantStatement {
+  return twoTexts(make, isOneRow).run;
+}
+
+function twoTexts<B extends SQLWrapper>(make: (own: Owner) => B, isOneRow: boolean) {
+  const one = makeFor(make, sql`${sql.placeholder("tenant")}`);
+  const bound = statement(one.built, isOneRow, checked);
+  registry.push(bound);
+  const all = one.isWrite ? undefined : statement(makeFor(make).built, isOneRow, checked);
+  const run: TenantStatement = (values) => ({
+    values,
+    fillFor: (tenant) => {
+      if (tenant !== "*") return bound({ ...values, tenant });
+      if (!all) throw new Error("a new record needs one tenant");
+      return all(values);
+    },
+  });
+  return { run, built: one.built };
+}
+
+function makeFor<B>(make: (own: Owner) => B, tenant?: SQL): { built: B; isWrite: boolean } {
+  let isWrite = false;
+  const own = (table: SQLiteTable, alias?: string) =>
+    sql`${mark(table, alias)} ${tenant ? isOf(table, alias, tenant) : sql`1`}`;
+  const more: Omit<Owner, never> = Object.defineProperty(
+    Object.assign(own, {
+      anybody: (table: SQLiteTable, _why: string, alias?: string) => mark(table, alias),
+    }) as never,
+    "name",
+    {
+      get: () => {
+        isWrite = true;
+        return tenant ?? sql`null`;
+      },
+    },
+  );
+  return { built: make(more as Owner), isWrite };
+}
+
+function isOf(table: SQLiteTable, alias: string | undefined, tenant: SQL): SQL {
+  const name = sql.identifier(alias ?? getTableName(table));
+  if (table === tenants) return sql`${name}."name" = ${tenant}`;
+  if ("tenant" in getTableColumns(table)) return sql`${name}."tenant" = ${tenant}`;
+  return sql`exists (select 1 from ${executions} as "owner"
+    where "owner"."id" = ${name}."execution_id" and "owner"."tenant" = ${tenant})`;
+}
+
+const mark = (table: SQLiteTable, alias?: string): SQL =>
+  sql.raw(`/*own ${mention(getTableName(table), alias)}*/`);
+const mention = (table: string, alias?: string) => (alias ? `${table} as ${alias}` : table);
+
+/** Their rows are a tenant's: by their column, or by their execution. */
+const owned = new Set<string>([getTableName(tenants)]);
+const refused = ["api_keys", "audit", "agent_tokens", "join_codes", "rate_windows"];
+for (const table of Object.values(schema) as unknown[]) {
+  const columns = isTable(table) ? getTableColumns(table) : {};
+  if (isTable(table) && ("tenant" in columns || "executionId" in columns))
+    owned.add(getTableName(table));
+}
+
+function isTable(value: unknown): value is SQLiteTable {
+  return (
+    typeof value === "object" && value !== null && Symbol.for("drizzle:IsDrizzleTable") in value
+  );
+}
+
+const mentions =
+  /(?:\b(from|join|update|into)\s+|,\s*)"?(\w+)"?(?=[\s,)]|$)(?:\s+as\s+"?(\w+)"?)?(?:\s*\(([^)]*)\))?/gi;
+const checkedTexts = new Map<string, string>();
+
+/**
+ * The text without the marks of `own`.
+ *
+ * @throws Error if a tenant's table is mentioned more often than `own` was asked for it.
+ */
+export function checked(text: string): string {
+  const known = checkedTexts.get(text);
+  if (known !== undefined) return known;
+  const left = new Map<string, number>();
+  const marks = [...text.matchAll(/\/\*own (.*?)\*\//g)].map(([, name]) => name!);
+  for (const name of marks) left.set(name, (left.get(name) ?? 0) + 1);
+  const plain = text.replaceAll(/\/\*own .*?\*\/ ?/g, "");
+  for (const [, word, table, alias, list] of plain.matchAll(mentions)) {
+    if (refused.includes(table!)) throw new Error(`clients never read ${table}: ${plain}`);
+    if (!owned.has(table!) || alias === "owner") continue;
+    if (word?.toLowerCase() === "into") {
+      const hasOwner = marks.length > 0 || /\btenant\b/.test(list ?? "");
+      if (hasOwner) continue;
+      throw new Error(`a new row of ${table} has no tenant: ${plain}`);
+    }
+    const name = mention(table!, alias);
+    const rest = (left.get(name) ?? 0) - 1;
+    if (rest < 0) throw new Error(`${name} needs own(): ${plain}`);
+    left.set(name, rest);
+  }
+  if (checkedTexts.size < 10_000) checkedTexts.set(text, plain);
+  return plain;
+}
+
+/** Runs a statement with what the handle may see. */
+export async function run(db: AnyDb, filled: TenantFilled): Promise<ResultSet> {
+  return clientOf(db).execute(fill(db, filled));
+}
+
+/** Runs statements in one immediate transaction: all or none. A tenant's handle takes its own kind only. */
+export async function batch(
+  db: AnyDb,
+  queries: (TenantFilled | InStatement)[],
+): Promise<ResultSet[]> {
+  const filled = queries.map((query) => {
+    if (typeof query === "object" && "fillFor" in query) return fill(db, query);
+    if (whole in db) throw new Error("a tenant's handle runs statements of perTenant only");
+    return query;
+  });
+  return clientOf(db).batch(filled, "write");
+}
+
+const clientOf = (db: AnyDb) => (whole in db ? db[whole] : db).client;
+
+/** Whoever has the whole database names the tenant of a new record among the values. */
+function fill(db: AnyDb, { fillFor, values }: TenantFilled): Filled {
+  return fillFor(whole in db ? db.tenant : ((values["tenant"] as string | undefined) ?? "*"));
+}
+
+type Rows<R> = SQLWrapper & PromiseLike<R[]>;
+
+/** A query of `perTenant` that returns rows: see rowsQuery. */
+export function tenantRows<R>(make: (own: Owner) => Rows<R>, isOneRow = false) {
+  const { run: query, built } = twoTexts(make, isOneRow);
+  const decode = decoderOf(built);
+  return async (db: AnyDb, values: Values = {}): Promise<R[]> => {
+    const { rows } = await run(db, query(values));
+    return rows.map((row) => decode(row) as R);
+  };
+}
+
+/** The same for a query that has at most one row. */
+export function tenantRow<R>(make: (own: Owner) => Rows<R>) {
+  const read = tenantRows(make, true);
+  return async (db: AnyDb, values?: Values): Promise<R | undefined> => (await read(db, values))[0];
+}
+
+/** Rows of a query that is made for each call, such as a list with filters. */
+export async function listRows<R>(db: AnyDb, make: (own: Owner) => Rows<R>): Promise<R[]> {
+  const tenant = whole in db && db.tenant !== "*" ? sql`${db.tenant}` : undefined;
+  const { built } = makeFor(make, tenant);
+  const { rows } = await clientOf(db).execute(statement(built, false, checked)({}));
+  const decode = decoderOf(built);
+  return rows.map((row) => decode(row) as R);
+}
