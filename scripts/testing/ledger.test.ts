@@ -77,12 +77,12 @@ test.each<[what: string, fault: RegExp, change: () => Promise<unknown>]>([
   [
     "one that ended twice",
     /^good did not end exactly once: 2$/,
-    () => db.execute("INSERT INTO audit (execution_id, became) VALUES ('good', 'succeeded')"),
+    () => db.execute("INSERT INTO ledger (execution_id, became) VALUES ('good', 'succeeded')"),
   ],
   [
     "a lease too many",
     /^good has another count of attempts than of leases: 1$/,
-    () => db.execute("INSERT INTO audit (execution_id, became) VALUES ('good', 'running')"),
+    () => db.execute("INSERT INTO ledger (execution_id, became) VALUES ('good', 'running')"),
   ],
   [
     "a dead letter that is missing",

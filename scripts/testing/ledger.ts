@@ -26,14 +26,14 @@ const terminal = "('succeeded', 'failed', 'timeout', 'oom', 'cancelled')";
 export async function startAudit(db: Client): Promise<void> {
   await db.batch(
     [
-      `CREATE TABLE IF NOT EXISTS audit (n INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL,
+      `CREATE TABLE IF NOT EXISTS ledger (n INTEGER PRIMARY KEY AUTOINCREMENT, execution_id TEXT NOT NULL,
         was TEXT, became TEXT NOT NULL, lease_id TEXT)`,
-      `CREATE INDEX IF NOT EXISTS audit_execution ON audit (execution_id)`,
-      `CREATE TRIGGER IF NOT EXISTS audit_inserted AFTER INSERT ON executions BEGIN
-        INSERT INTO audit (execution_id, was, became) VALUES (NEW.id, NULL, NEW.status); END`,
-      `CREATE TRIGGER IF NOT EXISTS audit_updated AFTER UPDATE ON executions
+      `CREATE INDEX IF NOT EXISTS ledger_execution ON ledger (execution_id)`,
+      `CREATE TRIGGER IF NOT EXISTS ledger_inserted AFTER INSERT ON executions BEGIN
+        INSERT INTO ledger (execution_id, was, became) VALUES (NEW.id, NULL, NEW.status); END`,
+      `CREATE TRIGGER IF NOT EXISTS ledger_updated AFTER UPDATE ON executions
         WHEN OLD.status <> NEW.status OR OLD.status IN ${terminal} BEGIN
-        INSERT INTO audit (execution_id, was, became, lease_id)
+        INSERT INTO ledger (execution_id, was, became, lease_id)
         VALUES (NEW.id, OLD.status, NEW.status, NEW.lease_id); END`,
     ],
     "write",
@@ -44,16 +44,16 @@ export async function startAudit(db: Client): Promise<void> {
 const questions: Record<string, string> = {
   "has not ended": `SELECT id, status AS what FROM executions WHERE status NOT IN ${terminal}`,
   "did not end exactly once": `
-    SELECT id, count(n) AS what FROM executions LEFT JOIN audit
+    SELECT id, count(n) AS what FROM executions LEFT JOIN ledger
       ON execution_id = id AND became IN ${terminal}
     GROUP BY id HAVING count(n) <> 1`,
-  "changed after its end": `SELECT execution_id AS id, became AS what FROM audit WHERE was IN ${terminal}`,
+  "changed after its end": `SELECT execution_id AS id, became AS what FROM ledger WHERE was IN ${terminal}`,
   "was leased more than twice": `
-    SELECT execution_id AS id, count(*) AS what FROM audit WHERE became = 'running'
+    SELECT execution_id AS id, count(*) AS what FROM ledger WHERE became = 'running'
     GROUP BY execution_id HAVING count(*) > 2`,
   "has another count of attempts than of leases": `
     SELECT id, attempt AS what FROM executions
-    WHERE attempt <> (SELECT count(*) FROM audit WHERE execution_id = id AND became = 'running')`,
+    WHERE attempt <> (SELECT count(*) FROM ledger WHERE execution_id = id AND became = 'running')`,
   "is missing among the dead letters, or there twice": `
     SELECT e.id, count(d.id) AS what FROM executions e LEFT JOIN dead_letters d ON d.execution_id = e.id
     WHERE mode = 'async' AND status IN ('failed', 'timeout', 'oom') GROUP BY e.id HAVING count(d.id) <> 1`,
@@ -76,7 +76,7 @@ const questions: Record<string, string> = {
 
 /**
  * Checks the books of a service that has come to rest: docs/faults.md says what must hold. The
- * audit must have run since before the first submission.
+ * ledger must have run since before the first submission.
  */
 export async function checkLedger(
   db: Client,
