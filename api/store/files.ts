@@ -51,7 +51,7 @@ const given = sql.placeholder;
 const expect = perTenant(
   (own) => sql`
   insert into ${removals} (prefix, tenant, due_at, file_bytes)
-  select ${given("id")}, ${own.name}, ${given("dueAt")}, ${given("sizeBytes")}
+  select ${given("id")}, ${own.tenant}, ${given("dueAt")}, ${given("sizeBytes")}
   where exists (select 1 from ${fileBytes} where total <= ${given("mostBytes")} - ${given("sizeBytes")})`,
 );
 
@@ -86,7 +86,7 @@ const freeKey = perTenant((own) =>
 );
 const insert = perTenant((own) => {
   const columns = Object.keys(getTableColumns(files)).map((name) => [name, given(name)] as const);
-  const row = { ...Object.fromEntries(columns), tenant: own.name };
+  const row = { ...Object.fromEntries(columns), tenant: own.tenant };
   const expected = query.select(one).from(removals);
   const isExpected = exists(expected.where(and(eq(removals.prefix, given("id")), own(removals))));
   return insertWhere(files, row as never, isExpected).append(sql` on conflict do nothing`);

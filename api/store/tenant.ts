@@ -38,8 +38,8 @@ export interface Owner {
   (table: SQLiteTable, alias?: string): SQL;
   /** The one exemption: this mention of the table is of anybody's rows. `why` is for the reader. */
   anybody: (table: SQLiteTable, why: string, alias?: string) => SQL;
-  /** The value of the column `tenant` of new rows. */
-  readonly name: SQL;
+  /** The value of the column `tenant` of new rows. A handle of all tenants has none, so it makes no rows. */
+  readonly tenant: SQL;
 }
 
 /** Values in a statement of `perTenant`. The handle adds the tenant when it runs. */
@@ -61,38 +61,29 @@ export function perTenant(make: (own: Owner) => SQLWrapper, isOneRow = false): T
 }
 
 function twoTexts<B extends SQLWrapper>(make: (own: Owner) => B, isOneRow: boolean) {
-  const one = makeFor(make, sql`${sql.placeholder("tenant")}`);
-  const bound = statement(one.built, isOneRow, checked);
+  const tenant = sql`${sql.placeholder("tenant")}`;
+  const of = (table: SQLiteTable, alias?: string) => isOf(table, alias, tenant);
+  const built = make(ownerOf(tenant, of));
+  const bound = statement(built, isOneRow, checked);
   registry.push(bound);
-  const all = one.isWrite ? undefined : statement(makeFor(make).built, isOneRow, checked);
+  const all = statement(make(ownerOf(tenant, anybody)), isOneRow, checked);
   const run: TenantStatement = (values) => ({
     values,
-    fillFor: (tenant) => {
-      if (tenant !== "*") return bound({ ...values, tenant });
-      if (!all) throw new Error("a new record needs one tenant");
-      return all(values);
-    },
+    fillFor: (name) =>
+      name === "*" ? all({ ...values, tenant: undefined }) : bound({ ...values, tenant: name }),
   });
-  return { run, built: one.built };
+  return { run, built };
 }
 
-function makeFor<B>(make: (own: Owner) => B, tenant?: SQL): { built: B; isWrite: boolean } {
-  let isWrite = false;
+const anybody = () => sql`1`;
+
+function ownerOf(tenant: SQL, condition: (table: SQLiteTable, alias?: string) => SQL): Owner {
   const own = (table: SQLiteTable, alias?: string) =>
-    sql`${mark(table, alias)} ${tenant ? isOf(table, alias, tenant) : sql`1`}`;
-  const more: Omit<Owner, never> = Object.defineProperty(
-    Object.assign(own, {
-      anybody: (table: SQLiteTable, _why: string, alias?: string) => mark(table, alias),
-    }) as never,
-    "name",
-    {
-      get: () => {
-        isWrite = true;
-        return tenant ?? sql`null`;
-      },
-    },
-  );
-  return { built: make(more as Owner), isWrite };
+    sql`${mark(table, alias)} ${condition(table, alias)}`;
+  return Object.assign(own, {
+    anybody: (table: SQLiteTable, _why: string, alias?: string) => mark(table, alias),
+    tenant,
+  });
 }
 
 function isOf(table: SQLiteTable, alias: string | undefined, tenant: SQL): SQL {
@@ -200,8 +191,11 @@ export function tenantRow<R>(make: (own: Owner) => Rows<R>) {
 
 /** Rows of a query that is made for each call, such as a list with filters. */
 export async function listRows<R>(db: AnyDb, make: (own: Owner) => Rows<R>): Promise<R[]> {
-  const tenant = whole in db && db.tenant !== "*" ? sql`${db.tenant}` : undefined;
-  const { built } = makeFor(make, tenant);
+  const isAll = !(whole in db) || db.tenant === "*";
+  const tenant = isAll ? sql`null` : sql`${db.tenant}`;
+  const built = make(
+    ownerOf(tenant, isAll ? anybody : (table, alias) => isOf(table, alias, tenant)),
+  );
   const { rows } = await clientOf(db).execute(statement(built, false, checked)({}));
   const decode = decoderOf(built);
   return rows.map((row) => decode(row) as R);

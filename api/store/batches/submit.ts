@@ -139,7 +139,7 @@ const isOurs = (own: Owner) =>
 const insertBatch = perTenant(
   (own) => sql`
   insert into ${batches} (id, tenant, key_id, idempotency_key, submission_hash, outcome, created_at)
-  select ${given("id")}, ${own.name}, ${given("keyId")}, ${given("idempotencyKey")}, ${given("submissionHash")},
+  select ${given("id")}, ${own.tenant}, ${given("keyId")}, ${given("idempotencyKey")}, ${given("submissionHash")},
     '', ${given("createdAt")}
   where not exists (select 1 from ${batches} where ${isOurs(own)})`,
 );
@@ -166,7 +166,7 @@ const executionsInsert = (varying: Varying) =>
     from fronted, last)
   insert into ${executions} (id, tenant, mode, ${columnList}, idempotency_key, submission_hash,
     max_attempts, created_at, correlation_id, client_ip, key_id, batch_id, traceparent, turn, rank)
-  select id, ${own.name}, 'async', ${columnList}, key, hash, coalesce(max_attempts, 2),
+  select id, ${own.tenant}, 'async', ${columnList}, key, hash, coalesce(max_attempts, 2),
     ${given("createdAt")}, ${given("correlationId")}, ${given("clientIp")}, ${given("keyId")},
     ${given("id")}, ${given("traceparent")}, turn, turn - priority
   from lined

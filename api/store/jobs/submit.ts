@@ -98,7 +98,7 @@ function insertOf(columns: string[], hasKey: boolean): TenantStatement {
   const made = perTenant((own) => {
     const turn = nextTurn(own, sql`${sql.placeholder("jobType")}`);
     const rank = sql`${turn} - ${sql.placeholder("priority")}`;
-    const row = { ...Object.fromEntries(given), tenant: own.name, turn, rank };
+    const row = { ...Object.fromEntries(given), tenant: own.tenant, turn, rank };
     const isKeyFree = hasKey ? sql`not exists (${selectHolder(own)})` : undefined;
     return insertWhere(executions, row as never, and(hasRoom, isKeyFree));
   });
