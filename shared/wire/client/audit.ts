@@ -1,0 +1,52 @@
+import { z } from "zod";
+import { JsonObjectSchema } from "../execution.ts";
+import { Timestamp } from "../timestamp.ts";
+import { TenantName } from "./tenants.ts";
+
+export const auditActions = [
+  "key.create",
+  "key.rotate",
+  "key.revoke",
+  "tenant.limits",
+  "host.invite",
+  "host.revoke",
+  "host.rotate",
+  "agent.drain",
+  "agent.resume",
+  "build.request",
+  "execution.delete",
+  "dlq.delete",
+] as const;
+export const AuditAction = z.enum(auditActions).meta({ id: "AuditAction" });
+export type AuditAction = z.infer<typeof AuditAction>;
+
+/** A change that somebody made. */
+export const AuditEntry = z
+  .object({
+    id: z.int(),
+    at: Timestamp,
+    key_id: z.string().nullable().meta({
+      description: "The key of the request; null if a command did it, or if keys are not required.",
+    }),
+    key_name: z.string().meta({ description: "`shell` if a command did it." }),
+    tenant: TenantName.meta({ description: "Whose thing was changed." }),
+    action: AuditAction,
+    target: z.string().meta({ description: "Id or name of what was changed." }),
+    detail: JsonObjectSchema.nullable().meta({ description: "Never a key, code or input." }),
+    correlation_id: z.string(),
+    client_ip: z.string().nullable(),
+  })
+  .meta({ id: "AuditEntry" });
+export type AuditEntry = z.infer<typeof AuditEntry>;
+
+export const AuditPage = z
+  .object({
+    items: z.array(AuditEntry),
+    limit: z.int(),
+    has_more: z.boolean().meta({
+      description: "Whether there are older entries: ask again with `before` = the last `id`.",
+    }),
+    count: z.int().meta({ description: "Items in this response." }),
+  })
+  .meta({ id: "AuditPage" });
+export type AuditPage = z.infer<typeof AuditPage>;

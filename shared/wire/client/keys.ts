@@ -1,0 +1,86 @@
+import { z } from "zod";
+import { HostName } from "../agent/join.ts";
+import { Timestamp } from "../timestamp.ts";
+import { TenantName } from "./tenants.ts";
+
+/** What operators see and send of API keys. */
+
+const dayS = 86_400;
+
+/** What a key may do; api/http/access/scopes.ts lists the routes of each. */
+export const Scope = z.enum(["run", "read", "build", "monitor", "agents", "admin"]).meta({
+  id: "Scope",
+  description:
+    "run: submit, cancel, delete; read: records, output, files; build: build images; monitor: metrics and history; agents: hosts and agents; admin: keys, tenants, audit log, other tenants.",
+});
+export type Scope = z.infer<typeof Scope>;
+
+/** A managed key, as its holder sends it. */
+export const ManagedKey = z
+  .string()
+  .regex(/^alk_[A-Za-z0-9_-]{43}$/, "must be a key: alk_ and 43 characters of base64url");
+
+const Scopes = z
+  .array(Scope)
+  .min(1)
+  .max(Scope.options.length)
+  .refine((scopes) => new Set(scopes).size === scopes.length, "must name each scope once");
+
+export const KeyRequest = z
+  .strictObject({
+    name: HostName.meta({ description: "For people: who uses the key.", example: "ci" }),
+    tenant: TenantName.optional().meta({
+      description:
+        "Whose records the key sees; default: the caller's tenant. Is made if it is new.",
+      example: "search",
+    }),
+    scopes: Scopes.meta({
+      description: "Only scopes that the caller's own key has.",
+      example: ["run", "read"],
+    }),
+    expires_in_s: z
+      .int()
+      .min(60)
+      .max(3660 * dayS)
+      .optional()
+      .meta({ description: "Seconds until the key is void; default: never." }),
+  })
+  .meta({ id: "KeyRequest" });
+
+export const ApiKey = z
+  .object({
+    id: z.uuid().meta({ description: "Stays the same when the key is rotated." }),
+    name: HostName,
+    tenant: TenantName,
+    scopes: z.array(Scope),
+    created_at: Timestamp,
+    created_by: z.string().nullable().meta({
+      description: "`id` of the key that made it; null if `npm run keys` did.",
+    }),
+    expires_at: Timestamp.nullable(),
+    revoked_at: Timestamp.nullable().meta({ description: "Since when the key is void." }),
+    last_used_at: Timestamp.nullable().meta({ description: "Is written at most once a minute." }),
+    old_valid_until: Timestamp.optional().meta({
+      description: "Until when the key before the last rotation holds too.",
+    }),
+  })
+  .meta({ id: "ApiKey", description: "A key that operators made. It never shows the key itself." });
+export type ApiKey = z.infer<typeof ApiKey>;
+
+export const NewApiKey = ApiKey.extend({
+  key: ManagedKey.meta({ description: "Is shown once; the service stores only its hash." }),
+}).meta({ id: "NewApiKey" });
+export type NewApiKey = z.infer<typeof NewApiKey>;
+
+export const KeyRotation = z
+  .strictObject({
+    old_valid_s: z
+      .int()
+      .min(0)
+      .max(30 * dayS)
+      .default(dayS)
+      .meta({ description: "Seconds for which the old key holds too." }),
+  })
+  .meta({ id: "KeyRotation" });
+
+export const ApiKeyList = z.object({ keys: z.array(ApiKey) }).meta({ id: "ApiKeyList" });
