@@ -14,6 +14,7 @@ import { rateLimit } from "./http/access/rate-limit.ts";
 import { securityHeaders } from "./http/security-headers.ts";
 import { onInvalid } from "./http/body/validation.ts";
 import { agentRoutes } from "./routes/agents/protocol.ts";
+import { auditRoutes } from "./routes/audit.ts";
 import { artifactRoutes } from "./routes/jobs/artifacts.ts";
 import { batchRoutes } from "./routes/jobs/batches.ts";
 import { compatRoutes } from "./routes/compat.ts";
@@ -63,6 +64,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   webhookRoutes(app, deps);
   healthRoutes(app, deps);
   hostRoutes(app, deps);
+  auditRoutes(app, deps);
   probeRoutes(app, deps);
   metricsRoute(app, deps);
   openApiRoute(app, deps);

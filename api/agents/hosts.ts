@@ -7,6 +7,7 @@ import {
   listTokens,
   revokeToken,
 } from "../store/agents/agent-tokens.ts";
+import type { Actor } from "../store/audit.ts";
 import { listAgents, setDraining, type AgentRow } from "../store/agents/agents.ts";
 
 /** Every host that has joined, the oldest first. */
@@ -16,8 +17,8 @@ export async function listHosts({ db }: Deps): Promise<JoinedHost[]> {
 }
 
 /** Voids a host's token. A repeat changes nothing. @throws AppError 404 for an unknown host. */
-export async function revokeHost(deps: Deps, id: string): Promise<JoinedHost> {
-  await revokeToken(deps.db, id, deps.now());
+export async function revokeHost(deps: Deps, id: string, by: Actor): Promise<JoinedHost> {
+  await revokeToken(deps.db, id, by);
   return wakeHost(deps, id);
 }
 
@@ -26,8 +27,8 @@ export async function revokeHost(deps: Deps, id: string): Promise<JoinedHost> {
  *
  * @throws AppError 404 for an unknown host, 409 for a revoked one.
  */
-export async function rotateHost(deps: Deps, id: string): Promise<JoinedHost> {
-  const isAsked = await askForRotation(deps.db, id, deps.now());
+export async function rotateHost(deps: Deps, id: string, by: Actor): Promise<JoinedHost> {
+  const isAsked = await askForRotation(deps.db, id, by);
   const host = await wakeHost(deps, id);
   if (isAsked) return host;
   throw new AppError("conflict", `The token of ${host.name} is revoked: the host must join again.`);
@@ -42,8 +43,13 @@ async function wakeHost(deps: Deps, id: string): Promise<JoinedHost> {
 }
 
 /** Stops giving an agent new work, or starts again. @throws AppError 404 for an unknown agent. */
-export async function drainAgent(deps: Deps, id: string, drains: boolean): Promise<void> {
-  if (!(await setDraining(deps.db, id, drains ? deps.now() : null))) throw notFound(`Agent ${id}`);
+export async function drainAgent(
+  deps: Deps,
+  id: string,
+  drains: boolean,
+  by: Actor,
+): Promise<void> {
+  if (!(await setDraining(deps.db, id, drains, by))) throw notFound(`Agent ${id}`);
   if (!drains) deps.notifier.notify(`agent:${id}`);
 }
 

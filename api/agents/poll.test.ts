@@ -6,7 +6,7 @@ import { addJoinCode, askForRotation, exchangeCode } from "../store/agents/agent
 import { poll } from "./poll.ts";
 import { submit } from "../jobs/submit.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
-import { openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { by, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { clientOf, testDeps } from "../testing/test-deps.ts";
 
 const tokenHash = "token";
@@ -146,12 +146,12 @@ const hourMs = 3_600_000;
 
 /** An agent whose token another process asks to be replaced, by a clock that is ahead by `skewMs`. */
 async function askToRotate(skewMs: number): Promise<void> {
-  await askForRotation(store.db, tokenHash, Date.now() + skewMs);
+  await askForRotation(store.db, tokenHash, by(Date.now() + skewMs));
 }
 
 async function joinAgent(): Promise<void> {
-  const code = { codeHash: "code", name: null, createdAt: 0, expiresAt: Date.now() + hourMs };
-  await addJoinCode(store.db, code);
+  const code = { codeHash: "code", name: null, expiresAt: Date.now() + hourMs };
+  await addJoinCode(store.db, code, by());
   await exchangeCode(store.db, "code", { id: tokenHash, tokenHash: "t", name: "n" }, Date.now());
 }
 

@@ -1,3 +1,4 @@
+import { by } from "../testing/temp-store.ts";
 import { randomBytes } from "node:crypto";
 import { beforeEach, expect, test } from "vitest";
 import { createApp } from "../app.ts";
@@ -30,8 +31,8 @@ async function statusWith(token: string): Promise<number> {
 
 test("unknown tokens of one client cause a limited number of reads, and a known agent at its address still works", async () => {
   const token = newToken();
-  const code = { codeHash: "code", name: null, createdAt: 0, expiresAt: now * 2 };
-  await addJoinCode(store.db, code);
+  const code = { codeHash: "code", name: null, expiresAt: now * 2 };
+  await addJoinCode(store.db, code, by());
   const id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
   await exchangeCode(store.db, "code", { id, tokenHash: await sha256(token), name: "n" }, now);
   const known = await statusWith(token);

@@ -10,6 +10,7 @@ import {
   recordTokenUse,
   replaceToken,
 } from "../store/agents/agent-tokens.ts";
+import type { Actor } from "../store/audit.ts";
 
 /** A token that was found is cached for this long, so that a busy agent's posts need no query each. */
 const believedMs = 1000;
@@ -100,16 +101,16 @@ export async function refuseRevoked({ db }: Deps, tokenId: string): Promise<numb
 
 /** Makes a join code. One host can use it once, until it expires. Only its hash is stored. */
 export async function invite(
-  { db, now, sha256 }: Pick<Deps, "db" | "now" | "sha256">,
+  { db, sha256 }: Pick<Deps, "db" | "sha256">,
   { name, expiresInMs }: { name: string | null; expiresInMs: number },
+  by: Actor,
 ): Promise<string> {
   const digits = Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) =>
     byte.toString(16).padStart(2, "0"),
   );
   const code = `alj_${digits.join("")}`;
-  const createdAt = now();
-  const expiresAt = createdAt + expiresInMs;
-  await addJoinCode(db, { codeHash: await sha256(code), name, createdAt, expiresAt });
+  const expiresAt = by.at + expiresInMs;
+  await addJoinCode(db, { codeHash: await sha256(code), name, expiresAt }, by);
   return code;
 }
 

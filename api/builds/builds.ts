@@ -7,6 +7,7 @@ import { imageRefOf } from "../domain/image-name.ts";
 import { servingAgents, whyNobodyBuilds } from "../domain/agents/placement.ts";
 import { timestamp } from "../jobs/record.ts";
 import { AppError, unavailable } from "../errors.ts";
+import type { Actor } from "../store/audit.ts";
 import { advanceBuild } from "../store/builds/advance-build.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { readBuildLog } from "../store/builds/build-log.ts";
@@ -26,23 +27,24 @@ export async function buildImage(
   deps: Deps,
   environment: Environment,
   versionTag: string | undefined,
-  correlationId: string,
+  by: Actor,
   signal: AbortSignal,
 ): Promise<BuildResult> {
-  const { config, db, notifier, newId, now } = deps;
+  const { config, db, notifier, newId } = deps;
   const { jobType } = environment;
   const obstacle = await whyNotNow(deps, environment);
   if (obstacle !== undefined) throw unavailable(obstacle, retryAfterS);
   const tag = versionTag ?? "latest";
-  const id = await requestBuild(db, {
+  const build = {
     id: newId(),
     jobType: jobType.name,
     tag,
     spec: buildSpec(jobType),
     imageRef: imageRefOf(config, jobType.name, tag),
-    correlationId,
-    createdAt: now(),
-  });
+    correlationId: by.correlationId,
+    createdAt: by.at,
+  };
+  const id = await requestBuild(db, build, by);
   notifier.notify("queue");
   return toResult(await waitForBuild(deps, id, environment, signal));
 }

@@ -1,3 +1,4 @@
+import { by } from "../testing/temp-store.ts";
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -29,15 +30,19 @@ beforeEach(() => {
 /** Builds the job type, and gives the place of its image's archive. */
 async function build(n: number): Promise<string> {
   const { jobType } = environment(deps.config, [], "science")!;
-  await requestBuild(deps.db, {
-    id: `build-${n}`,
-    jobType: "science",
-    tag: "latest",
-    spec: buildSpec(jobType),
-    imageRef: "airlock-science:latest",
-    correlationId: "c",
-    createdAt: clock,
-  });
+  await requestBuild(
+    deps.db,
+    {
+      id: `build-${n}`,
+      jobType: "science",
+      tag: "latest",
+      spec: buildSpec(jobType),
+      imageRef: "airlock-science:latest",
+      correlationId: "c",
+      createdAt: clock,
+    },
+    by(),
+  );
   const terms = { agentId: "a", expiresAt: clock + 1000, now: clock };
   const [{ leaseId } = { leaseId: null }] = await claimBuilds(deps.db, terms, 1, ["science"]);
   const row = (await findBuildByLease(deps.db, leaseId!))!;

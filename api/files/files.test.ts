@@ -1,3 +1,4 @@
+import { by } from "../testing/temp-store.ts";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { v7 } from "uuid";
@@ -101,10 +102,10 @@ test("a file stays as long as a record refers to it, and goes after the last one
   const second = await jobWith(id);
   await after(48 * hourMs);
   expect(await isThere(id)).toBe(true);
-  await remove(clientOf(deps), first);
+  await remove(clientOf(deps), first, by(deps.now()));
   await after(2 * hourMs);
   expect([await isThere(id), isStored(id)]).toEqual([true, true]);
-  await remove(clientOf(deps), second);
+  await remove(clientOf(deps), second, by(deps.now()));
   await after(0);
   expect(await isThere(id)).toBe(false);
   await after(hourMs);
@@ -119,10 +120,10 @@ test("the bytes of a file that a client removed stay with the records that refer
   await end(second);
   await after(2 * hourMs);
   expect([await isThere(id), isStored(id), await removals()]).toEqual([false, true, []]);
-  await remove(clientOf(deps), first);
+  await remove(clientOf(deps), first, by(deps.now()));
   await after(2 * hourMs);
   expect(isStored(id)).toBe(true);
-  await remove(clientOf(deps), second);
+  await remove(clientOf(deps), second, by(deps.now()));
   await after(hourMs - 1);
   expect(isStored(id)).toBe(true);
   await after(1);

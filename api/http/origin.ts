@@ -1,5 +1,6 @@
 import type { Context } from "hono";
 import type { RouteDeps } from "../deps.ts";
+import type { Actor } from "../store/audit.ts";
 import type { AppEnv } from "./context.ts";
 
 /** Origin of a request, for its record. */
@@ -7,4 +8,15 @@ export function originOf({ clientAddress }: RouteDeps, c: Context) {
   const { correlationId, traceparent, apiKeyHash } = c.var as AppEnv["Variables"];
   const keyId = apiKeyHash?.slice(0, 16);
   return { correlationId, traceparent, clientIp: clientAddress(c), keyId };
+}
+
+/** Who makes a change, for the audit log. */
+export function actorOf({ clientAddress, now }: RouteDeps, c: Context): Actor {
+  const { correlationId, caller, apiKeyHash } = c.var as AppEnv["Variables"];
+  const { keyId, keyName, tenant } = caller ?? {
+    keyId: apiKeyHash?.slice(0, 16) ?? null,
+    keyName: apiKeyHash === undefined ? "anybody" : "configured",
+    tenant: "default",
+  };
+  return { keyId, keyName, tenant, correlationId, clientIp: clientAddress(c), at: now() };
 }

@@ -1,6 +1,7 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
 import type { ClientDeps } from "../deps.ts";
 import { AppError } from "../errors.ts";
+import type { Actor } from "../store/audit.ts";
 import { removeExecution } from "../store/retention.ts";
 import { requireExecution } from "./read-records.ts";
 
@@ -12,10 +13,10 @@ const hourMs = 3_600_000;
  *
  * @throws AppError 404 when it is unknown; 409 when it has not finished.
  */
-export async function remove({ db, now }: ClientDeps, id: string): Promise<void> {
+export async function remove({ db }: ClientDeps, id: string, by: Actor): Promise<void> {
   const execution = await requireExecution({ db }, id, "Execution");
   if (!isTerminal(execution.status)) {
     throw new AppError("conflict", `Job ${id} has not finished: cancel it first.`, { job_id: id });
   }
-  await removeExecution(db, id, now(), now() + hourMs);
+  await removeExecution(db, id, by.at + hourMs, by);
 }

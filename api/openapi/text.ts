@@ -14,6 +14,10 @@ export const tags = [
   { name: "Webhooks", description: "Calls to your own service when a job has ended." },
   { name: "Health", description: "State of the service and its agents." },
   { name: "Hosts and agents", description: "For operators: who may run jobs." },
+  {
+    name: "Keys and tenants",
+    description: "For operators: who may do what, how much, and who did it.",
+  },
   { name: "Description", description: "This page, and the OpenAPI document behind it." },
 ];
 

@@ -1,3 +1,4 @@
+import { actorOf } from "../http/origin.ts";
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { Build, BuildResult, VersionTag } from "../../shared/wire/build.ts";
 import { JobTypeList, JobTypeView } from "../../shared/wire/job-type.ts";
@@ -93,8 +94,8 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const environment = await find(c.req.valid("param").name);
     const { version_tag } = c.req.valid("query");
     const { signal } = c.req.raw;
-    const correlationId = c.get("correlationId");
-    return c.json(await buildImage(deps, environment, version_tag, correlationId, signal), 200);
+    const by = actorOf(deps, c);
+    return c.json(await buildImage(deps, environment, version_tag, by, signal), 200);
   });
 
   const getBuild = createRoute({

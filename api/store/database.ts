@@ -45,7 +45,7 @@ export async function transact(
   return db.client.batch(queries.map(toStatement), "write");
 }
 
-function toStatement(query: SQLWrapper | InStatement): InStatement {
+export function toStatement(query: SQLWrapper | InStatement): InStatement {
   if (typeof query === "string" || !("getSQL" in query)) return query;
   const { sql: text, params } = dialect.sqlToQuery(query.getSQL());
   return { sql: text, args: params as InValue[] };

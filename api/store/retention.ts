@@ -1,6 +1,7 @@
 import { and, asc, eq, inArray, lt, lte, max, notInArray, sql, type Column } from "drizzle-orm";
 import type { SQLiteTable } from "drizzle-orm/sqlite-core";
 import { firstIdAt } from "../domain/first-id.ts";
+import { type Actor, audited } from "./audit.ts";
 import { transact, type Database } from "./database.ts";
 import {
   artifacts,
@@ -99,10 +100,11 @@ const steps = [
 export async function removeExecution(
   db: AnyDb,
   id: string,
-  now: number,
   bytesDueAt: number,
+  by: Actor,
 ): Promise<void> {
-  await batch(db, [buryKey({ id, now }), ...removal([id], bytesDueAt)]);
+  const entry = audited(by, "execution.delete", id);
+  await batch(db, [buryKey({ id, now: by.at }), ...removal([id], bytesDueAt), entry]);
 }
 
 const buryKey = perTenant(

@@ -17,6 +17,7 @@ import { executeEventRows } from "./contract/execute-events.ts";
 import { executeRows } from "./contract/execute.ts";
 import { executionRows } from "./contract/executions.ts";
 import { healthRows } from "./contract/health.ts";
+import { auditRows } from "./contract/audit.ts";
 import { hostRows } from "./contract/hosts.ts";
 import { fileRows } from "./contract/files.ts";
 import { idempotencyRows } from "./contract/idempotency.ts";
@@ -49,6 +50,7 @@ import { webhookRows } from "./contract/webhooks.ts";
 export const contractTable: Row[] = [
   ...healthRows,
   ...hostRows,
+  ...auditRows,
   ...probeRows,
   ...metricsRows,
   ...executeRows,

@@ -7,6 +7,7 @@ import { openDatabase } from "../platform/libsql.node.ts";
 import { database, type Database } from "../store/database.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { claimNext } from "../store/jobs/claim.ts";
+import { type Actor, shell } from "../store/audit.ts";
 import { bindTenant, type TenantDb } from "../store/tenant.ts";
 import { type NewExecution, submitExecution } from "../store/jobs/submit.ts";
 
@@ -66,6 +67,9 @@ export function newExecution(columns: Partial<NewExecution> = {}): NewExecution 
     ...columns,
   };
 }
+
+/** Who changes something in a test. */
+export const by = (at = 0): Actor => shell("test", at);
 
 /** The job type of `newExecution`, and the offer of it that a claim takes. */
 export const jobType = "default";

@@ -1,6 +1,7 @@
 import { ArtifactOutage, type Deps } from "../deps.ts";
 import { dropArchives } from "../builds/images.ts";
 import { letOthersRun } from "../jobs/let-others-run.ts";
+import { pruneAudit } from "../store/audit.ts";
 import { forgetBatches } from "../store/batches/batches.ts";
 import { pruneDeadLetters } from "../store/jobs/dead-letters.ts";
 import {
@@ -27,7 +28,8 @@ const portionsPerSweep = 20;
 
 /**
  * Removes dead letters older than `dlq_retention_days`, executions and builds older than
- * `execution_retention_days`, and stored bytes without a record. Returns whether more is left to remove.
+ * `execution_retention_days`, entries of the audit log older than `audit_retention_days`, and stored bytes
+ * without a record. Returns whether more is left to remove.
  */
 export async function enforceRetention(deps: Deps): Promise<boolean> {
   const { config, db, now } = deps;
@@ -48,6 +50,7 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
   removals.push(
     async () => (await removeExpiredFiles(db, now(), rows, now() + hourMs)) === rows,
     () => forgetDeliveries(db, ago(deliveriesDays), rows),
+    async () => (await pruneAudit(db, ago(config.audit_retention_days), rows)) === rows,
   );
   let isMore = false;
   for (const removeSome of removals) isMore = (await repeat(removeSome)) || isMore;

@@ -3,7 +3,7 @@ import { advance } from "../store/jobs/advance.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { remove } from "../jobs/remove.ts";
 import { sweep } from "./sweep.ts";
-import { newExecution } from "../testing/temp-store.ts";
+import { by, newExecution } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
 import { clientOf, testDeps } from "../testing/test-deps.ts";
 
@@ -18,7 +18,7 @@ test("the key of a removed execution is given away again when its record would h
   const execution = newExecution({ idempotencyKey: "key" });
   await submitExecution(store.db, execution, 10);
   await advance(store.db, { id: execution.id }, { kind: "cancel" }, now);
-  await remove(clientOf(deps), execution.id);
+  await remove(clientOf(deps), execution.id, by(now));
   expect(await submit()).toEqual({ kind: "removed", id: execution.id });
 
   now += 7 * dayMs;

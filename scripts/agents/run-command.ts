@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { invite } from "../../api/agents/tokens.ts";
 import { sha256 } from "../../api/platform/hash.node.ts";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
@@ -6,6 +7,7 @@ import {
   listTokens,
   revokeToken,
 } from "../../api/store/agents/agent-tokens.ts";
+import { type Actor, shell } from "../../api/store/audit.ts";
 import { type Database, database } from "../../api/store/database.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
@@ -31,7 +33,7 @@ async function describeInvitation(
   db: Database,
   { host, expiresInMs }: { host: string | null; expiresInMs: number },
 ): Promise<string> {
-  const code = await invite({ db, now: Date.now, sha256 }, { name: host, expiresInMs });
+  const code = await invite({ db, sha256 }, { name: host, expiresInMs }, byShell());
   const until = new Date(Date.now() + expiresInMs).toISOString();
   return `${code}\n\nIt joins one host, until ${until}. On that host:\n  npm run agent -- join --url <address of this API> --code ${code}\n`;
 }
@@ -61,8 +63,10 @@ async function revoke(db: Database, agent: string): Promise<string> {
       `${more.length + 1} agents are called ${agent}: name one by its id, which npm run agents -- list shows`,
     );
   }
-  await revokeToken(db, found.id, Date.now());
+  await revokeToken(db, found.id, byShell());
   return `the token of ${found.name} (${found.id}) is void; what it was running goes to others when its leases end\n`;
 }
+
+const byShell = (): Actor => shell(randomUUID(), Date.now());
 
 const time = (ms: number): string => new Date(ms).toISOString();

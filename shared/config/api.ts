@@ -245,6 +245,11 @@ export const apiSettings = {
     .min(0.001)
     .default(30)
     .describe("Days until a dead letter is removed."),
+  audit_retention_days: z
+    .number()
+    .min(31)
+    .default(365)
+    .describe("Days until an entry of the audit log is removed."),
   execution_retention_days: z
     .number()
     .min(0)

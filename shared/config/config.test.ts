@@ -154,6 +154,7 @@ const examples: Record<keyof Config, Example> = {
     gives: ["10.0.0.0/8", "fd00::1"],
     refused: [["localhost"], "an IP address or a CIDR block"],
   },
+  audit_retention_days: number(31, 90, 30, ">=31"),
   dlq_retention_days: number(1, 0.5, 0, ">=0.001"),
   execution_retention_days: number(1, 0.5, -1, ">=0"),
   max_database_bytes: number(0, 2 ** 30, -1, ">=0"),

@@ -6,7 +6,13 @@ import { advance } from "../../store/jobs/advance.ts";
 import { claimNext } from "../../store/jobs/claim.ts";
 import { readChanges } from "../../store/changes.ts";
 import { submitExecution } from "../../store/jobs/submit.ts";
-import { newExecution, offers, openTempStore, type TempStore } from "../../testing/temp-store.ts";
+import {
+  by,
+  newExecution,
+  offers,
+  openTempStore,
+  type TempStore,
+} from "../../testing/temp-store.ts";
 import { pollingNotifier } from "./notifier-polling.ts";
 
 const log = getLogger(["airlock", "test"]);
@@ -93,7 +99,7 @@ test("a build that another process requested wakes a waiting poll", async () => 
     imageRef: "a:latest",
   };
   const request = () =>
-    requestBuild(store.db, { ...build, correlationId: "test", createdAt: clock });
+    requestBuild(store.db, { ...build, correlationId: "test", createdAt: clock }, by());
   expect(await wakesAt(["queue"], request)).toBe(true);
 });
 

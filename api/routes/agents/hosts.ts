@@ -13,6 +13,7 @@ import { poolStats } from "../../domain/agents/capacity.ts";
 import { notFound } from "../../errors.ts";
 import { requireOperator } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
+import { actorOf } from "../../http/origin.ts";
 import { jsonBody } from "../../http/body/json.ts";
 import { poolStats as poolExample } from "../../openapi/examples/health.ts";
 import { agentId, invitation, joinedHost } from "../../openapi/examples/hosts.ts";
@@ -64,7 +65,8 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const { name = null, expires_in_s } = c.req.valid("json");
     const expiresInMs = expires_in_s * 1000;
     const expires_at = new Date(now() + expiresInMs).toISOString();
-    return c.json({ code: await invite(deps, { name, expiresInMs }), name, expires_at }, 201);
+    const code = await invite(deps, { name, expiresInMs }, actorOf(deps, c));
+    return c.json({ code, name, expires_at }, 201);
   });
 
   const revoke = createRoute({
@@ -84,7 +86,9 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       ...problems("forbidden", "not_found"),
     },
   });
-  app.openapi(revoke, async (c) => c.json(await revokeHost(deps, c.req.valid("param").id), 200));
+  app.openapi(revoke, async (c) =>
+    c.json(await revokeHost(deps, c.req.valid("param").id, actorOf(deps, c)), 200),
+  );
 
   const rotate = createRoute({
     method: "post",
@@ -106,7 +110,9 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       }),
     },
   });
-  app.openapi(rotate, async (c) => c.json(await rotateHost(deps, c.req.valid("param").id), 200));
+  app.openapi(rotate, async (c) =>
+    c.json(await rotateHost(deps, c.req.valid("param").id, actorOf(deps, c)), 200),
+  );
 
   async function describeAgent(id: string): Promise<PoolAgent> {
     const [known, queue] = await Promise.all([listAgents(db), readQueueStats(db)]);
@@ -148,7 +154,7 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     });
     app.openapi(route, async (c) => {
       const { id } = c.req.valid("param");
-      await drainAgent(deps, id, isDraining);
+      await drainAgent(deps, id, isDraining, actorOf(deps, c));
       return c.json(await describeAgent(id), 200);
     });
   }

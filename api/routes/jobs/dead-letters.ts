@@ -12,6 +12,7 @@ import { limits } from "../../../shared/wire/limits.ts";
 import { timestamp } from "../../jobs/record.ts";
 import { notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
+import { actorOf } from "../../http/origin.ts";
 import { jsonPage } from "../../http/json-page.ts";
 import {
   deadLetterPayloads,
@@ -89,7 +90,9 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
   app.openapi(remove, async (c) => {
     const { id: text } = c.req.valid("param");
     const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : 0;
-    if (!(await deleteDeadLetter(c.get("client").db, id))) throw notFound(`DLQ entry ${text}`);
+    const deps = c.get("client");
+    const isGone = await deleteDeadLetter(deps.db, id, actorOf(deps, c));
+    if (!isGone) throw notFound(`DLQ entry ${text}`);
     return c.json({ id, deleted: true as const }, 200);
   });
 }

@@ -1,3 +1,4 @@
+import { actorOf } from "../../http/origin.ts";
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import {
   ExecutionDeleted,
@@ -76,7 +77,8 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
   });
   app.openapi(removal, async (c) => {
     const { id } = c.req.valid("param");
-    await remove(c.get("client"), id);
+    const deps = c.get("client");
+    await remove(deps, id, actorOf(deps, c));
     return c.json({ execution_id: id, deleted: true as const }, 200);
   });
 }

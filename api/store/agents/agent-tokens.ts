@@ -1,7 +1,9 @@
 import { and, asc, eq, gt, isNull, lt, or, sql } from "drizzle-orm";
 import { transact, type Database } from "../database.ts";
 import { agentTokens, joinCodes } from "../schema.ts";
-import { decoder, query, rowQuery } from "../statement.ts";
+import { type Actor, audited } from "../audit.ts";
+import { decoder, query, rowQuery, statement } from "../statement.ts";
+import { batch } from "../tenant.ts";
 
 export type AgentTokenRow = typeof agentTokens.$inferSelect;
 
@@ -42,14 +44,15 @@ export async function readOrders(
 }
 
 /** Records that a host is to replace its token. Returns false if there is no such token, or it is revoked. */
-export async function askForRotation(db: Database, id: string, now: number): Promise<boolean> {
-  const asked = await db.orm
-    .update(agentTokens)
-    .set({ rotationAskedAt: now })
-    .where(and(eq(agentTokens.id, id), isNull(revokedAt)))
-    .returning({ id: agentTokens.id });
-  return asked.length > 0;
+export async function askForRotation(db: Database, id: string, by: Actor): Promise<boolean> {
+  const [asked] = await batch(db, [setAsked({ id, at: by.at }), audited(by, "host.rotate", id)]);
+  return asked!.rowsAffected > 0;
 }
+
+const isGoodToken = and(eq(agentTokens.id, sql.placeholder("id")), isNull(revokedAt));
+const setAsked = statement(
+  sql`update ${agentTokens} set rotation_asked_at = ${sql.placeholder("at")} where ${isGoodToken}`,
+);
 
 export async function recordTokenUse(db: Database, id: string, now: number): Promise<void> {
   await db.orm.update(agentTokens).set({ lastUsedAt: now }).where(eq(agentTokens.id, id));
@@ -80,13 +83,27 @@ export async function setNextTokenHash(
 /** Adds a join code, and removes codes that can no longer be used or repeated. */
 export async function addJoinCode(
   db: Database,
-  code: { codeHash: string; name: string | null; createdAt: number; expiresAt: number },
+  { codeHash, name, expiresAt }: { codeHash: string; name: string | null; expiresAt: number },
+  by: Actor,
 ): Promise<void> {
-  await transact(db, [
-    query.delete(joinCodes).where(lt(joinCodes.expiresAt, code.createdAt)),
-    query.insert(joinCodes).values(code),
+  await batch(db, [
+    forgetCodes({ at: by.at }),
+    insertCode({ codeHash, name, expiresAt, at: by.at }),
+    audited(by, "host.invite", name ?? "", { expires_at: new Date(expiresAt).toISOString() }),
   ]);
 }
+
+const forgetCodes = statement(
+  sql`delete from ${joinCodes} where ${lt(joinCodes.expiresAt, sql.placeholder("at"))}`,
+);
+const insertCode = statement(
+  query.insert(joinCodes).values({
+    codeHash: sql.placeholder("codeHash"),
+    name: sql.placeholder("name"),
+    createdAt: sql.placeholder("at"),
+    expiresAt: sql.placeholder("expiresAt"),
+  }),
+);
 
 /**
  * Exchanges a code for a token in one transaction: if two hosts send the same code, one of them gets it.
@@ -123,11 +140,14 @@ export async function listTokens(db: Database): Promise<AgentTokenRow[]> {
 }
 
 /** Revokes a token. False if it is unknown or already revoked. */
-export async function revokeToken(db: Database, id: string, now: number): Promise<boolean> {
-  const revoked = await db.orm
-    .update(agentTokens)
-    .set({ revokedAt: now, nextHash: null, rotationAskedAt: null })
-    .where(and(eq(agentTokens.id, id), isNull(agentTokens.revokedAt)))
-    .returning({ id: agentTokens.id });
-  return revoked.length > 0;
+export async function revokeToken(db: Database, id: string, by: Actor): Promise<boolean> {
+  const [revoked] = await batch(db, [
+    setRevoked({ id, at: by.at }),
+    audited(by, "host.revoke", id),
+  ]);
+  return revoked!.rowsAffected > 0;
 }
+
+const setRevoked = statement(sql`
+  update ${agentTokens} set revoked_at = ${sql.placeholder("at")}, next_hash = null, rotation_asked_at = null
+  where ${isGoodToken}`);

@@ -1,3 +1,4 @@
+import { type Actor, audited } from "../audit.ts";
 import {
   and,
   eq,
@@ -12,7 +13,7 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
-import { type AnyDb, tenantRow, tenantRows } from "../tenant.ts";
+import { batch, type AnyDb, tenantRow, tenantRows } from "../tenant.ts";
 import type { AgentStatus } from "../../../shared/wire/agent/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
@@ -110,19 +111,23 @@ export function takesWork(id: SQLWrapper | string): SQL {
   );
 }
 
-/** Drains an agent from a time on, or ends that with null. False if it is unknown or has left. */
+/** Drains an agent, or ends that. False if it is unknown or has left. */
 export async function setDraining(
   db: Database,
   id: string,
-  since: number | null,
+  drains: boolean,
+  by: Actor,
 ): Promise<boolean> {
-  const changed = await db.orm
-    .update(agents)
-    .set({ drainingAt: since })
-    .where(and(eq(agents.id, id), isNull(agents.leftAt)))
-    .returning({ id: agents.id });
-  return changed.length > 0;
+  const [changed] = await batch(db, [
+    setDrainingAt({ id, since: drains ? by.at : null }),
+    audited(by, drains ? "agent.drain" : "agent.resume", id),
+  ]);
+  return changed!.rowsAffected > 0;
 }
+
+const setDrainingAt = statement(sql`
+  update ${agents} set draining_at = ${sql.placeholder("since")}
+  where ${agents.id} = ${sql.placeholder("id")} and ${isNull(agents.leftAt)}`);
 
 export async function forgetAgent(db: Database, id: string): Promise<void> {
   await db.orm.delete(agents).where(eq(agents.id, id));

@@ -1,3 +1,4 @@
+import { by } from "../../testing/temp-store.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { store, useStore } from "../../testing/use-store.ts";
 import { advanceBuild, finishBuild } from "./advance-build.ts";
@@ -32,22 +33,24 @@ function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
 
 /** Leases the build of a request, and returns its lease. */
 async function leased(changes: Partial<NewBuild> = {}): Promise<string> {
-  await requestBuild(db, newBuild(changes));
+  await requestBuild(db, newBuild(changes), by());
   const [build] = await claimBuilds(db, terms, 1, ["science", "other"]);
   return build?.leaseId ?? "none";
 }
 
 describe("equal requests", () => {
   test("share one build, even if many come at once", async () => {
-    const ids = await Promise.all(Array.from({ length: 20 }, () => requestBuild(db, newBuild())));
+    const ids = await Promise.all(
+      Array.from({ length: 20 }, () => requestBuild(db, newBuild(), by())),
+    );
     expect(new Set(ids).size).toBe(1);
     expect(await openBuilds(db)).toHaveLength(1);
   });
 
   test("are those of the same job type, tag and specification", async () => {
-    const id = await requestBuild(db, newBuild());
+    const id = await requestBuild(db, newBuild(), by());
     for (const other of [{ jobType: "other" }, { tag: "v1.0.0" }, { spec: "{1}" }]) {
-      expect(await requestBuild(db, newBuild(other))).not.toBe(id);
+      expect(await requestBuild(db, newBuild(other), by())).not.toBe(id);
     }
   });
 });
@@ -55,7 +58,7 @@ describe("equal requests", () => {
 describe("a claim", () => {
   test("gives each build to one agent, oldest first", async () => {
     const tags = ["v1.0.0", "v2.0.0", "v3.0.0"];
-    for (const tag of tags) await requestBuild(db, newBuild({ tag }));
+    for (const tag of tags) await requestBuild(db, newBuild({ tag }), by());
     const claims = await Promise.all(
       Array.from({ length: 9 }, () => claimBuilds(db, terms, 1, ["science"])),
     );
@@ -115,7 +118,7 @@ test.each([
   ["failed without an error", "status = 'failed', ended_at = 1"],
   ["an unknown state", "status = 'lost'"],
 ])("the store refuses a build that is %s", async (_what, change) => {
-  const id = await requestBuild(db, newBuild());
+  const id = await requestBuild(db, newBuild(), by());
   await expect(db.client.execute(`UPDATE builds SET ${change}`)).rejects.toThrow(
     "CHECK constraint",
   );

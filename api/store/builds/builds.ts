@@ -1,9 +1,10 @@
 import { and, desc, eq, gt, inArray, max, sql, type SQL } from "drizzle-orm";
 import type { BuiltImage } from "../../domain/environment.ts";
-import { transact, type Database } from "../database.ts";
+import { type Actor, audited } from "../audit.ts";
+import { toStatement, type Database } from "../database.ts";
 import { builds } from "../schema.ts";
-import { query } from "../statement.ts";
-import { type AnyDb, tenantRows } from "../tenant.ts";
+import { query, statement } from "../statement.ts";
+import { type AnyDb, batch, tenantRows } from "../tenant.ts";
 
 export type BuildRow = typeof builds.$inferSelect;
 export type NewBuild = typeof builds.$inferInsert;
@@ -17,24 +18,29 @@ export const isLeased = (leaseId: string, now: number): SQL | undefined =>
   and(eq(builds.leaseId, leaseId), eq(builds.status, "running"), gt(builds.leaseExpiresAt, now));
 
 /** Queues a build, unless an equal one is queued or running. Returns the id of the new or the existing one. */
-export async function requestBuild(db: Database, build: NewBuild): Promise<string> {
-  const equal = db.orm
+export async function requestBuild(db: Database, build: NewBuild, by: Actor): Promise<string> {
+  const { jobType, tag, spec } = build;
+  const [, , found] = await batch(db, [
+    toStatement(query.insert(builds).values(build).onConflictDoNothing()),
+    audited(by, "build.request", jobType, { tag }),
+    openEqual({ jobType, tag, spec }),
+  ]);
+  return found?.rows[0]?.[0] as string;
+}
+
+const openEqual = statement(
+  query
     .select({ id: builds.id })
     .from(builds)
     .where(
       and(
         isOpen,
-        eq(builds.jobType, build.jobType),
-        eq(builds.tag, build.tag),
-        eq(builds.spec, build.spec),
+        eq(builds.jobType, sql.placeholder("jobType")),
+        eq(builds.tag, sql.placeholder("tag")),
+        eq(builds.spec, sql.placeholder("spec")),
       ),
-    );
-  const [, found] = await transact(db, [
-    db.orm.insert(builds).values(build).onConflictDoNothing(),
-    equal,
-  ]);
-  return found?.rows[0]?.[0] as string;
-}
+    ),
+);
 
 /** The last of the builds that a condition selects. */
 export async function findBuild(

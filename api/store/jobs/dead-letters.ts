@@ -1,7 +1,8 @@
+import { type Actor, audited } from "../audit.ts";
 import { and, count, desc, eq, inArray, lt, min, sql } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { listed, query } from "../statement.ts";
-import { type AnyDb, listRows, tenantRow, tenantRows } from "../tenant.ts";
+import { batch, perTenant, type AnyDb, listRows, tenantRow, tenantRows } from "../tenant.ts";
 import { deadLetters, executions, payloads } from "../schema.ts";
 
 /** A dead letter with the columns of its execution that it shows. */
@@ -75,15 +76,14 @@ const findOldest = tenantRow((own) =>
 );
 
 /** Removes one dead letter; its execution stays. False if there was none. */
-export async function deleteDeadLetter(db: AnyDb, id: number): Promise<boolean> {
-  return (await drop(db, { id })) !== undefined;
+export async function deleteDeadLetter(db: AnyDb, id: number, by: Actor): Promise<boolean> {
+  const [dropped] = await batch(db, [drop({ id }), audited(by, "dlq.delete", String(id))]);
+  return dropped!.rowsAffected > 0;
 }
 
-const drop = tenantRow((own) =>
-  query
-    .delete(deadLetters)
-    .where(and(eq(deadLetters.id, sql.placeholder("id")), own(deadLetters)))
-    .returning({ id: deadLetters.id }),
+const drop = perTenant(
+  (own) =>
+    sql`delete from ${deadLetters} where ${deadLetters.id} = ${sql.placeholder("id")} and ${own(deadLetters)}`,
 );
 
 /** Removes up to `rows` dead letters older than a time (epoch ms), oldest first. Returns their number. */

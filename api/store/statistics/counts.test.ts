@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { newExecution, offers } from "../../testing/temp-store.ts";
+import { by, newExecution, offers } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { success } from "../../testing/scripted-agent.ts";
 import { advance } from "../jobs/advance.ts";
@@ -86,7 +86,7 @@ test("the count of dead letters falls when they are removed", async () => {
   }
   expect((await totals())["dead_letters"]).toBe(2);
   const [letter] = await listDeadLetters(store.db, {}, 1, 0);
-  await deleteDeadLetter(store.db, letter?.id ?? 0);
+  await deleteDeadLetter(store.db, letter?.id ?? 0, by());
   expect((await totals())["dead_letters"]).toBe(1);
 });
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type WebhookType, webhookTypes } from "../../../shared/wire/client/webhook-type.ts";
 import type { ExecutionEvent } from "../../domain/transition.ts";
 import { webhookBody } from "../../domain/webhooks/event.ts";
-import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
+import { by, handleOf, newExecution, offers } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { advance } from "../jobs/advance.ts";
 import { cancelMembers } from "../batches/batches.ts";
@@ -137,7 +137,7 @@ describe("an execution that ends", () => {
     await keepWantedTypes(store.db, webhookTypes);
     const id = await submit({ metadata: { order: "é😀" }, batchId: null, traceparent: "00-a" });
     await complete("failed")();
-    await removeExecution(store.db, id, 5000, 5000);
+    await removeExecution(store.db, id, 5000, by(5000));
     const { rows } = await store.db.client.execute(
       "select execution_id as executionId, type, data, created_at as createdAt from webhook_events",
     );

@@ -1,3 +1,4 @@
+import { shell } from "../../store/audit.ts";
 import { createHash, randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
@@ -25,7 +26,7 @@ async function operate<T>(api: Api, work: (db: Database) => Promise<T>): Promise
 }
 
 const newCode = (api: Api, name: string | null = null, expiresInMs = minuteMs): Promise<string> =>
-  operate(api, (db) => invite({ db, now: Date.now, sha256 }, { name, expiresInMs }));
+  operate(api, (db) => invite({ db, sha256 }, { name, expiresInMs }, shell("test", Date.now())));
 
 const newToken = (): string => `ala_${randomBytes(32).toString("hex")}`;
 const hashOf = (token: string): string => createHash("sha256").update(token).digest("hex");
@@ -135,7 +136,7 @@ export const joinRows: Row[] = [
       const { lease_id } = await agent.takeJob();
       const wait = agent.pollRequest({ free_slots: 0, wait_s: 60 });
       const waiting = agent.send("POST", "/poll", JSON.stringify(wait));
-      await operate(api, (db) => revokeToken(db, id, Date.now()));
+      await operate(api, (db) => revokeToken(db, id, shell("test", Date.now())));
       expect((await waiting).status).toBe(401);
       const again = await api.agent().takeJob();
       expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { orNull } from "../../or-null.ts";
 import { JsonObjectSchema } from "../execution.ts";
 import { Timestamp } from "../timestamp.ts";
 import { TenantName } from "./tenants.ts";
@@ -32,7 +33,7 @@ export const AuditEntry = z
     tenant: TenantName.meta({ description: "Whose thing was changed." }),
     action: AuditAction,
     target: z.string().meta({ description: "Id or name of what was changed." }),
-    detail: JsonObjectSchema.nullable().meta({ description: "Never a key, code or input." }),
+    detail: orNull(JsonObjectSchema).meta({ description: "Never a key, code or input." }),
     correlation_id: z.string(),
     client_ip: z.string().nullable(),
   })

@@ -96,6 +96,9 @@ __all__ = [
     "JoinedHost",
     "Invitation",
     "InvitationRequest",
+    "AuditPage",
+    "AuditEntry",
+    "AuditAction",
     "Probe",
 ]
 
@@ -130,6 +133,8 @@ DeliveryStatus = Literal["pending", "delivered", "failed"]
 BreakerState = Literal["closed", "open", "half_open"]
 
 ContainerBackend = Literal["engine", "zygote"]
+
+AuditAction = Literal["key.create", "key.rotate", "key.revoke", "tenant.limits", "host.invite", "host.revoke", "host.rotate", "agent.drain", "agent.resume", "build.request", "execution.delete", "dlq.delete"]
 
 
 class WebhookEvent(Record):
@@ -1037,6 +1042,33 @@ class InvitationRequest(TypedDict, total=False):
     name: str
     #: Seconds until the code can no longer be used.
     expires_in_s: int
+
+
+class AuditPage(TypedDict):
+    items: List[AuditEntry]
+    limit: int
+    #: Whether there are older entries: ask again with `before` = the last `id`.
+    has_more: bool
+    #: Items in this response.
+    count: int
+
+
+class AuditEntry(Record):
+    id: int
+    at: str
+    #: The key of the request; null if a command did it, or if keys are not required.
+    key_id: Optional[str]
+    #: `shell` if a command did it.
+    key_name: str
+    #: Whose thing was changed.
+    tenant: str
+    action: AuditAction
+    #: Id or name of what was changed.
+    target: str
+    #: Never a key, code or input.
+    detail: Optional[Dict[str, Any]]
+    correlation_id: str
+    client_ip: Optional[str]
 
 
 class Probe(Record):
