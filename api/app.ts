@@ -34,6 +34,7 @@ import { allowMcpOrigins, mcpRoute } from "./routes/mcp.ts";
 import { metricsRoute } from "./routes/monitoring/metrics.ts";
 import { openApiRoute } from "./openapi/openapi.ts";
 import { probeRoutes } from "./routes/monitoring/probes.ts";
+import { usageRoute } from "./routes/usage.ts";
 import { webhookRoutes } from "./routes/webhooks.ts";
 
 /** The whole HTTP API, made from its dependencies; the same on Node and on an edge runtime. */
@@ -62,6 +63,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   jobTypeRoutes(app, deps);
   deadLetterRoutes(app);
   webhookRoutes(app, deps);
+  usageRoute(app, deps);
   healthRoutes(app, deps);
   hostRoutes(app, deps);
   auditRoutes(app, deps);

@@ -1,4 +1,5 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
+import type { Quota } from "../shared/wire/tenant.ts";
 import type { ExecutionError, FieldError, Problem, ProblemCode } from "../shared/wire/errors.ts";
 
 /** Codes of refused requests with their HTTP status: docs/contract.md 9.10 to 9.18. */
@@ -20,6 +21,7 @@ export const errorStatus = {
   files_too_large: 422,
   build_failed: 422,
   rate_limited: 429,
+  quota_exceeded: 429,
   headers_too_large: 431,
   internal: 500,
   engine_failed: 502,
@@ -45,6 +47,7 @@ export const errorTitles: Record<ErrorCode, string> = {
   files_too_large: "Files Too Large",
   build_failed: "Build Failed",
   rate_limited: "Too Many Requests",
+  quota_exceeded: "Quota Exceeded",
   headers_too_large: "Request Header Fields Too Large",
   internal: "Internal Server Error",
   engine_failed: "Bad Gateway",
@@ -61,6 +64,9 @@ export interface ErrorExtras {
   error?: ExecutionError;
   existing_job_id?: string;
   job_id?: string;
+  quota?: Quota;
+  limit?: number;
+  used?: number;
 }
 
 /** A refused request. */

@@ -25,6 +25,8 @@ const meanings: Record<ErrorCode, string> = {
     "The files are larger than a quarter of the job's memory limit, and no agent mounts files. Send less, raise <code>memory_limit</code>, or connect an agent that forks jobs.",
   build_failed: "The image was not built because of what the job type asks for.",
   rate_limited: "Too many requests. Wait for the seconds that <code>Retry-After</code> says.",
+  quota_exceeded:
+    "The tenant has reached its limit <code>quota</code>, as <code>GET /usage</code> shows. Nothing was stored. Send the request again after <code>Retry-After</code>, or have the limit raised.",
   headers_too_large: "The address and the headers are too long.",
   internal: "A fault of the service. Its log has more under the <code>correlation_id</code>.",
   engine_failed: "The image was not built because of the container engine.",

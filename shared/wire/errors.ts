@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { Quota } from "./tenant.ts";
 
 /** Error types of an execution: docs/contract.md 9.1 to 9.8. */
 const executionErrorTypes = [
@@ -93,6 +94,7 @@ export const problemCodes = [
   "files_too_large",
   "build_failed",
   "rate_limited",
+  "quota_exceeded",
   "headers_too_large",
   "internal",
   "engine_failed",
@@ -129,6 +131,12 @@ export const Problem = z
       .string()
       .optional()
       .meta({ description: "On 409: the job that holds the idempotency key." }),
+    quota: Quota.optional(),
+    limit: z
+      .int()
+      .optional()
+      .meta({ description: "With `quota`: what the tenant may use: bytes, seconds or jobs." }),
+    used: z.number().optional().meta({ description: "With `quota`: what the tenant uses." }),
     job_id: z.string().optional().meta({
       description:
         "The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.",

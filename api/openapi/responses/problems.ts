@@ -58,6 +58,12 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
   rate_limited: {
     detail: "More than 120 requests in 60 s; wait for the seconds that Retry-After says.",
   },
+  quota_exceeded: {
+    detail: "Tenant search has 1000 waiting jobs (max_queued 1000); wait until some have run.",
+    quota: "max_queued",
+    limit: 1000,
+    used: 1000,
+  },
   headers_too_large: { detail: "The request's address and headers are too long." },
   internal: {
     detail: "Something went wrong; the service's log has more under the correlation id.",
@@ -75,6 +81,7 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
 const headersOf: Partial<Record<ErrorCode, ResponseHeader[]>> = {
   unauthorized: ["WWW-Authenticate"],
   rate_limited: ["Retry-After"],
+  quota_exceeded: ["Retry-After"],
   unavailable: ["Retry-After"],
   range_not_satisfiable: ["Content-Range"],
 };

@@ -1,5 +1,6 @@
 import { expect } from "vitest";
 import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
+import { Usage } from "../../../shared/wire/tenant.ts";
 import { body, expectFault } from "./api.ts";
 import type { Row } from "./row.ts";
 
@@ -11,6 +12,17 @@ const openBreaker = {
 } as const;
 
 export const healthRows: Row[] = [
+  {
+    rule: "GET /usage says what the tenant uses, and its limits",
+    async check(api) {
+      await api.submit();
+      const reply = await api.get("/usage");
+      expect(reply.status).toBe(200);
+      const { tenant, usage, limits } = Usage.strict().parse(body(reply));
+      expect([tenant, usage.queued, usage.running]).toEqual(["default", 1, 0]);
+      expect(new Set(Object.values(limits))).toEqual(new Set([null]));
+    },
+  },
   {
     rule: "GET /pool/history has at most a point for each step of the last two days, the oldest first",
     async check(api) {

@@ -108,6 +108,9 @@ export class BuildFailedError extends ProblemError {
 export class RateLimitedError extends ProblemError {
   override name = "RateLimitedError";
 }
+export class QuotaExceededError extends ProblemError {
+  override name = "QuotaExceededError";
+}
 export class HeadersTooLargeError extends ProblemError {
   override name = "HeadersTooLargeError";
 }
@@ -140,6 +143,7 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   files_too_large: FilesTooLargeError,
   build_failed: BuildFailedError,
   rate_limited: RateLimitedError,
+  quota_exceeded: QuotaExceededError,
   headers_too_large: HeadersTooLargeError,
   internal: InternalError,
   engine_failed: EngineFailedError,

@@ -23,6 +23,7 @@ __all__ = [
     "FilesTooLargeError",
     "BuildFailedError",
     "RateLimitedError",
+    "QuotaExceededError",
     "HeadersTooLargeError",
     "InternalError",
     "EngineFailedError",
@@ -99,6 +100,10 @@ class RateLimitedError(ProblemError):
     pass
 
 
+class QuotaExceededError(ProblemError):
+    pass
+
+
 class HeadersTooLargeError(ProblemError):
     pass
 
@@ -133,6 +138,7 @@ problem_classes: Dict[ProblemCode, Type[ProblemError]] = {
     "files_too_large": FilesTooLargeError,
     "build_failed": BuildFailedError,
     "rate_limited": RateLimitedError,
+    "quota_exceeded": QuotaExceededError,
     "headers_too_large": HeadersTooLargeError,
     "internal": InternalError,
     "engine_failed": EngineFailedError,

@@ -19,6 +19,7 @@ __all__ = [
     "ProblemCode",
     "FieldError",
     "ExecutionError",
+    "Quota",
     "SyncResult",
     "Compilation",
     "ExecuteRequest",
@@ -75,6 +76,9 @@ __all__ = [
     "DeliveryStatus",
     "WebhookEventPage",
     "WebhookMessage",
+    "Usage",
+    "TenantUsage",
+    "TenantLimits",
     "Health",
     "CircuitBreaker",
     "BreakerState",
@@ -110,7 +114,9 @@ ExecutionPhase = Literal["startup", "execution"]
 
 Relationship = Literal["rerun", "fork"]
 
-ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "language_unavailable", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "headers_too_large", "internal", "engine_failed", "unavailable"]
+ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "language_unavailable", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "quota_exceeded", "headers_too_large", "internal", "engine_failed", "unavailable"]
+
+Quota = Literal["max_queued", "max_stored_bytes", "max_cpu_s_day"]
 
 ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"]
 
@@ -197,6 +203,11 @@ class Problem(Record):
     error: Optional[ExecutionError]
     #: On 409: the job that holds the idempotency key.
     existing_job_id: Optional[str]
+    quota: Optional[Quota]
+    #: With `quota`: what the tenant may use: bytes, seconds or jobs.
+    limit: Optional[int]
+    #: With `quota`: what the tenant uses.
+    used: Optional[float]
     #: The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.
     job_id: Optional[str]
 
@@ -856,6 +867,42 @@ class WebhookMessage(Record):
     #: What the header `webhook-id` of a call with this event says.
     webhook_id: str
     event: WebhookEvent
+
+
+class Usage(Record):
+    """What a tenant uses and may use."""
+
+    tenant: str
+    usage: TenantUsage
+    limits: TenantLimits
+
+
+class TenantUsage(Record):
+    """What a tenant uses now."""
+
+    #: Jobs that wait.
+    queued: int
+    #: Jobs that run.
+    running: int
+    #: Bytes of code, input, output, artifacts and files. Those of a removed artifact or file count until they are gone.
+    stored_bytes: int
+    #: Seconds of CPU time of the jobs that ended today (UTC).
+    cpu_s_today: float
+
+
+class TenantLimits(Record):
+    """What a tenant may use; null: no limit."""
+
+    #: Jobs that may wait at once.
+    max_queued: Optional[int]
+    #: Jobs that may run at once; others wait. With it, `max_queued` is at least a default of 1000.
+    max_running: Optional[int]
+    #: Bytes of its code, input, output, artifacts and files together. What its running jobs write counts, and is stored above the limit, too.
+    max_stored_bytes: Optional[int]
+    #: Seconds of CPU time of its jobs that end on one day (UTC).
+    max_cpu_s_day: Optional[int]
+    #: Requests of all its keys together in `api_rate_limit_window_seconds`.
+    max_requests: Optional[int]
 
 
 class Health(Record):

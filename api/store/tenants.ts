@@ -1,0 +1,86 @@
+import type { InStatement } from "@libsql/client/web";
+import { and, eq, sql } from "drizzle-orm";
+import { queuedOfBounded, type TenantLimits, type Usage } from "../../shared/wire/tenant.ts";
+import { type Database, transact } from "./database.ts";
+import { tenants } from "./schema.ts";
+import { query, rowsQuery, statement } from "./statement.ts";
+import { type AnyDb, tenantRow } from "./tenant.ts";
+
+export type TenantRow = typeof tenants.$inferSelect;
+
+/** Every tenant, by name. */
+export const listTenants = rowsQuery(query.select().from(tenants).orderBy(tenants.name));
+
+const byName = tenantRow((own) =>
+  query
+    .select()
+    .from(tenants)
+    .where(and(eq(tenants.name, sql.placeholder("name")), own(tenants))),
+);
+
+export async function findTenant(db: AnyDb, name: string): Promise<TenantRow | undefined> {
+  return byName(db, { name });
+}
+
+/**
+ * Sets a tenant's limits; makes the tenant. `more` joins the transaction, right after the change, whose
+ * `changes()` is 0 if the limits were the same.
+ */
+export async function setLimits(
+  db: Database,
+  name: string,
+  limits: TenantLimits,
+  now: number,
+  more: InStatement[] = [],
+): Promise<void> {
+  await transact(db, [upsert({ name, now, ...limitColumns(limits) }), ...more]);
+}
+
+function limitColumns(limits: TenantLimits) {
+  const { max_queued, max_running } = limits;
+  return {
+    maxQueued: max_queued ?? (max_running === null ? null : queuedOfBounded),
+    maxRunning: max_running,
+    maxStoredBytes: limits.max_stored_bytes,
+    maxCpuSDay: limits.max_cpu_s_day,
+    maxRequests: limits.max_requests,
+  };
+}
+
+const columns = ["max_queued", "max_running", "max_stored_bytes", "max_cpu_s_day", "max_requests"];
+const values = (prefix: string) => sql.raw(columns.map((name) => prefix + name).join());
+const upsert = statement(sql`
+  insert into ${tenants} (name, created_at, ${values("")})
+  values (${sql.placeholder("name")}, ${sql.placeholder("now")}, ${sql.join(
+    ["maxQueued", "maxRunning", "maxStoredBytes", "maxCpuSDay", "maxRequests"].map((name) =>
+      sql.placeholder(name),
+    ),
+    sql`, `,
+  )})
+  on conflict (name) do update set (${values("")}) = (${values("excluded.")})
+  where (${values("tenants.")}) is not (${values("excluded.")})`);
+
+const dayMs = 86_400_000;
+
+/** The number of a UTC day, as `tenants.cpu_day` has it. */
+export const dayOf = (now: number): number => Math.floor(now / dayMs);
+
+/** What a tenant uses at a time (epoch ms) and may use. */
+export function usageOf(row: TenantRow, now: number): Usage {
+  return {
+    tenant: row.name,
+    usage: {
+      queued: row.queued,
+      running: row.running,
+      stored_bytes: row.storedBytes,
+      cpu_s_today: row.cpuDay === dayOf(now) ? row.cpuMs / 1000 : 0,
+    },
+    limits: {
+      max_queued: row.maxQueued,
+      max_running: row.maxRunning,
+      max_stored_bytes: row.maxStoredBytes,
+      max_cpu_s_day: row.maxCpuSDay,
+      max_requests: row.maxRequests,
+    },
+  };
+}
