@@ -3,6 +3,8 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { addJoinCode, askForRotation, exchangeCode } from "../store/agents/agent-tokens.ts";
+import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
+import { findExecution } from "../store/jobs/read.ts";
 import { poll } from "./poll.ts";
 import { submit } from "../jobs/submit.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
@@ -154,6 +156,36 @@ async function joinAgent(): Promise<void> {
   await addJoinCode(store.db, code, by());
   await exchangeCode(store.db, "code", { id: tokenHash, tokenHash: "t", name: "n" }, Date.now());
 }
+
+test("a job whose language was removed from the configuration while it waited fails, and frees its slot", async () => {
+  const definition = JobTypeDefinition.parse({
+    languages: { tcl: { file: "a.tcl", run: ["tclsh"] } },
+  });
+  deps = { ...deps, config: { ...deps.config, job_types: { default: definition } } };
+  const job = {
+    code: "1",
+    input_data: {},
+    startup_timeout: 60,
+    job_type: "default",
+    requirements: [],
+  };
+  const lost = await submit(clientOf(deps), { ...job, language: "tcl" }, origin);
+  const next = await submit(clientOf(deps), job, origin);
+  deps = { ...deps, config: { ...deps.config, job_types: {} } };
+
+  const { jobs } = await (await park()).reply;
+  expect(jobs.map((leased) => leased.execution_id)).toEqual([next.job_id]);
+  expect(await findExecution(store.db, lost.job_id)).toMatchObject({
+    status: "failed",
+    exitCode: null,
+    error: {
+      type: "config_error",
+      phase: "startup",
+      message:
+        "The job type default no longer has the language tcl: it was removed from the configuration while the job waited.",
+    },
+  });
+});
 
 test("an agent that another process has asked for a new token waits in its next poll, also if that clock is ahead", async () => {
   await joinAgent();

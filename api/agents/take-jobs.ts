@@ -3,7 +3,7 @@ import type { LeasedFile } from "../../shared/wire/file.ts";
 import type { LeasedJob, PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
-import { isFollowed, tellFollowers } from "../jobs/followed.ts";
+import { isFollowed, tellEnd, tellFollowers } from "../jobs/followed.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
 import { resolveProgram } from "../domain/program.ts";
 import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
@@ -14,6 +14,7 @@ import {
   type Placed,
   servingAgents,
 } from "../domain/agents/placement.ts";
+import { advance } from "../store/jobs/advance.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { listAgents, findAgent } from "../store/agents/agents.ts";
 import { claimNext, type Offer } from "../store/jobs/claim.ts";
@@ -99,10 +100,16 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
     filesOf(deps.db, executions),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);
-  return executions.flatMap((execution) => {
+  const lost: [ExecutionRow, string][] = [];
+  const jobs = executions.flatMap((execution) => {
     const payload = payloads.get(execution.id);
     const jobType = resolveJobType(deps.config, execution.jobType);
     if (!payload || !jobType || execution.leaseId === null) return [];
+    const program = payload.program && resolveProgram(payload.program, jobType);
+    if (payload.program && !program) {
+      lost.push([execution, payload.program.language ?? ""]);
+      return [];
+    }
     const own = files.filter(({ executionId }) => executionId === execution.id);
     return [
       {
@@ -116,7 +123,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         input_json: decodeUtf8(payload.input),
         ...(payload.stdin && { stdin: decodeUtf8(payload.stdin) }),
         ...(payload.args && { args: payload.args }),
-        ...(payload.program && { program: resolveProgram(payload.program, jobType) }),
+        ...(program && { program }),
         ...(own.length > 0 && { files: own.map(toLeasedFile) }),
         requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,
@@ -130,4 +137,22 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
       },
     ];
   });
+  if (lost.length > 0) await endWithoutLanguage(deps, lost);
+  return jobs;
+}
+
+/** Without its language, the code would run as Python. */
+async function endWithoutLanguage(deps: Deps, lost: [ExecutionRow, string][]): Promise<void> {
+  await Promise.all(
+    lost.map(async ([{ leaseId, jobType }, language]) => {
+      const message = `The job type ${jobType} no longer has the language ${language}: it was removed from the configuration while the job waited.`;
+      const error = { type: "config_error", message, phase: "startup" } as const;
+      const end = { kind: "complete", status: "failed", error, exitCode: null } as const;
+      const lease = { leaseId: leaseId! };
+      const ended = await advance(deps.db, lease, { ...end, ...lease }, deps.now());
+      if (ended.kind === "changed") tellEnd(deps, ended.execution);
+    }),
+  );
+  // The slots are free for jobs behind these.
+  deps.notifier.notify("job");
 }
