@@ -31,7 +31,7 @@ function createWorld(
         giveBack: (how) => steps.push(how ?? "give back"),
       });
     },
-    borrowFile: ({ name }) => {
+    borrowFile: (_tenant, { name }) => {
       steps.push(`borrow ${name}`);
       return Promise.resolve({
         name: `bundle of ${name}`,
@@ -71,6 +71,7 @@ function createWorld(
 
 const wanted: WantedPackages = {
   requirements: ["a"],
+  tenant: "default",
   key: "key",
   from: { pipEnv: {}, files: {}, serve: () => {}, keep: null, maxBytes: null },
   wait: (install) => install(never),

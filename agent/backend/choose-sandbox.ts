@@ -3,7 +3,6 @@ import type { PoolKind } from "../../shared/wire/health.ts";
 import { createPreloadLearner } from "../fork/learn-preloads.ts";
 import { type Forks, whyNotForked } from "../fork/forks.ts";
 import { NotForkable } from "../fork/mother.ts";
-import type { WantedPackages } from "../sandbox/package-request.ts";
 import type { BundleLoan } from "../volume/bundles.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { InputFile } from "../sandbox/job.ts";
@@ -94,7 +93,7 @@ export function chooseSandbox({
     spec: SandboxSpec,
     open: (spec: SandboxSpec) => Promise<Sandbox>,
   ): Promise<Sandbox> {
-    const learned = learner.specFor(spec, request.imports);
+    const learned = learner.specFor(spec, request.imports, request.tenant);
     if (learned === spec) return open(spec);
     try {
       return await open(learned);
@@ -122,7 +121,7 @@ export function chooseSandbox({
 
   /** Opens a fork in which packages and files are mounted. */
   async function openWith(
-    wanted: WantedPackages | null,
+    { tenant, packages: wanted }: SandboxRequest,
     files: readonly InputFile[],
     spec: SandboxSpec,
     signal: AbortSignal,
@@ -144,7 +143,10 @@ export function chooseSandbox({
       };
       const mounted = [];
       for (const file of files)
-        mounted.push({ bundle: await lend(forks.borrowFile(file, signal)), name: file.name });
+        mounted.push({
+          bundle: await lend(forks.borrowFile(tenant, file, signal)),
+          name: file.name,
+        });
       isOpening = true;
       const sandbox = await forks.open(spec, signal, { packages, files: mounted });
       return { ...sandbox, close: () => sandbox.close().finally(giveBack) };
@@ -168,13 +170,12 @@ export function chooseSandbox({
       const kind = poolKindOf(kinds, request, "zygote");
       kind.starting += 1;
       try {
-        const { packages } = request;
         const files = filesToMount(request);
-        const isPlain = packages === null && files.length === 0;
+        const isPlain = request.packages === null && files.length === 0;
         const sandbox = await takeLearned(request, spec, (own) =>
           isPlain
             ? ready.take({ ...request, spec: own }, signal)
-            : openWith(packages, files, own, signal),
+            : openWith(request, files, own, signal),
         );
         kind.in_use += 1;
         lent.set(sandbox, kind);

@@ -43,8 +43,14 @@ afterAll(async () => {
   await removeImages();
 });
 
-async function run(code: string): Promise<string> {
-  const request = { jobType: "default", spec: specWith({ image }), packages: null, files: [] };
+async function run(code: string, tenant = "a"): Promise<string> {
+  const request = {
+    jobType: "default",
+    tenant,
+    spec: specWith({ image }),
+    packages: null,
+    files: [],
+  };
   const sandbox = await source.acquire({ ...request, imports: topImports(code) }, never);
   const caps = { streamBytes: 10_000, artifactBytes: 0 };
   const job = { code, inputJson: "{}", timeoutMs: 60_000, caps };

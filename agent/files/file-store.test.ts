@@ -15,6 +15,9 @@ beforeEach(() => {
   store = createFileStore(folder, 100);
 });
 
+const borrow = (files: LeasedFile[], open: OpenFile, signal: AbortSignal, tenant = "a") =>
+  store.borrow(tenant, files, open, signal);
+
 const contents = new Map<string, string>();
 function file(letter: string, bytes = 40): LeasedFile {
   const content = letter.repeat(bytes);
@@ -33,29 +36,50 @@ const bringing = () =>
 test("a file is fetched once, for jobs at the same time and for later ones", async () => {
   const open = bringing();
   const [first, second] = await Promise.all([
-    store.borrow([a, { ...a, name: "again" }], open, never),
-    store.borrow([a, b], open, never),
+    borrow([a, { ...a, name: "again" }], open, never),
+    borrow([a, b], open, never),
   ]);
   expect(readFileSync(first.pathOf(a.sha256), "utf8")).toBe("a".repeat(40));
   expect(second.pathOf(a.sha256)).toBe(first.pathOf(a.sha256));
   first.giveBack();
   second.giveBack();
-  await store.borrow([b], open, never);
+  await borrow([b], open, never);
   expect(open).toHaveBeenCalledTimes(2);
+});
+
+test("another tenant's job fetches a file itself, also at the same time", async () => {
+  const open = bringing();
+  const [own, others] = await Promise.all([
+    borrow([a], open, never),
+    borrow([a], open, never, "b"),
+  ]);
+  expect(others.pathOf(a.sha256)).not.toBe(own.pathOf(a.sha256));
+  expect(open).toHaveBeenCalledTimes(2);
+});
+
+test("without room, the tenant that holds most loses files, not the one that used its own longest ago", async () => {
+  const open = bringing();
+  const [small, large, larger] = [file("s", 20), file("l", 40), file("m", 40)];
+  (await borrow([small], open, never, "b")).giveBack();
+  for (const one of [large, larger]) (await borrow([one], open, never)).giveBack();
+  (await borrow([c], open, never)).giveBack();
+  open.mockClear();
+  (await borrow([small], open, never, "b")).giveBack();
+  expect(open).not.toHaveBeenCalled();
 });
 
 test("without room, unused files are removed, the least recently used first", async () => {
   const open = bringing();
-  for (const one of [a, b, a]) (await store.borrow([one], open, never)).giveBack();
-  (await store.borrow([c], open, never)).giveBack();
-  await store.borrow([a], open, never);
+  for (const one of [a, b, a]) (await borrow([one], open, never)).giveBack();
+  (await borrow([c], open, never)).giveBack();
+  await borrow([a], open, never);
   expect(open).toHaveBeenCalledTimes(3);
   await vi.waitFor(() => expect(readdirSync(folder)).toHaveLength(2));
 });
 
 test("files in use stay; a job waits until there is room", async () => {
-  const first = await store.borrow([a, b], bringing(), never);
-  const second = store.borrow([b, c], bringing(), never);
+  const first = await borrow([a, b], bringing(), never);
+  const second = borrow([b, c], bringing(), never);
   const given = vi.fn<() => void>();
   void second.then(given);
   await new Promise(setImmediate);
@@ -66,7 +90,7 @@ test("files in use stay; a job waits until there is room", async () => {
 });
 
 test("a job whose files can never fit is refused, with the setting to change", async () => {
-  const refused = store.borrow([a, b, c], bringing(), never);
+  const refused = borrow([a, b, c], bringing(), never);
   await expect(refused).rejects.toThrow(JobRefusal);
   await expect(refused).rejects.toThrow("input_files_bytes");
 });
@@ -77,9 +101,9 @@ test.each([
   ["more bytes", "a".repeat(41)],
 ])("bytes that are not the announced ones are not kept: %s", async (_what, sent) => {
   const open: OpenFile = () => Promise.resolve(Readable.from([Buffer.from(sent)]));
-  await expect(store.borrow([a], open, never)).rejects.toThrow("other bytes");
+  await expect(borrow([a], open, never)).rejects.toThrow("other bytes");
   await vi.waitFor(() => expect(readdirSync(folder)).toEqual([]));
-  await store.borrow([a], bringing(), never);
+  await borrow([a], bringing(), never);
 });
 
 test("a download ends when no job waits for it, and leaves nothing", async () => {
@@ -89,7 +113,7 @@ test("a download ends when no job waits for it, and leaves nothing", async () =>
     asked.resolve(signal);
     return Promise.resolve(new Readable({ read() {} }));
   };
-  const waiting = store.borrow([a], open, end.signal);
+  const waiting = borrow([a], open, end.signal);
   const signal = await asked.promise;
   end.abort(new Error("cancelled"));
   await expect(waiting).rejects.toThrow("cancelled");
@@ -104,9 +128,9 @@ test("a job that shares a download fetches the file itself if the other's lease 
     asked.resolve();
     return lost.promise;
   };
-  const first = store.borrow([a], failing, never);
+  const first = borrow([a], failing, never);
   const open = bringing();
-  const second = store.borrow([a], open, never);
+  const second = borrow([a], open, never);
   await asked.promise;
   lost.reject(new Error("the lease is over"));
   await expect(first).rejects.toThrow("the lease is over");

@@ -5,10 +5,14 @@ import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { LeasedFile } from "../../shared/wire/file.ts";
+import { type Kept, toEvict } from "../policy/evict.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { abortable } from "../waiting/abortable.ts";
 
-/** The input files of jobs on this agent's disk, by content: each is fetched once, however many jobs have it. */
+/**
+ * The input files of jobs on this agent's disk, by tenant and content: each is fetched once, however many jobs of the
+ * tenant have it. Otherwise the start of a job would tell whether other tenants have a file.
+ */
 export interface FileStore {
   /**
    * Lends the files of a job until they are given back, and fetches those that are missing. Waits while
@@ -18,6 +22,7 @@ export interface FileStore {
    * @throws JobRefusal if there can never be room for them; the signal's reason; what `open` throws; the disk's errors.
    */
   readonly borrow: (
+    tenant: string,
     files: readonly LeasedFile[],
     open: OpenFile,
     signal: AbortSignal,
@@ -33,10 +38,9 @@ export interface FileLoan {
   readonly giveBack: () => void;
 }
 
-interface Entry {
+interface Entry extends Kept {
   users: number;
   readonly path: string;
-  readonly bytes: number;
   readonly ready: Promise<void>;
   /** The job whose request fetches it. */
   readonly open: OpenFile;
@@ -47,32 +51,43 @@ interface Entry {
 
 /** @param folder Used by this store only, and removed with the agent's process. */
 export function createFileStore(folder: string, maxBytes: number): FileStore {
-  /** By SHA-256, the least recently used first. */
+  /** By tenant and SHA-256, the least recently used first. */
   const entries = new Map<string, Entry>();
   let givenBack = Promise.withResolvers<void>();
 
   /** Makes room for these files, by removing what nobody uses; false if others use too much. */
-  function makeRoom(wanted: ReadonlyMap<string, LeasedFile>): boolean {
-    const others = [...entries].filter(([sha256]) => !wanted.has(sha256));
-    const inUse = others.filter(([, { users }]) => users > 0);
-    let total = sizeOf(wanted.values()) + bytesOf(others);
-    if (total - bytesOf(others) + bytesOf(inUse) > maxBytes) return false;
-    for (const [sha256, { users, path, bytes }] of others) {
-      if (total <= maxBytes || users > 0) continue;
-      entries.delete(sha256);
-      total -= bytes;
+  function makeRoom(tenant: string, wanted: ReadonlyMap<string, LeasedFile>): boolean {
+    const others = [...entries]
+      .filter(([key]) => !wanted.has(key))
+      .map(([key, entry]) => ({ key, ...entry }));
+    const needed = { key: "", owner: tenant, bytes: sizeOf(wanted.values()), users: 1, path: "" };
+    const inUse = others.filter(({ users }) => users > 0);
+    if (needed.bytes + bytesOf(inUse) > maxBytes) return false;
+    for (const { key, path } of toEvict(
+      [...others, needed],
+      maxBytes,
+      ({ users }) => users === 0,
+    )) {
+      entries.delete(key);
       void rm(path, { force: true }).catch(() => {});
     }
     return true;
   }
 
-  function begin(file: LeasedFile, open: OpenFile, previous: Promise<void>): Entry {
+  function begin(
+    key: string,
+    owner: string,
+    file: LeasedFile,
+    open: OpenFile,
+    previous: Promise<void>,
+  ): Entry {
     const end = new AbortController();
     const path = join(folder, randomUUID());
     const ready = previous.catch(() => {}).then(() => write(file, open, path, end.signal));
-    const entry = { users: 0, path, bytes: file.size_bytes, ready, open, end, isComplete: false };
+    const bytes = file.size_bytes;
+    const entry = { owner, users: 0, path, bytes, ready, open, end, isComplete: false };
     const drop = (): void => {
-      forget(file.sha256, entry);
+      forget(key, entry);
       void rm(path, { force: true }).catch(() => {});
     };
     // The last job may end between the last byte and this callback. Then nobody else removes the file.
@@ -80,24 +95,30 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
     return entry;
   }
 
-  function forget(sha256: string, entry: Entry): void {
-    if (entries.get(sha256) === entry) entries.delete(sha256);
+  function forget(key: string, entry: Entry): void {
+    if (entries.get(key) === entry) entries.delete(key);
   }
 
-  function take(file: LeasedFile, open: OpenFile, previous: Promise<void>): Entry {
-    const entry = entries.get(file.sha256) ?? begin(file, open, previous);
+  function take(
+    key: string,
+    owner: string,
+    file: LeasedFile,
+    open: OpenFile,
+    previous: Promise<void>,
+  ): Entry {
+    const entry = entries.get(key) ?? begin(key, owner, file, open, previous);
     // Moves it to the end: the most recently used.
-    entries.delete(file.sha256);
-    entries.set(file.sha256, entry);
+    entries.delete(key);
+    entries.set(key, entry);
     entry.users += 1;
     return entry;
   }
 
-  function leave(sha256: string, entry: Entry): void {
+  function leave(key: string, entry: Entry): void {
     entry.users -= 1;
     if (entry.users > 0) return;
     if (!entry.isComplete) {
-      forget(sha256, entry);
+      forget(key, entry);
       entry.end.abort(new Error("no job waits for the file any more"));
     }
     givenBack.resolve();
@@ -131,30 +152,31 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
   }
 
   return {
-    async borrow(files, open, signal) {
-      const wanted = new Map(files.map((file) => [file.sha256, file]));
+    async borrow(tenant, files, open, signal) {
+      const keyOf = (sha256: string): string => `${tenant} ${sha256}`;
+      const wanted = new Map(files.map((file) => [keyOf(file.sha256), file]));
       const needed = sizeOf(wanted.values());
       if (needed > maxBytes) {
         const message = `The files of the job have ${needed} bytes, and the agent keeps ${maxBytes} on disk: raise its input_files_bytes.`;
         throw new JobRefusal("config_error", message);
       }
-      while (!makeRoom(wanted)) await abortable(givenBack.promise, signal);
+      while (!makeRoom(tenant, wanted)) await abortable(givenBack.promise, signal);
       const lent = new Map<string, Entry>();
       const giveBack = (): void => {
-        for (const [sha256, entry] of lent) leave(sha256, entry);
+        for (const [key, entry] of lent) leave(key, entry);
         lent.clear();
       };
       // One after the other: a job has up to 100 files.
       let previous = Promise.resolve();
-      for (const [sha256, file] of wanted) {
-        const entry = take(file, open, previous);
-        lent.set(sha256, entry);
+      for (const [key, file] of wanted) {
+        const entry = take(key, tenant, file, open, previous);
+        lent.set(key, entry);
         previous = entry.ready;
       }
       try {
-        for (const [sha256, file] of wanted) {
+        for (const [key, file] of wanted) {
           for (;;) {
-            const entry = lent.get(sha256)!;
+            const entry = lent.get(key)!;
             try {
               await abortable(entry.ready, signal);
               break;
@@ -162,8 +184,8 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
               signal.throwIfAborted();
               // Another job's lease may have ended while it fetched the file.
               if (entry.open === open) throw error;
-              leave(sha256, entry);
-              lent.set(sha256, take(file, open, Promise.resolve()));
+              leave(key, entry);
+              lent.set(key, take(key, tenant, file, open, Promise.resolve()));
             }
           }
         }
@@ -171,8 +193,8 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
         giveBack();
         throw error;
       }
-      const paths = new Map([...lent].map(([sha256, { path }]) => [sha256, path]));
-      return { pathOf: (sha256) => paths.get(sha256)!, giveBack };
+      const paths = new Map([...lent].map(([key, { path }]) => [key, path]));
+      return { pathOf: (sha256) => paths.get(keyOf(sha256))!, giveBack };
     },
   };
 }
@@ -181,6 +203,6 @@ function sizeOf(files: Iterable<LeasedFile>): number {
   return [...files].reduce((sum, { size_bytes }) => sum + size_bytes, 0);
 }
 
-function bytesOf(entries: readonly (readonly [string, Entry])[]): number {
-  return entries.reduce((sum, [, { bytes }]) => sum + bytes, 0);
+function bytesOf(entries: readonly Kept[]): number {
+  return entries.reduce((sum, { bytes }) => sum + bytes, 0);
 }

@@ -29,7 +29,7 @@ export function filesOf({ files: store, client }: JobFilesDeps, job: LeasedJob):
     async fetch(signal) {
       if (files.length === 0) return [];
       refuseNames(files);
-      loan ??= await store.borrow(files, open, signal);
+      loan ??= await store.borrow(job.tenant, files, open, signal);
       const { pathOf } = loan;
       return files.map(({ name, size_bytes, sha256 }) => ({
         name,

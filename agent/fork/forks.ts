@@ -50,7 +50,11 @@ export interface Forks extends Pick<ForkHealth, "problem" | "probed"> {
    *
    * @throws JobRefusal; EngineError; the disk's errors; the signal's reason.
    */
-  readonly borrowFile: (file: InputFile, signal: AbortSignal) => Promise<BundleLoan>;
+  readonly borrowFile: (
+    tenant: string,
+    file: InputFile,
+    signal: AbortSignal,
+  ) => Promise<BundleLoan>;
   /** Whether the container with this label is a mother or writes the volumes, and is not removed. */
   readonly owns: (label: string) => boolean;
   readonly close: () => Promise<void>;
@@ -92,12 +96,12 @@ export function createForks(deps: ForksDeps): Forks {
     prepare: async (spec, signal) => (await zygoteFor(spec, signal)).zygote.tookMs,
     borrow: (spec, wanted, signal) =>
       bundles.borrow(
-        wanted.key,
+        { tenant: wanted.tenant, content: wanted.key },
         (keep, limit) => installApart(keeper.volume, spec, wanted, deps.packages, keep, limit),
         signal,
         wanted.took,
       ),
-    borrowFile: (file, signal) => borrowFile(bundles, secret, file, signal),
+    borrowFile: (tenant, file, signal) => borrowFile(bundles, secret, tenant, file, signal),
     async open(spec, signal, provided) {
       await health.probed(signal);
       const problem = health.problem();

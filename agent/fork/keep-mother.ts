@@ -73,9 +73,14 @@ const dayMs = 24 * 3600_000;
 const startMs = 60_000;
 /**
  * Limits of a zygote's user namespace: far more namespaces than jobs at once, because the kernel frees those
- * that have ended late. Each network takes about 200 KiB of the host's memory.
+ * that have ended late. Each network takes about 200 KiB of the host's memory. With inotify a job would see which
+ * files of its image other jobs open, and so what they import.
  */
-const closedLimits = { max_user_namespaces: 1024, max_net_namespaces: 1024 };
+const closedLimits = {
+  max_user_namespaces: 1024,
+  max_net_namespaces: 1024,
+  max_inotify_instances: 0,
+};
 
 export function createMotherKeeper(deps: MotherDeps): MotherKeeper {
   const { engine, mother: spec, motherImage, ids, motherMs = dayMs, answerMs } = deps;

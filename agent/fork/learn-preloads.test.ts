@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { specWith } from "../sandbox/testing/report.ts";
 import { createTestClock } from "../testing/test-clock.ts";
 import { createPreloadLearner } from "./learn-preloads.ts";
+import { zygoteKey } from "./zygotes.ts";
 
 const settle = () => new Promise(setImmediate);
 const minutes = 60_000;
@@ -20,13 +21,14 @@ function createWorld(tookMs: Record<string, number>) {
     isBusy: () => world.isBusy,
     clock,
   });
-  /** Has a job with these imports come, and returns what its zygote has imported. */
-  async function come(...imports: string[]): Promise<readonly string[]> {
-    const { preload } = learner.specFor(specWith({}), imports);
+  /** Has a job of a tenant with these imports come, and returns what its zygote has imported. */
+  async function comeOf(tenant: string, ...imports: string[]): Promise<readonly string[]> {
+    const { preload } = learner.specFor(specWith({}), imports, tenant);
     await settle();
     return preload;
   }
-  return { world, learner, clock, prepared, come };
+  const come = (...imports: string[]) => comeOf("a", ...imports);
+  return { world, learner, clock, prepared, come, comeOf };
 }
 
 test("the fourth job in ten minutes with the same slow imports finds them imported", async () => {
@@ -36,6 +38,17 @@ test("the fourth job in ten minutes with the same slow imports finds them import
   expect(await come("numpy", "pandas", "json")).toEqual(["numpy", "pandas"]);
   expect(await come("numpy")).toEqual([]);
   expect(await come()).toEqual([]);
+});
+
+test("no tenant's jobs teach or find what another's import", async () => {
+  const { comeOf, prepared, learner } = createWorld({ numpy: 80 });
+  for (const tenant of ["a", "b", "c", "a", "b"]) await comeOf(tenant, "numpy");
+  expect(prepared).toEqual([]);
+  await comeOf("a", "numpy");
+  expect(await comeOf("a", "numpy")).toEqual(["numpy"]);
+  expect(await comeOf("b", "numpy")).toEqual([]);
+  const [ofA, ofB] = ["a", "b"].map((tenant) => learner.specFor(specWith({}), ["numpy"], tenant));
+  expect(zygoteKey(ofA!)).not.toBe(zygoteKey(ofB!));
 });
 
 test("jobs that come too seldom are not learned from", async () => {
@@ -69,7 +82,7 @@ test("nothing is prepared while jobs wait, nor again for a while after a failure
   clock.advance(11 * minutes);
   for (let n = 0; n < 3; n++) await come("numpy");
   expect(await come("numpy")).toEqual(["numpy"]);
-  learner.forget(specWith({ preload: ["numpy"] }));
+  learner.forget(specWith({ preload: ["numpy"], learnedFor: "a" }));
   expect(await come("numpy")).toEqual([]);
   expect(prepared).toHaveLength(2);
 });

@@ -7,8 +7,10 @@ export interface PreloadLearner {
   /**
    * The spec for a job whose text imports these modules: it preloads the largest learned set that the text imports all
    * of. What the code says while it runs counts for nothing, so no job decides what another's interpreter imports.
+   * Each tenant's jobs are learned from for that tenant alone, whose zygotes these are: else a job could find out
+   * what others import.
    */
-  readonly specFor: (spec: SandboxSpec, imports: readonly string[]) => SandboxSpec;
+  readonly specFor: (spec: SandboxSpec, imports: readonly string[], tenant: string) => SandboxSpec;
   /** A zygote with this preload does not work: it is not tried again for a while. */
   readonly forget: (spec: SandboxSpec) => void;
 }
@@ -50,7 +52,7 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
   const kinds = new Map<string, Kind>();
   let isPreparing = false;
 
-  /** The kind of jobs with this spec, whatever they preload. */
+  /** The kind of jobs with this spec and its owner, whatever they preload. */
   function kindOf(spec: SandboxSpec): Kind {
     const key = zygoteKey({ ...spec, preload: [] });
     const known = kinds.get(key) ?? {
@@ -90,17 +92,18 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
   }
 
   return {
-    specFor(spec, imports) {
+    specFor(spec, imports, tenant) {
       if (imports.length === 0) return spec;
-      const kind = kindOf(spec);
+      const own = { ...spec, learnedFor: tenant };
+      const kind = kindOf(own);
       const wanted = imports.filter((name) => !kind.quick.has(name));
       const known = [...kind.learned.values()].filter((set) =>
         set.every((name) => wanted.includes(name)),
       );
       const [best] = known.toSorted((a, b) => b.length - a.length);
       if (best) touch(kind.learned, best.join(" "), best, mostSets);
-      if (wanted.length > 0 && best?.length !== wanted.length) count(kind, spec, wanted);
-      return best ? { ...spec, preload: best } : spec;
+      if (wanted.length > 0 && best?.length !== wanted.length) count(kind, own, wanted);
+      return best ? { ...own, preload: best } : spec;
     },
     forget(spec) {
       const kind = kindOf(spec);

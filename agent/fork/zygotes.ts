@@ -169,10 +169,11 @@ function isFresh({ mother, bornMs, jobsLeft }: Current): boolean {
 
 /** Jobs with the same key meet the same interpreter. */
 export function zygoteKey(spec: SandboxSpec): string {
-  const { image, preload, env, cpus, seccomp, loopback, memoryBytes, pids } = spec;
+  const { image, preload, learnedFor, env, cpus, seccomp, loopback, memoryBytes, pids } = spec;
   return JSON.stringify([
     image,
     preload,
+    learnedFor,
     env,
     Math.ceil(cpus),
     seccomp,

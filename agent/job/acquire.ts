@@ -15,7 +15,6 @@ import type { RuntimeChoice } from "../policy/runtime-choice.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import type { JobFiles } from "../files/job-files.ts";
 import { EngineError } from "../sandbox/errors.ts";
-import type { InputFile } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 export type AcquireDeps = {
@@ -77,18 +76,20 @@ async function acquireOnce(
   const image = await deps.images.resolve(job.image, signal);
   const packages = await want(image);
   const inputFiles = await files.fetch(signal);
+  // The packages of a request come before those of its image.
+  const isLearned = job.job_type.preload === "auto" && packages === null && !job.program;
   const request = sandboxRequest(
     deps,
     job.job_type,
     image,
     runtime,
     await abortable(gpus.ids, signal),
-    packages,
-    inputFiles,
-    // The packages of a request come before those of its image.
-    job.job_type.preload === "auto" && packages === null && !job.program
-      ? topImports(job.code)
-      : [],
+    {
+      tenant: job.tenant,
+      packages,
+      files: inputFiles,
+      imports: isLearned ? topImports(job.code) : [],
+    },
   );
   // Who runs Python alone pays nothing for it.
   if (job.program) deps.languages.lookInto(job.image, request);
@@ -126,6 +127,8 @@ function refuseTooManyGpus({ gpus: { total } }: AcquireDeps, { name, gpus }: Lea
   throw new JobRefusal("config_error", message);
 }
 
+const unknownJob = { tenant: "", packages: null, imports: [], files: [] };
+
 /** The sandbox that a job of this type needs. */
 export function sandboxRequest(
   { agent, seccomp, requirements }: Pick<AcquireDeps, "agent" | "seccomp" | "requirements">,
@@ -133,9 +136,7 @@ export function sandboxRequest(
   image: string,
   runtime: string | null,
   gpus: readonly string[] = [],
-  wanted: WantedPackages | null = null,
-  files: readonly InputFile[] = [],
-  imports: readonly string[] = [],
+  ofJob: Omit<SandboxRequest, "jobType" | "spec"> = unknownJob,
 ): SandboxRequest {
   const spec = {
     image,
@@ -152,5 +153,5 @@ export function sandboxRequest(
     preload: job_type.preload === "auto" ? [] : job_type.preload,
     gpus,
   };
-  return { jobType: job_type.name, spec, packages: wanted, imports, files };
+  return { jobType: job_type.name, spec, ...ofJob };
 }

@@ -11,7 +11,7 @@ test("an image is looked into once, when no job runs, for the languages that it 
   const place = await testEngine();
   const labels = { agentId: randomUUID(), agentName: "sandbox-tests", leaseId: null };
   const spec = specWith({ image: place.image, labels });
-  const request = { jobType: "default", spec, packages: null, imports: [], files: [] };
+  const request = { jobType: "default", tenant: "", spec, packages: null, imports: [], files: [] };
   const changes = createChangeSignal();
   let free = 1;
   let opened = 0;

@@ -108,7 +108,7 @@ export function createLanguageFinder(deps: LanguageFinderDeps): LanguageFinder {
       const place = `${reference} ${spec.image}`;
       if (begun.has(place) || spec.gpus.length > 0) return;
       begun.add(place);
-      const plain = { ...request, packages: null, imports: [], files: [] };
+      const plain = { ...request, tenant: "", packages: null, imports: [], files: [] };
       last = last.then(() => note(reference, plain));
     },
     async close() {

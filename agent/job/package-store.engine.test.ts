@@ -124,4 +124,7 @@ test("with the cache a bundle outlives its agent, and needs no index again", asy
   index.close();
   const report = await run();
   expect([told(report), report.timing.dep_install_ms]).toEqual([["succeeded", "42\n"], 0]);
+  // Whether somebody else has asked for the same packages must not show.
+  const other = await run({ tenant: "other" });
+  expect(other.error?.type).toBe("dependency_error");
 });

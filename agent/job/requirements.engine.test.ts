@@ -149,7 +149,14 @@ describe("with enable_runtime_dependency_cache", () => {
     ]);
     expect(first.timing.dep_install_ms).toBeGreaterThan(100);
     expect(second.timing.dep_install_ms).toBe(0);
-    expect((await run({ requirements: ["airlock-probe"] })).error?.type).toBe("dependency_error");
+    const refused = [
+      await run({ requirements: ["airlock-probe"] }),
+      await run({ requirements: ["Airlock.Probe", "airlock-probe>=1"], tenant: "other" }),
+    ];
+    expect(refused.map(({ error }) => error?.type)).toEqual([
+      "dependency_error",
+      "dependency_error",
+    ]);
   });
 
   test("hostile 33: no code can change the packages of the next job", async () => {

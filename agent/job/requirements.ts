@@ -3,6 +3,7 @@ import type { LeasedJob } from "../../shared/wire/agent/lease.ts";
 import { canonicalRequirement, parseRequirement } from "../../shared/requirement.ts";
 import type { Acquired } from "./acquire.ts";
 import { type Clock, deadline } from "../waiting/clock.ts";
+import { ownerOf } from "../policy/evict.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { Lease } from "../lease/leases.ts";
 import type { PackageCache } from "../packages/cache.ts";
@@ -54,14 +55,15 @@ export async function wantPackages(
   image: string,
   took: (installMs: number) => void,
 ): Promise<WantedPackages | null> {
-  const { requirements, job_type } = lease.job;
+  const { requirements, job_type, tenant } = lease.job;
   if (requirements.length === 0) return null;
   const { pipEnv, certificates, reach, fingerprint } = await readRuntimeSource(deps.pip);
   const problems = new Set<string>();
   const set = [...new Set(requirements.map(canonicalRequirement))].sort();
   return {
     requirements,
-    key: hashOf([image, job_type.env, fingerprint, set]),
+    tenant,
+    key: hashOf([tenant, image, job_type.env, fingerprint, set]),
     from: {
       // Without the cache, packages are used once: compiling all of them would cost more than it
       // saves.
@@ -118,7 +120,8 @@ export async function installRequirements(
   const { requirements, from, took } = packages;
   await packages.wait(async (signal) => {
     // The same key may mean another Python or platform here: the engine chooses the runtime.
-    const key = hashOf([packages.key, sandbox.pythonVersion, acquired.runtime]);
+    const content = hashOf([packages.key, sandbox.pythonVersion, acquired.runtime]);
+    const key = `${ownerOf(packages.tenant)}${content}`;
     await using kept = (await cache?.find(key)) ?? null;
     if (kept) return await sandbox.install({ requirements, from: { kept: kept.pieces } }, signal);
 

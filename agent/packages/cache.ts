@@ -4,8 +4,9 @@ import { join } from "node:path";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/make-folder.node.ts";
+import { ownerOf, toEvict } from "../policy/evict.ts";
 
-/** Caches installed packages for the next job with the same requirements; see `cacheKey`. */
+/** Caches installed packages for the next job of a tenant with the same requirements. A key begins with `ownerOf`. */
 export type PackageCache = {
   /** The entry of a key, with its checksum verified; null if it is missing or incomplete. */
   readonly find: (key: string) => Promise<KeptSet | null>;
@@ -146,21 +147,17 @@ async function* piecesOf(file: FileHandle, size: number): AsyncGenerator<Uint8Ar
   }
 }
 
-/** Removes the least recently used files until the rest fits, and left-over parts of writers. */
+const isPart = ({ path }: { path: string }): boolean => path.endsWith(PART);
+
+/** Removes files until the rest fits, and left-over parts of writers. */
 async function prune(folder: string, maxBytes: number): Promise<void> {
   const found = await Promise.all(
     (await readdir(folder)).map((name) => describeFile(folder, name)),
   );
-  const files = found.flat().sort((a, b) => b.usedMs - a.usedMs);
-  let total = 0;
-  for (const { path, bytes, usedMs } of files) {
-    if (path.endsWith(PART)) {
-      if (usedMs < Date.now() - PART_MAX_AGE_MS) await rm(path, { force: true });
-      continue;
-    }
-    total += bytes;
-    if (total > maxBytes) await rm(path, { force: true });
-  }
+  const files = found.flat().sort((a, b) => a.usedMs - b.usedMs);
+  const old = files.filter((file) => isPart(file) && file.usedMs < Date.now() - PART_MAX_AGE_MS);
+  const whole = files.filter((file) => !isPart(file));
+  for (const { path } of [...old, ...toEvict(whole, maxBytes)]) await rm(path, { force: true });
 }
 
 /** A file of the cache; none if another agent has just removed it. */
@@ -168,5 +165,6 @@ async function describeFile(folder: string, name: string) {
   if (!name.endsWith(ENDING) && !name.endsWith(PART)) return [];
   const path = join(folder, name);
   const found = await stat(path).catch(() => null);
-  return found ? [{ path, bytes: found.size, usedMs: found.mtimeMs }] : [];
+  const owner = name.slice(0, ownerOf("").length);
+  return found ? [{ path, owner, bytes: found.size, usedMs: found.mtimeMs }] : [];
 }

@@ -30,6 +30,8 @@ export interface PipSource {
 export interface WantedPackages {
   /** As in PackageRequest. */
   readonly requirements: readonly string[];
+  /** Whose job wants them. */
+  readonly tenant: string;
   /** Equal for jobs to which pip would give the same. */
   readonly key: string;
   readonly from: PipSource;

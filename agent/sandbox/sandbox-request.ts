@@ -5,6 +5,8 @@ import type { SandboxSpec } from "./spec.ts";
 /** The sandbox that a job needs. */
 export type SandboxRequest = {
   readonly jobType: string;
+  /** Whose job it is; empty if no job is known. */
+  readonly tenant: string;
   readonly spec: SandboxSpec;
   /** Packages that its job asks for. */
   readonly packages: WantedPackages | null;

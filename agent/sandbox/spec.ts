@@ -24,6 +24,8 @@ export interface SandboxSpec {
   readonly env: Readonly<Record<string, string>>;
   /** Modules imported before the job arrives, with the rights of the code. */
   readonly preload: readonly string[];
+  /** The tenant from whose jobs the preload was learned. */
+  readonly learnedFor?: string;
   /** GPUs that only this container uses, by index or UUID. */
   readonly gpus: readonly string[];
 }

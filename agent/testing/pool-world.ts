@@ -88,5 +88,5 @@ export const idOf = ({ containerId }: Sandbox): string => containerId;
 
 export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): SandboxRequest {
   const spec = specWith({ image: "sha256:aa", memoryBytes: 1, ...over });
-  return { jobType, spec, packages: null, imports: [], files: [] };
+  return { jobType, tenant: "default", spec, packages: null, imports: [], files: [] };
 }

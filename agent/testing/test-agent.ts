@@ -231,6 +231,7 @@ export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
       gpus: 0,
       env: {},
     },
+    tenant: "default",
     image: job.job_type?.base_image ?? "python:3.13-slim",
     code: "print('hello')",
     input_json: "{}",

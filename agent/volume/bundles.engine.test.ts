@@ -49,8 +49,8 @@ const sending =
     const write = await keep();
     for (const frame of frames) await write(frame);
   };
-const borrow = (install: InstallBundle, key = "key") =>
-  bundles.borrow(key, install, never, () => {});
+const borrow = (install: InstallBundle, content = "key", tenant = "a") =>
+  bundles.borrow({ tenant, content }, install, never, () => {});
 
 /** Runs a shell script in the folder of bundles, and returns its lines. */
 async function inVolume(script: string, mode = "ro"): Promise<string[]> {
@@ -102,6 +102,19 @@ test.each([
 ])("an installation that sends %s adds nothing", async (_what, frames) => {
   await expect(borrow(sending(...frames))).rejects.toThrow("not unpacked");
   expect(await volume()).toEqual([]);
+});
+
+test("another tenant's installation with the same key is its own, and room comes from the tenant that holds most", async () => {
+  const pieces = Array.from({ length: 4 }, () => encodeFrame("D", Buffer.alloc(100_000)));
+  const large = (path: string) => sending(file(path, 0)[0]!, ...pieces);
+  const first = await borrow(sending(...file("x")), "key", "b");
+  first.giveBack();
+  const loans = [await borrow(large("y"), "key"), await borrow(large("z"), "other")];
+  for (const loan of loans) loan.giveBack();
+  expect(loans.map(({ name }) => name)).not.toContain(first.name);
+  const last = await borrow(large("w"), "third", "b");
+  const left = (await inVolume("ls -1")).sort();
+  expect(left).toEqual([first.name, loans[1]!.name, last.name].sort());
 });
 
 test("one that ends early adds nothing, and the next one is complete", async () => {

@@ -2,6 +2,7 @@ import { once } from "node:events";
 import type { Logger } from "@logtape/logtape";
 import { z } from "zod";
 import { describeError } from "../../shared/log-line.ts";
+import { ownerOf, toEvict } from "../policy/evict.ts";
 import { abortable } from "../waiting/abortable.ts";
 import { tooLarge } from "../sandbox/session/install-packages.ts";
 import { InstallError, type KeepPiece } from "../sandbox/package-request.ts";
@@ -28,7 +29,7 @@ export interface Bundles {
    * @throws InstallError; EngineError; the signal's reason; whatever `install` throws.
    */
   readonly borrow: (
-    key: string,
+    key: BundleKey,
     install: InstallBundle,
     signal: AbortSignal,
     took: (installMs: number) => void,
@@ -36,6 +37,12 @@ export interface Bundles {
   ) => Promise<BundleLoan>;
   /** Ends installations; resolves when neither one nor a removal is pending. */
   readonly close: () => Promise<void>;
+}
+
+/** Jobs of one tenant with the same content share a bundle. */
+export interface BundleKey {
+  readonly tenant: string;
+  readonly content: string;
 }
 
 /** Installs packages and passes on their files; `keep` opens the writer for them. */
@@ -103,17 +110,21 @@ export function createBundles(deps: BundlesDeps): Bundles {
     return (await readReport(unpacker)).bundles;
   }
 
-  /** Removes bundles that nobody uses: the oldest until the rest fits, or all. */
+  /** Removes bundles that nobody uses: those that are not kept, and what does not fit. */
   function trim(): void {
-    const gone: string[] = [];
-    let total = bytesOf([...bundles.values()]);
-    for (const [name, { users, bytes, keeps }] of bundles) {
-      if (users > 0 || bytes === null || (keeps && total <= maxBytes)) continue;
-      bundles.delete(name);
-      total -= bytes;
-      gone.push(name);
-    }
+    const all = [...bundles].map(([name, bundle]) => ({
+      name,
+      owner: name.slice(0, ownerOf("").length),
+      bytes: bytesOf([bundle]),
+      isUnused: bundle.users === 0 && bundle.bytes !== null,
+      keeps: bundle.keeps,
+    }));
+    const useless = all.filter(({ isUnused, keeps }) => isUnused && !keeps);
+    const rest = all.filter((one) => !useless.includes(one));
+    const surplus = toEvict(rest, maxBytes, ({ isUnused }) => isUnused);
+    const gone = [...useless, ...surplus].map(({ name }) => name);
     if (gone.length === 0) return;
+    for (const name of gone) bundles.delete(name);
     removed = removed.then(async () => {
       try {
         await tidy(gone, AbortSignal.timeout(tidyMs));
@@ -198,10 +209,12 @@ export function createBundles(deps: BundlesDeps): Bundles {
   }
 
   return {
-    async borrow(key, install, signal, took, keeps = keepsUnused) {
+    async borrow({ tenant, content }, install, signal, took, keeps = keepsUnused) {
       await abortable(look(), signal);
       // The name contains the range of ids: with another range, the files would have an unknown owner.
-      const name = nameInVolume([key, ids]);
+      const hash = nameInVolume([tenant, content, ids]);
+      const owner = ownerOf(tenant);
+      const name = `${owner}${hash.slice(owner.length)}`;
       const bundle = bundles.get(name) ?? begin(name, install, keeps);
       // Moves it to the end: the most recently used.
       bundles.delete(name);

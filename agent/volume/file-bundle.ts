@@ -6,17 +6,18 @@ import type { InputFile } from "../sandbox/job.ts";
 import type { InstallBundle, BundleLoan, Bundles } from "./bundles.ts";
 
 /**
- * Lends an input file as a bundle with the one file `content`, for all jobs that have the same bytes.
+ * Lends an input file as a bundle with the one file `content`, for all jobs of its tenant that have the same bytes.
  *
  * @throws JobRefusal if there is no room for it; EngineError; the disk's errors; the signal's reason.
  */
 export async function borrowFile(
   bundles: Pick<Bundles, "borrow">,
   secret: string,
+  tenant: string,
   file: InputFile,
   signal: AbortSignal,
 ): Promise<BundleLoan> {
-  const key = `file ${secret} ${file.sha256}`;
+  const key = { tenant, content: `file ${secret} ${file.sha256}` };
   try {
     return await bundles.borrow(key, sending(file), signal, () => {}, true);
   } catch (error) {

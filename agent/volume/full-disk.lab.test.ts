@@ -78,7 +78,7 @@ describe("while the engine's disk is full", needs("root"), () => {
     const sha256 = createHash("sha256").update(content).digest("hex");
     const file = { name: "large", path, sha256, sizeBytes: content.length };
     fillUpTo(10 * mebibyte);
-    await expect(forks.borrowFile(file, soon())).rejects.toMatchObject({
+    await expect(forks.borrowFile("default", file, soon())).rejects.toMatchObject({
       name: "EngineError",
       code: "disk_full",
       transient: true,
@@ -86,7 +86,7 @@ describe("while the engine's disk is full", needs("root"), () => {
     expect(filesIn("airlock-bundles-tests")).toEqual([]);
     expect(await unpackers()).toEqual([]);
     disk.free();
-    const { name, giveBack } = await forks.borrowFile(file, soon());
+    const { name, giveBack } = await forks.borrowFile("default", file, soon());
     expect(filesIn("airlock-bundles-tests")).toEqual([name]);
     giveBack();
   });

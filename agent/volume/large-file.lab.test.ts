@@ -28,7 +28,7 @@ test("a job of 512 MiB reads a file of 1 GiB, and the memory of its agent stays 
     collectGarbage();
     const before = process.memoryUsage().rss;
     const file = { name: "a/large", path, sha256, sizeBytes: 1024 * mebibyte };
-    const loan = await forks.borrowFile(file, soon());
+    const loan = await forks.borrowFile("default", file, soon());
     const after = process.memoryUsage().rss;
     const spec = specWith({ image: place.image, memoryBytes: 512 * mebibyte });
     const files = [{ bundle: loan.name, name: file.name }];

@@ -117,6 +117,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         execution_id: execution.id,
         attempt: execution.attempt,
         correlation_id: execution.correlationId,
+        tenant: execution.tenant,
         job_type: toLeasedJobType(jobType),
         image: execution.jobRef === null ? jobType.base_image : digestOf(execution.jobRef),
         code: decodeUtf8(payload.code),

@@ -46,7 +46,7 @@ class Job:
                 self._locks.append(lock_shared(name))
             sizes = order["memory"], order["shm"], order["writable"]
             self._id = mother.code_ids.take()
-            request = REQUEST.pack(*sizes, self._id, *mother.shares, order["packages"].encode())
+            request = REQUEST.pack(*sizes, self._id, mother.most_signals, order["packages"].encode())
             zygote.request(request, [theirs.fileno(), its_stderr])
         except OSError:
             self._close()

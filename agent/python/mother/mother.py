@@ -13,7 +13,6 @@ import select
 import signal
 
 import groups as control_groups
-from files import read_lines
 from ids import CodeIds
 from jobs import Job
 from link import to_json
@@ -30,7 +29,7 @@ class Mother:
         self.switch = Switch(0, 1)
         self.groups = control_groups.open_groups()
         self.code_ids = CodeIds()
-        self.shares = shares(settings["slots"])
+        self.most_signals = signals_of_job(settings["slots"])
         self.zygotes = {}
         self.jobs = {}
         self._handlers = {}
@@ -143,15 +142,13 @@ class Mother:
             self._leftover_groups.append(groups)
 
 
-def shares(slots):
-    """Each job's part of what the kernel counts for all of them together, as the creator of their zygotes' namespaces.
+def signals_of_job(slots):
+    """Each job's part of the pending signals, which the kernel counts for the creator of all zygotes' namespaces too.
 
-    Inotify instances, inotify watches, pending signals. Source: user_namespaces(7), /proc/sys/user.
+    Source: user_namespaces(7).
     """
-    limits = [int(read_lines("/proc/sys/user/max_inotify_" + what)[0]) for what in ("instances", "watches")]
-    most_signals = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
-    limits.append(_UNLIMITED if most_signals == resource.RLIM_INFINITY else most_signals)
-    return [max(1, limit // (slots + 1)) for limit in limits]
+    most = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
+    return max(1, (_UNLIMITED if most == resource.RLIM_INFINITY else most) // (slots + 1))
 
 
 def main(settings):

@@ -80,11 +80,9 @@ def enter(plan, request, stream, stderr, code_filter):
         time.sleep(0.0005)  # until the zygote has given it ids
     kernel.unshare(kernel.NEWCGROUP)
     kernel.bring_loopback_up()
-    memory, shm, writable, _, inotify_instances, inotify_watches, signals, packages = REQUEST.unpack(request)
+    memory, shm, writable, _, signals, packages = REQUEST.unpack(request)
     for name, limit in (
         ("user/max_user_namespaces", b"0"),
-        ("user/max_inotify_instances", b"%d" % inotify_instances),
-        ("user/max_inotify_watches", b"%d" % inotify_watches),
         ("net/ipv4/tcp_rmem", _TCP_BUFFERS),
         ("net/ipv4/tcp_wmem", _TCP_BUFFERS),
     ):

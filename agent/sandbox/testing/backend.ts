@@ -64,7 +64,7 @@ export async function openWithPackages(
   }
   const own = { ...spec, packages: "none" } as const;
   const forks = forksOfProcess(place);
-  const wanted = { requirements, key: randomUUID(), from, took: () => {} };
+  const wanted = { requirements, tenant: "default", key: randomUUID(), from, took: () => {} };
   const bundle = await forks.borrow(
     own,
     { ...wanted, wait: (install) => install(installSignal) },
@@ -88,7 +88,9 @@ export async function openWithFiles(
   const sent = files.filter((file) => !mounted.includes(file));
   const fork = async (): Promise<Sandbox> => {
     const forks = forksOfProcess(place);
-    const loans = await Promise.all(mounted.map((file) => forks.borrowFile(file, signal)));
+    const loans = await Promise.all(
+      mounted.map((file) => forks.borrowFile("default", file, signal)),
+    );
     const provided = mounted.map(({ name }, n) => ({ name, bundle: loans[n]!.name }));
     const sandbox = await forks.open(spec, signal, { packages: null, files: provided });
     const giveBack = (): void => loans.forEach((loan) => loan.giveBack());

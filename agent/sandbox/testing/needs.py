@@ -147,7 +147,6 @@ def waiting():
 def libc_calls():
     libc = ctypes.CDLL(None, use_errno=True)
     for call, *arguments in (
-        ("inotify_init1", 0),
         ("eventfd", 0, 0),
         ("timerfd_create", 1, 0),
         ("epoll_create1", 0),
@@ -156,6 +155,10 @@ def libc_calls():
         ("prctl", 15, b"name", 0, 0, 0),
     ):
         assert getattr(libc, call)(*arguments) >= 0, (call, os.strerror(ctypes.get_errno()))
+
+
+def inotify():
+    assert ctypes.CDLL(None).inotify_init1(0) >= 0
 
 
 def files():
@@ -250,8 +253,8 @@ def terminals():
 
 if __name__ == "__main__":
     failed = {}
-    tasks = [asynchronous, clocks, copying, database, executors, files, fork, forkserver, libc_calls]
-    tasks += [memory, names, randomness, shared, signals, sockets, spawn, subprocesses]
+    tasks = [asynchronous, clocks, copying, database, executors, files, fork, forkserver, inotify]
+    tasks += [libc_calls, memory, names, randomness, shared, signals, sockets, spawn, subprocesses]
     tasks += [terminals, threads, usage, waiting]
     for task in tasks:
         try:

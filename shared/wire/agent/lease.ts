@@ -107,6 +107,8 @@ export const LeasedJob = z.object({
   execution_id: Uuid,
   attempt: z.int(),
   correlation_id: z.string(),
+  /** Whose job it is. What an agent keeps for jobs of one tenant, those of others never meet. */
+  tenant: z.string(),
   job_type: LeasedJobType,
   /** Digest of the built image; if the job type is not built, name of the base image. */
   image: z.string(),
