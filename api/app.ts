@@ -2,7 +2,8 @@ import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "./deps.ts";
 import { openStreams } from "./events/open-streams.ts";
 import { bindClient } from "./http/access/bind-client.ts";
-import { identifyKey, requireApiKey } from "./http/access/auth.ts";
+import { identifyCaller } from "./http/access/identify.ts";
+import { checkTable, requireScope } from "./http/access/scopes.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
 import { measure } from "./http/measure.ts";
@@ -49,7 +50,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   allowMcpOrigins(app, deps);
   compatRoutes(app, deps);
   const limit = rateLimit(deps);
-  app.use(identifyKey(deps), limit, requireApiKey(deps), bindClient(deps));
+  app.use(identifyCaller(deps), limit, requireScope(deps.config), bindClient(deps));
   // /docs shows them in this order.
   const streams = openStreams(deps);
   executeRoutes(app, deps, streams);
@@ -73,5 +74,6 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   docsRoutes(app, deps);
   mcpRoute(app, deps, limit);
   app.notFound(refuseUnrouted(app));
+  checkTable(app);
   return app;
 }

@@ -44,14 +44,17 @@ export interface ClientDeps extends RouteDeps {
   db: TenantDb;
   /** Ends the executions of anybody that no agent has leased within their `queue_timeout`. */
   endOverdue: () => Promise<void>;
+  /** @throws AppError 401 if the caller's key has become void, which takes a second. */
+  recheck: () => Promise<void>;
 }
 
 export function clientDeps(
   { db, shareRead, ...deps }: Deps,
   tenant: string,
   endOverdue: () => Promise<void>,
+  recheck: () => Promise<void>,
 ): ClientDeps {
-  return { ...deps, db: bindTenant(db, tenant, shareRead), endOverdue };
+  return { ...deps, db: bindTenant(db, tenant, shareRead), endOverdue, recheck };
 }
 
 /** Metrics of one process. The database keeps those of all processes. */

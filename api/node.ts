@@ -9,7 +9,7 @@ import { closeToOthers } from "../shared/process/close-to-others.node.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps, Notifier } from "./deps.ts";
-import { checkExposure } from "./http/access/exposure.ts";
+import { checkExposure, requireSomeKey } from "./http/access/exposure.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
 import { asset } from "./platform/assets.node.ts";
 import { sha256 } from "./platform/hash.node.ts";
@@ -67,6 +67,7 @@ async function main(): Promise<void> {
     });
   }
   const db = database(client);
+  await requireSomeKey({ config, db, now: Date.now });
   // A database file is used by one process only; a database server may have several.
   const notifier =
     client.protocol === "file"

@@ -6,7 +6,7 @@ import { ConfigError, loadConfig } from "../shared/config/config.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
-import { checkExposure } from "./http/access/exposure.ts";
+import { checkExposure, requireSomeKey } from "./http/access/exposure.ts";
 import { sha256 } from "./hash.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts/artifacts-r2.worker.ts";
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
@@ -54,13 +54,21 @@ interface Service {
 let service: Promise<Service> | undefined;
 /** The database knows which webhooks are wanted. The cron trigger says it as well. */
 let hasAnnounced = false;
+let hasSomeKey = false;
 
 /** The API on Cloudflare Workers: one service per isolate, built by its first event. */
 export default {
   async fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
     service ??= build(env);
     try {
-      await service;
+      const { deps } = await service;
+      // Each request asks for itself: in workerd, none may wait for another one.
+      if (!hasSomeKey) {
+        await requireSomeKey(deps).catch((error: unknown) => {
+          if (error instanceof ConfigError) throw error;
+        });
+      }
+      hasSomeKey = true;
     } catch (error) {
       if (!(error instanceof ConfigError)) throw error;
       console.error(`airlock: ${error.message}`);

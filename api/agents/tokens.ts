@@ -1,4 +1,4 @@
-import { AgentToken, type JoinReply, type JoinRequest } from "../../shared/wire/agent/join.ts";
+import type { JoinReply, JoinRequest } from "../../shared/wire/agent/join.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, unauthorized } from "../errors.ts";
 import {
@@ -7,86 +7,8 @@ import {
   findToken,
   setNextTokenHash,
   readOrders,
-  recordTokenUse,
-  replaceToken,
 } from "../store/agents/agent-tokens.ts";
 import type { Actor } from "../store/audit.ts";
-
-/** A token that was found is cached for this long, so that a busy agent's posts need no query each. */
-const believedMs = 1000;
-const believedMax = 10_000;
-/** Resolution of the recorded time of last use. */
-const usedEveryMs = 60_000;
-
-/**
- * Returns the id of the agent's token that a request carries; undefined if it is none. A revoked token
- * is refused within a second. Each client address has a limited number of look-ups of unknown tokens;
- * agents with a known token at that address are not affected.
- */
-export function agentTokens(
-  deps: Deps,
-): (token: string, hash: string, client: string) => Promise<string | undefined> {
-  const { now } = deps;
-  const believed = new Map<string, { readonly id: string; readonly at: number }>();
-  const strangers = createStrangerLimit(now);
-  return async (token, hash, client) => {
-    const known = believed.get(hash);
-    if (known && isRecent(known.at, now())) return known.id;
-    if (!AgentToken.safeParse(token).success) return undefined;
-    if (!known) strangers.refuse(client);
-    const id = await lookUp(deps, hash);
-    if (id === undefined) {
-      believed.delete(hash);
-      strangers.count(client);
-      return undefined;
-    }
-    if (believed.size >= believedMax) believed.clear();
-    believed.set(hash, { id, at: now() });
-    return id;
-  };
-}
-
-const unknownPerMinute = 30;
-const minuteMs = 60_000;
-
-/** Counts the unknown tokens of each client address, in this process. */
-function createStrangerLimit(now: () => number) {
-  const windows = new Map<string, { count: number; readonly endsAt: number }>();
-  return {
-    /** @throws AppError 429 for a client that has presented too many. */
-    refuse(client: string): void {
-      const window = windows.get(client);
-      if (!window || window.endsAt <= now() || window.count < unknownPerMinute) return;
-      throw new AppError(
-        "rate_limited",
-        `More than ${unknownPerMinute} unknown agent tokens in a minute; wait for the seconds that Retry-After says.`,
-        {},
-        { "Retry-After": String(Math.ceil((window.endsAt - now()) / 1000)) },
-      );
-    },
-    count(client: string): void {
-      const window = windows.get(client);
-      if (window && window.endsAt > now()) window.count += 1;
-      else {
-        if (windows.size >= believedMax) windows.clear();
-        windows.set(client, { count: 1, endsAt: now() + minuteMs });
-      }
-    },
-  };
-}
-
-/** False for a time in the future: the clock was set back. */
-function isRecent(at: number, now: number): boolean {
-  return at <= now && now < at + believedMs;
-}
-
-async function lookUp({ db, now }: Deps, hash: string): Promise<string | undefined> {
-  const row = await findToken(db, hash);
-  if (!row) return undefined;
-  if (row.nextHash === hash) await replaceToken(db, hash, now());
-  else if ((row.lastUsedAt ?? 0) < now() - usedEveryMs) await recordTokenUse(db, row.id, now());
-  return row.id;
-}
 
 /**
  * Returns when the agent was asked to replace its token; null if it is not asked.

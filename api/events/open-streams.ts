@@ -9,7 +9,7 @@ export interface OpenStreams {
    * @returns a function that ends the stream; safe to call twice.
    * @throws AppError 429 when `max_event_streams` are open.
    */
-  begin(key: string | undefined): () => void;
+  begin(keyId: string | null | undefined): () => void;
 }
 
 /** Bounds the open streams of a client, because each costs memory and a connection. */
@@ -23,10 +23,10 @@ export function openStreams({ config, processMetrics }: RouteDeps): OpenStreams 
     else open.delete(holder);
   };
   return {
-    begin(key) {
-      const holder = key ?? "";
+    begin(keyId) {
+      const holder = keyId ?? "";
       if ((open.get(holder) ?? 0) >= most) {
-        const whose = key === undefined ? "this service" : "this API key";
+        const whose = holder === "" ? "this service" : "this API key";
         const detail = `${most} event streams of ${whose} are open (max_event_streams): close some, or poll GET /jobs/{id}/logs.`;
         throw new AppError("rate_limited", detail, {}, { "Retry-After": "10" });
       }

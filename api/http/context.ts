@@ -1,14 +1,17 @@
 import type { Logger } from "@logtape/logtape";
+import type { Scope } from "../../shared/wire/client/keys.ts";
 import type { ClientDeps } from "../deps.ts";
 
 /** The key, tenant and scopes of one request. */
 export interface Caller {
-  /** Stands for the key in records, limits and idempotency; null if keys are not required. */
+  /** Stands for the key in records and limits; null if keys are not required. */
   keyId: string | null;
   /** What the audit log shows. */
   keyName: string;
   tenant: string;
-  scopes: readonly string[];
+  scopes: readonly Scope[];
+  /** @throws AppError 401 if the key has become void: for requests that wait, and streams. */
+  recheck: () => Promise<void>;
 }
 
 /** Values that the middleware sets for the handlers of a request. */
@@ -19,9 +22,7 @@ export interface AppEnv {
     traceparent: string | undefined;
     /** The request's own logger, with its correlation id and trace context. */
     log: Logger;
-    /** SHA-256 (hex) of the accepted API key, if one was sent. */
-    apiKeyHash: string | undefined;
-    /** Undefined if the path is public and no key was sent. */
+    /** Undefined if no accepted key was sent and the path is public. */
     caller: Caller | undefined;
     /** What the handlers of clients work with: its database shows the records of the caller's tenant. */
     client: ClientDeps;

@@ -5,8 +5,8 @@ import type { AppEnv } from "./context.ts";
 
 /** Origin of a request, for its record. */
 export function originOf({ clientAddress }: RouteDeps, c: Context) {
-  const { correlationId, traceparent, apiKeyHash } = c.var as AppEnv["Variables"];
-  const keyId = apiKeyHash?.slice(0, 16);
+  const { correlationId, traceparent, caller } = c.var as AppEnv["Variables"];
+  const keyId = caller?.keyId ?? undefined;
   return { correlationId, traceparent, clientIp: clientAddress(c), keyId };
 }
 

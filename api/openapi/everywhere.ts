@@ -1,7 +1,7 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import type { Config } from "../../shared/config/config.ts";
 import type { ErrorCode } from "../errors.ts";
-import { needsKey } from "../http/access/auth.ts";
+import { accessTo } from "../http/access/scopes.ts";
 import { isRateLimited } from "../http/access/rate-limit.ts";
 import { describeConfigured } from "./configured.ts";
 import { sharedProblems } from "./responses/problems.ts";
@@ -19,8 +19,8 @@ type Answer = { $ref: string } | { description: string; headers?: object };
  */
 export function describeEverywhere(document: Document, config: Config): Document {
   const paths = mapValues(document.paths ?? {}, (item: PathItem, path) =>
-    mapValues(item as Record<string, Operation>, (operation) =>
-      describeOperation(operation, path, config),
+    mapValues(item as Record<string, Operation>, (operation, method) =>
+      describeOperation(operation, method.toUpperCase(), path, config),
     ),
   );
   const components = {
@@ -31,11 +31,18 @@ export function describeEverywhere(document: Document, config: Config): Document
   return { ...document, paths, components };
 }
 
-function describeOperation(operation: Operation, path: string, config: Config): Operation {
-  const isLocked = needsKey(path, config);
+function describeOperation(
+  operation: Operation,
+  method: string,
+  path: string,
+  config: Config,
+): Operation {
+  const access = accessTo(method, path, config);
+  const isLocked = config.api_auth_enabled && access !== "public";
+  const roles = access === undefined || access === "any" ? [] : [access];
   const refusals: ErrorCode[] = ["internal", "unavailable"];
   if (isLocked) refusals.push("unauthorized");
-  if (!config.api_auth_enabled) refusals.push("forbidden");
+  if (!config.api_auth_enabled || roles.length > 0) refusals.push("forbidden");
   if (isRateLimited(path, config)) refusals.push("rate_limited");
 
   const answers: Record<string, Answer> = { ...problems(...refusals), ...operation.responses };
@@ -48,8 +55,8 @@ function describeOperation(operation: Operation, path: string, config: Config): 
     ...(operation.parameters ?? []),
     { $ref: "#/components/parameters/X-Correlation-ID" },
   ];
-  const isOpen = config.api_auth_enabled && !isLocked;
-  return { ...operation, parameters, responses, ...(isOpen && { security: [] }) };
+  const security = isLocked ? [{ ApiKey: roles }, { Bearer: roles }] : [];
+  return { ...operation, parameters, responses, ...(config.api_auth_enabled && { security }) };
 }
 
 function mapValues<From, To>(

@@ -48,7 +48,8 @@ function registerKeys(app: OpenAPIHono<AppEnv>, { api_auth_header }: Config): vo
     type: "apiKey",
     in: "header",
     name: api_auth_header,
-    description: "One of the configured `api_keys`.",
+    description:
+      "A key of the configuration or one that an operator made. The role that an endpoint names is the scope that the key needs.",
   });
   app.openAPIRegistry.registerComponent("securitySchemes", "Bearer", {
     type: "http",

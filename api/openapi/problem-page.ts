@@ -4,7 +4,8 @@ import { type ErrorCode, errorStatus, errorTitles } from "../errors.ts";
 const meanings: Record<ErrorCode, string> = {
   invalid_request:
     "The request is malformed, or a field is wrong: <code>errors</code> has the path of each field. Send a corrected request.",
-  unauthorized: "The API key is missing or wrong. Send one of the configured keys.",
+  unauthorized:
+    "The API key is missing or wrong. Send one of the configured keys, or one that an operator made.",
   forbidden: "The caller may not do this, whatever key it sends: <code>detail</code> says why.",
   not_found: "The path, job, artifact or job type does not exist, or was removed.",
   method_not_allowed: "The path exists, but not for this method: <code>Allow</code> lists those.",

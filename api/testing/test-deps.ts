@@ -39,5 +39,10 @@ export function testDeps(
 
 /** The same for handlers of clients. */
 export function clientOf(deps: Deps, tenant = "default"): ClientDeps {
-  return clientDeps(deps, tenant, () => endOverdueJobs(deps));
+  return clientDeps(
+    deps,
+    tenant,
+    () => endOverdueJobs(deps),
+    async () => {},
+  );
 }

@@ -7,7 +7,8 @@ import type { AppEnv } from "../context.ts";
 export function bindClient(deps: Deps): MiddlewareHandler<AppEnv> {
   const endOverdue = (): Promise<void> => endOverdueJobs(deps);
   return async (c, next) => {
-    c.set("client", clientDeps(deps, c.get("caller")?.tenant ?? "default", endOverdue));
+    const caller = c.get("caller");
+    if (caller) c.set("client", clientDeps(deps, caller.tenant, endOverdue, caller.recheck));
     await next();
   };
 }

@@ -1,4 +1,6 @@
 import { ConfigError, type Config } from "../../../shared/config/config.ts";
+import type { Deps } from "../../deps.ts";
+import { hasKey } from "../../store/keys.ts";
 
 /** Whether a host's name or address is always this machine's own. */
 function isLoopback(host: string): boolean {
@@ -29,9 +31,6 @@ export function answersFor(name: string, config: Config): boolean {
  * @throws ConfigError that names the configuration keys to set.
  */
 export function checkExposure(config: Config): string | undefined {
-  if (config.api_auth_enabled && acceptedKeys(config).length === 0) {
-    throw new ConfigError("api_auth_enabled is true, but api_keys is empty: add at least one key");
-  }
   if (config.api_auth_enabled) {
     const { api_keys, compat_key } = config;
     // Nor may it be an operator's: whoever reaches the port acts with it.
@@ -52,4 +51,17 @@ export function checkExposure(config: Config): string | undefined {
   }
   const open = `anyone who can reach ${config.host}:${config.port} can run code: authentication is disabled`;
   return unused === undefined ? open : `${open}; ${unused}`;
+}
+
+/** @throws ConfigError if keys are required, and neither the configuration nor the database has one. */
+export async function requireSomeKey({
+  config,
+  db,
+  now,
+}: Pick<Deps, "config" | "db" | "now">): Promise<void> {
+  if (!config.api_auth_enabled || acceptedKeys(config).length > 0) return;
+  if (await hasKey(db, now())) return;
+  throw new ConfigError(
+    "api_auth_enabled is true, but api_keys is empty: add a key, or make one with npm run keys -- create",
+  );
 }

@@ -35,7 +35,7 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
     windowMs,
     ...rateStore(deps, { limit, windowMs }),
     standardHeaders: "draft-6",
-    keyGenerator: (c) => c.get("apiKeyHash") ?? clientNetwork(clientAddress(c)),
+    keyGenerator: (c) => c.get("caller")?.keyId ?? clientNetwork(clientAddress(c)),
     skip: (c) => counted.has(c.req.raw) || !isRateLimited(c.req.path, config),
     handler: () => {
       throw new AppError(

@@ -21,12 +21,11 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     errors: [{ path: "code", message: "is required" }],
   },
   unauthorized: {
-    detail:
-      "Send one of the configured API keys in the header X-API-Key, or as Authorization: Bearer.",
+    detail: "Send an API key in the header X-API-Key, or as Authorization: Bearer.",
   },
   forbidden: {
     detail:
-      "Without API keys the service refuses requests of pages of other sites (Sec-Fetch-Site, Origin): set api_auth_enabled and api_keys.",
+      "This needs the scope run: use a key that has it, such as one of operator_keys, or one that npm run keys makes with --scopes run.",
   },
   method_not_allowed: { detail: "PUT is not a method of /jobs; see Allow." },
   not_found: { detail: `Job ${jobId} does not exist.` },

@@ -11,7 +11,6 @@ import { invite } from "../../agents/tokens.ts";
 import type { Deps } from "../../deps.ts";
 import { poolStats } from "../../domain/agents/capacity.ts";
 import { notFound } from "../../errors.ts";
-import { requireOperator } from "../../http/access/auth.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { actorOf } from "../../http/origin.ts";
 import { jsonBody } from "../../http/body/json.ts";
@@ -30,7 +29,6 @@ const agentParam = idParam("The `id` of an agent, from `GET /pool/stats`.", agen
 export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { config, db, now } = deps;
   const tags = ["Hosts and agents"];
-  const operator = requireOperator(deps);
 
   const list = createRoute({
     method: "get",
@@ -38,10 +36,8 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     operationId: "listHosts",
     tags,
     summary: "Hosts that have joined",
-    middleware: operator,
     responses: {
       200: json(HostList, "The oldest first.", { example: { hosts: [joinedHost] } }),
-      ...problems("forbidden"),
     },
   });
   app.openapi(list, async (c) => c.json({ hosts: await listHosts(deps) }, 200));
@@ -54,11 +50,11 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "Make a code with which a host can join",
     description:
       "On the host: `npm run agent -- join --url <address of this API> --code <code>`. One host can use the code, once.",
-    middleware: [operator, jsonBody(config.max_request_bytes)] as const,
+    middleware: jsonBody(config.max_request_bytes),
     request: body(InvitationRequest, { example: { name: "gpu-1", expires_in_s: 3600 } }),
     responses: {
       201: json(Invitation, "The code.", { example: invitation }),
-      ...problems("invalid_request", "forbidden", "too_large"),
+      ...problems("invalid_request", "too_large"),
     },
   });
   app.openapi(newInvitation, async (c) => {
@@ -77,13 +73,12 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "Void a host's token",
     description:
       "Its agents get no more work. What they run goes to others when its leases end. A repeat changes nothing.",
-    middleware: operator,
     request: { params: hostParam },
     responses: {
       200: json(JoinedHost, "The host after the call.", {
         example: { ...joinedHost, revoked_at: "2026-11-22T10:00:00.000Z" },
       }),
-      ...problems("forbidden", "not_found"),
+      ...problems("not_found"),
     },
   });
   app.openapi(revoke, async (c) =>
@@ -98,13 +93,12 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "Ask a host to replace its token",
     description:
       "A running agent of the host makes a new token, and the old one becomes void. The request ends the agent's waiting poll, so this takes seconds. Running jobs go on. The token itself never leaves the host. The record has `rotation_asked_at` until the new token is in use.",
-    middleware: operator,
     request: { params: hostParam },
     responses: {
       200: json(JoinedHost, "The host after the call.", {
         example: { ...joinedHost, rotation_asked_at: "2026-11-22T10:00:00.000Z" },
       }),
-      ...problems("forbidden", "not_found"),
+      ...problems("not_found"),
       409: problem("conflict", {
         detail: "The token of gpu-1 is revoked: the host must join again.",
       }),
@@ -145,11 +139,10 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       method: "post",
       ...words,
       tags,
-      middleware: operator,
       request: { params: agentParam },
       responses: {
         200: json(PoolAgent, "The agent after the call.", { example }),
-        ...problems("forbidden", "not_found"),
+        ...problems("not_found"),
       },
     });
     app.openapi(route, async (c) => {

@@ -25,7 +25,7 @@ import {
 import type { Deps } from "../../deps.ts";
 import { checkProtocol } from "../../http/access/agent-protocol.ts";
 import { readUploadHeaders } from "../../http/body/upload-headers.ts";
-import { requireAgentToken } from "../../http/access/auth.ts";
+import { requireAgentToken } from "../../http/access/agent-token.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { parseBody } from "../../http/body/json.ts";
 import { sendStored } from "../../http/send-file.ts";

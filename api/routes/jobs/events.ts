@@ -66,7 +66,7 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: 
     const format = formatOf(c.req.header("Accept"));
     if (c.req.method === "HEAD") return c.body(null, 200, eventHeaders(format));
     const signals = [c.req.raw.signal, deps.streamsEnd];
-    const end = streams.begin(c.get("apiKeyHash"));
+    const end = streams.begin(c.get("caller")?.keyId);
     const events = (stop: AbortSignal) => endingWith(follow(client, id, from, stop), end);
     const body = eventStream(deps, format, events, signals);
     return c.body(body, 200, eventHeaders(format));

@@ -85,7 +85,7 @@ export function executeRoutes(
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
     const hasKey = request.idempotency_key !== undefined;
     if (wantsEvents(c.req.header("Accept"))) {
-      const end = streams.begin(c.get("apiKeyHash"));
+      const end = streams.begin(c.get("caller")?.keyId);
       const { job_id } = await submit(client, request, origin).catch((error: unknown) => {
         end();
         throw error;

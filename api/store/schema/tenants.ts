@@ -1,4 +1,5 @@
 import { index, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
+import type { Scope } from "../../../shared/wire/client/keys.ts";
 
 /** Who owns records. A limit that is null does not hold. Times are epoch milliseconds. */
 export const tenants = sqliteTable("tenants", {
@@ -38,7 +39,7 @@ export const apiKeys = sqliteTable(
     /** SHA-256 of the key before the last rotation, and the time until which it holds. */
     previousHash: text("previous_hash").unique(),
     previousUntil: integer("previous_until"),
-    scopes: text("scopes", { mode: "json" }).$type<string[]>().notNull(),
+    scopes: text("scopes", { mode: "json" }).$type<Scope[]>().notNull(),
     createdAt: integer("created_at").notNull(),
     /** Id of the key that made it; null if a command did. */
     createdBy: text("created_by"),

@@ -1,0 +1,42 @@
+import type { MiddlewareHandler } from "hono";
+import { AgentToken } from "../../../shared/wire/agent/join.ts";
+import type { Deps } from "../../deps.ts";
+import { unauthorized } from "../../errors.ts";
+import { findToken, recordTokenUse, replaceToken } from "../../store/agents/agent-tokens.ts";
+import type { AppEnv } from "../context.ts";
+import { bearerToken, placeOf } from "./presented.ts";
+import { holders } from "./strangers.ts";
+
+/** Resolution of the recorded time of last use. */
+const usedEveryMs = 60_000;
+
+/** Requires an agent's own token or one of `agent_tokens`; an API key never opens the agents' endpoints. */
+export function requireAgentToken(deps: Deps): MiddlewareHandler<AppEnv> {
+  const { config, now, sha256, clientAddress } = deps;
+  const configured = Promise.all(config.agent_tokens.map(async (token) => sha256(token)));
+  const joined = holders(now, "agent tokens", (hash) => lookUp(deps, hash));
+  return async (c, next) => {
+    const token = bearerToken(c) ?? "";
+    const hash = await sha256(token);
+    const isOwn = AgentToken.safeParse(token).success;
+    const holder =
+      placeOf(await configured, hash) >= 0
+        ? hash
+        : isOwn && (await joined(hash, clientAddress(c)))?.id;
+    if (typeof holder !== "string") {
+      throw unauthorized(
+        "The agent's token is unknown or revoked. Send, as Authorization: Bearer, the one that it joined with, or one of the configured agent_tokens.",
+      );
+    }
+    c.set("agentTokenHash", holder);
+    await next();
+  };
+}
+
+async function lookUp({ db, now }: Deps, hash: string): Promise<{ id: string } | undefined> {
+  const row = await findToken(db, hash);
+  if (!row) return undefined;
+  if (row.nextHash === hash) await replaceToken(db, hash, now());
+  else if ((row.lastUsedAt ?? 0) < now() - usedEveryMs) await recordTokenUse(db, row.id, now());
+  return { id: row.id };
+}

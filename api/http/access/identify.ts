@@ -1,0 +1,98 @@
+import type { MiddlewareHandler } from "hono";
+import { ManagedKey, Scope } from "../../../shared/wire/client/keys.ts";
+import type { Deps } from "../../deps.ts";
+import { type AppError, unauthorized } from "../../errors.ts";
+import { findKey, recordKeyUse } from "../../store/keys.ts";
+import type { AppEnv, Caller } from "../context.ts";
+import { isHealthPath } from "../health-paths.ts";
+import { acceptedKeys } from "./exposure.ts";
+import { bearerToken, placeOf } from "./presented.ts";
+import { holders } from "./strangers.ts";
+
+const all = Scope.options;
+const ofOperators: Scope[] = ["agents", "admin"];
+const ofClients = all.filter((scope) => !ofOperators.includes(scope));
+/** Resolution of the recorded time of last use. */
+const usedEveryMs = 60_000;
+
+/** Finds out who sends a request: by a key of the configuration, by a managed key, or anybody. */
+export function identifyCaller(deps: Deps): MiddlewareHandler<AppEnv> {
+  const { config, sha256, clientAddress } = deps;
+  if (!config.api_auth_enabled) {
+    const isOpen = config.allow_unauthenticated_network_access;
+    const anybody = callerOf(null, "anybody", isOpen ? ofClients : all);
+    return async (c, next) => {
+      c.set("caller", anybody);
+      await next();
+    };
+  }
+  const configured = configuredKeys(deps);
+  const managed = managedKeys(deps);
+  return async (c, next) => {
+    // A probe must not ask the database.
+    const isProbe = isHealthPath(c.req.path);
+    const given = isProbe ? [] : [c.req.header(config.api_auth_header), bearerToken(c)];
+    const { hashes, callers } = await configured;
+    let accepted: string | undefined;
+    for (const key of new Set(given)) {
+      if (key === undefined) continue;
+      const hash = await sha256(key);
+      const isManaged = ManagedKey.safeParse(key).success;
+      const caller =
+        callers[placeOf(hashes, hash)] ??
+        (isManaged ? await managed(hash, clientAddress(c)) : null);
+      if (!caller) continue;
+      if (accepted !== undefined) {
+        throw unauthorized("The request has two different API keys: send one of them.");
+      }
+      accepted = key;
+      c.set("caller", caller);
+    }
+    await next();
+  };
+}
+
+/** The answer to a request that needs a key and has none that is accepted. */
+export function noKey({ api_auth_header }: Deps["config"]): AppError {
+  return unauthorized(
+    `Send an API key in the header ${api_auth_header}, or as Authorization: Bearer.`,
+  );
+}
+
+function callerOf(keyId: string | null, keyName: string, scopes: readonly Scope[]): Caller {
+  return { keyId, keyName, tenant: "default", scopes, recheck: async () => {} };
+}
+
+/** Those of operators are last: a key in both lists is an operator's. */
+async function configuredKeys({ config, sha256 }: Deps) {
+  const hashes = await Promise.all(acceptedKeys(config).map(async (key) => sha256(key)));
+  const callers = hashes.map((hash, at) => {
+    const isClient = at < config.api_keys.length;
+    const list = isClient ? "api_keys" : "operator_keys";
+    return callerOf(hash.slice(0, 16), list, isClient ? ofClients : all);
+  });
+  return { hashes, callers };
+}
+
+function managedKeys(deps: Deps) {
+  const { db, now, shareRead, waitUntil, config } = deps;
+  const find = async (hash: string) => {
+    const row = await shareRead(`key ${hash}`, () => findKey(db, hash, now()));
+    if (!row) return undefined;
+    const before = now() - usedEveryMs;
+    if ((row.lastUsedAt ?? 0) < before) {
+      // A full database must not lock the keys out.
+      waitUntil(recordKeyUse(db, row.id, now(), before).catch(() => {}));
+    }
+    const { id, name, tenant, scopes, expiresAt, previousUntil } = row;
+    const recheck = async (): Promise<void> => {
+      if (!(await look(hash, ""))) throw noKey(config);
+    };
+    const replacedAt = row.keyHash === hash ? null : previousUntil;
+    const voidAt = Math.min(expiresAt ?? Infinity, replacedAt ?? Infinity);
+    return { keyId: id, keyName: name, tenant, scopes, recheck, voidAt };
+  };
+  type Holder = Caller & { voidAt: number };
+  const look = holders<Holder>(now, "API keys", find, ({ voidAt }) => voidAt);
+  return look;
+}

@@ -1,0 +1,154 @@
+import type { Context, Hono, MiddlewareHandler } from "hono";
+import { matchedRoutes } from "hono/route";
+import type { Config } from "../../../shared/config/config.ts";
+import type { Scope } from "../../../shared/wire/client/keys.ts";
+import { AppError } from "../../errors.ts";
+import type { AppEnv, Caller } from "../context.ts";
+import { noKey } from "./identify.ts";
+
+/** "public": no key. "any": a key with any scope. "inner": its requests to this app pass the table themselves. */
+type Access = Scope | "public" | "any" | "inner";
+
+/** Every route, and what a caller needs for it. HEAD needs what GET needs. Any other request is refused. */
+const table: Record<Access, string[]> = {
+  public: [
+    "GET /health",
+    "GET /health/live",
+    "GET /health/ready",
+    "GET /console",
+    "GET /console/*",
+    "GET /console/assets/{name}",
+  ],
+  inner: ["ALL /compat/sandbox-fusion/*", "ALL /compat/piston/*", "ALL /compat/dify/*"],
+  any: [
+    "GET /docs",
+    "GET /docs/problems",
+    "GET /docs/start.js",
+    "GET /docs/page.css",
+    "GET /docs/{asset}",
+    "GET /openapi.json",
+    "GET /llms.txt",
+    "ALL /mcp",
+  ],
+  run: [
+    "POST /execute",
+    "POST /execute/async",
+    "POST /execute/batch",
+    "POST /jobs/{id}/rerun",
+    "POST /jobs/{id}/fork",
+    "POST /jobs/{id}/cancel",
+    "POST /batches/{id}/cancel",
+    "POST /files",
+    "POST /webhooks/deliveries/{id}/resend",
+    "DELETE /executions/{id}",
+    "DELETE /files/{id}",
+    "DELETE /dlq/{id}",
+  ],
+  read: [
+    "GET /jobs/{id}",
+    "GET /jobs/{id}/result",
+    "GET /jobs/{id}/events",
+    "GET /jobs/{id}/logs",
+    "GET /jobs/{id}/artifacts",
+    "GET /jobs/{job_id}/artifacts/{artifact_name}",
+    "GET /executions",
+    "GET /executions/{id}",
+    "GET /batches/{id}",
+    "GET /dlq",
+    "GET /dlq/stats",
+    "GET /files",
+    "GET /files/{id}",
+    "GET /job-types",
+    "GET /job-types/{name}",
+    "GET /webhooks/deliveries",
+    "GET /webhooks/events",
+    "GET /pool/stats",
+  ],
+  build: ["POST /job-types/{name}/build", "GET /job-types/{name}/build"],
+  monitor: ["GET /metrics", "GET /pool/history"],
+  agents: [
+    "GET /hosts",
+    "POST /hosts/invitations",
+    "POST /hosts/{id}/revoke",
+    "POST /hosts/{id}/rotate",
+    "POST /agents/{id}/drain",
+    "POST /agents/{id}/resume",
+  ],
+  admin: [],
+};
+
+const accessOf = new Map(
+  Object.entries(table).flatMap(([access, routes]) =>
+    routes.map((route) => [route, access as Access] as const),
+  ),
+);
+
+/** The agents' protocol has tokens of its own, and facades exist only where `compat` names them. */
+const isElsewhere = (route: string): boolean => / \/agent\/v1\//.test(route);
+const isOptional = (route: string): boolean => accessOf.get(route) === "inner";
+
+/** Where MCP clients look for an OAuth server. There is none: the answer is 404, because they misread a 401. */
+const oauthPaths = /^\/(\.well-known\/(oauth-|openid-configuration).*|register)$/;
+const docsPaths = /^\/(docs(\/.*)?|openapi\.json|llms\.txt)$/;
+
+/** What a route needs, by its method and its path as OpenAPI writes it; undefined if it is not in the table. */
+export function accessTo(method: string, path: string, config: Config): Access | undefined {
+  if (config.api_docs_public && docsPaths.test(path)) return "public";
+  return accessOf.get(`${method} ${plain(path)}`);
+}
+
+/** Requires the key and the scope that the table names for the route of a request. */
+export function requireScope(config: Config): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    const access = accessOfRequest(c, config);
+    const caller = c.get("caller");
+    if (access !== "public" && !caller) throw noKey(config);
+    // Without a route, the answer is 404 or 405.
+    if (access !== undefined && access !== "any" && access !== "public") need(access, caller);
+    await next();
+  };
+}
+
+function accessOfRequest(c: Context, config: Config): Access | undefined {
+  for (const { method, path } of matchedRoutes(c)) {
+    const access = accessTo(method, path, config);
+    if (access !== undefined) return access;
+  }
+  return oauthPaths.test(c.req.path) ? "public" : undefined;
+}
+
+/** @throws AppError 403 that names the scope which a caller lacks. */
+export function need(scope: string, caller: Caller | undefined): void {
+  if (caller?.scopes.some((one) => one === scope)) return;
+  throw new AppError(
+    "forbidden",
+    `This needs the scope ${scope}: use a key that has it, such as one of operator_keys, or one that npm run keys makes with --scopes ${scope}.`,
+  );
+}
+
+const plainPaths = new Map<string, string>();
+/** A path as OpenAPI writes it. */
+function plain(path: string): string {
+  let known = plainPaths.get(path);
+  if (known === undefined) {
+    known = path.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}");
+    plainPaths.set(path, known);
+  }
+  return known;
+}
+
+/** @throws Error if the app has a route that the table lacks, or the table one that the app lacks. */
+export function checkTable({ routes }: Pick<Hono<AppEnv>, "routes">): void {
+  // A handler that takes `next` is middleware.
+  const isEndpoint = ({ method, handler }: { method: string; handler: unknown }): boolean =>
+    method !== "ALL" || (handler as () => void).length < 2;
+  const own = new Set(
+    routes.filter(isEndpoint).map(({ method, path }) => `${method} ${plain(path)}`),
+  );
+  const missing = [...own].filter((route) => !accessOf.has(route) && !isElsewhere(route));
+  const surplus = [...accessOf.keys()].filter((route) => !own.has(route) && !isOptional(route));
+  if (missing.length + surplus.length === 0) return;
+  throw new Error(
+    `the table of scopes lacks ${missing.join(", ") || "nothing"}; the app lacks ${surplus.join(", ") || "nothing"}`,
+  );
+}
