@@ -62,6 +62,7 @@ const table: Record<Access, string[]> = {
     "GET /job-types/{name}",
     "GET /webhooks/deliveries",
     "GET /webhooks/events",
+    "GET /usage",
     "GET /pool/stats",
   ],
   build: ["POST /job-types/{name}/build", "GET /job-types/{name}/build"],
