@@ -4,7 +4,7 @@ import type { CallOptions, Transport } from "./transport.ts";
 type Value = string | number | boolean | readonly string[] | undefined;
 
 export interface Question {
-  method?: "POST" | "DELETE";
+  method?: "POST" | "PUT" | "DELETE";
   query?: Record<string, Value>;
   /** Bytes, or what becomes JSON. */
   body?: unknown;

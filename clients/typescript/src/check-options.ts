@@ -15,6 +15,18 @@ export function checkUrl(text: string): string {
   return text.replace(/(?<=[^/])\/console(\/.*)?$/, "").replace(/\/+$/, "");
 }
 
+/**
+ * An empty variable must not become a request for the key's own tenant.
+ *
+ * @throws AirlockError
+ */
+export function checkTenant(tenant: string | undefined): void {
+  if (tenant === undefined || /^(\*|[a-z0-9][a-z0-9-]{0,62})$/.test(tenant)) return;
+  throw new AirlockError(
+    `"${tenant}" is not the name of a tenant: it has a to z, 0 to 9 and -, or is * for all.`,
+  );
+}
+
 /** @throws AirlockError that does not show the key. */
 export function checkKey(key: string | null | undefined): void {
   // Programs in JavaScript may give null.

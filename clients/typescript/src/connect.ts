@@ -1,5 +1,5 @@
 import { bindApi, type Api } from "./api.ts";
-import { checkKey, checkUrl } from "./check-options.ts";
+import { checkKey, checkTenant, checkUrl } from "./check-options.ts";
 import { AirlockError } from "./errors.ts";
 import { transport, type ConnectOptions } from "./transport.ts";
 import { verbs, type Verbs } from "./verbs.ts";
@@ -14,6 +14,7 @@ export function connect(options: string | ConnectOptions = {}): Airlock {
   const given = typeof options === "string" ? { url: options } : options;
   const { url, key } = given.url === undefined ? ofSurroundings(given.key) : { ...given };
   checkKey(key);
+  checkTenant(given.tenant);
   const service = transport({ ...given, key: key ?? undefined, url: checkUrl(String(url)) });
   return { ...verbs(service), api: bindApi(service) };
 }

@@ -18,6 +18,8 @@ export interface ConnectOptions {
   url?: string | undefined;
   /** An API key; it is sent as `Authorization: Bearer`. Default, if there is no `url`: AIRLOCK_KEY. */
   key?: string | undefined;
+  /** With a key that has the scope `admin`: whose records the calls are about. `*` reads those of all. */
+  tenant?: string | undefined;
   /** How often a request is sent again after a temporary failure. Default 6: about 12 seconds. */
   retries?: number | undefined;
   /** How long one try may take, plus the time for which it asks the service to wait. Default 60,000; 0: no limit. */
@@ -120,7 +122,7 @@ export function transport(service: ConnectOptions & { url: string }): Transport 
 }
 
 function headersOf(
-  { key }: ConnectOptions,
+  { key, tenant }: ConnectOptions,
   init: RequestInit,
   options: CallOptions,
   path: string,
@@ -128,6 +130,7 @@ function headersOf(
   const headers = checked(init.headers);
   for (const [name, value] of checked(options.headers)) headers.set(name, value);
   if (key !== undefined) headers.set("Authorization", `Bearer ${key}`);
+  if (tenant !== undefined) headers.set("X-Airlock-Tenant", tenant);
   const needsKey = takesKey.test(path) && init.method === "POST";
   if (needsKey && !headers.has("Idempotency-Key") && !hasKey(init.body)) {
     headers.set("Idempotency-Key", newKey());
@@ -170,7 +173,7 @@ function newKey(): string {
 
 /** Whether it is safe to send the request again, even if the first one arrived. */
 function isRepeatable(method = "GET", path: string, headers: Headers): boolean {
-  if (method === "GET" || method === "HEAD") return true;
+  if (["GET", "HEAD", "PUT"].includes(method)) return true;
   if (method !== "POST") return false;
   return takesKey.test(path) || headers.has("Idempotency-Key") || canComeTwice.test(path);
 }

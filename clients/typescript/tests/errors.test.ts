@@ -52,6 +52,12 @@ test.each(["k\n", "“k”", "a b", "", "k…"])(
   },
 );
 
+test.each(["", "Search", "*a", "ü"])("the tenant %j is refused before it is sent", (tenant) => {
+  const begin = () => connect({ url: "http://airlock.test", tenant });
+  expect(begin).toThrow(AirlockError);
+  expect(begin).toThrow(`"${tenant}" is not the name of a tenant`);
+});
+
 test("on Node the address and its key come from the environment, the key for no other address", async () => {
   const sent: (string | null)[] = [];
   const fetchIt = async (input: unknown, init?: RequestInit) => {

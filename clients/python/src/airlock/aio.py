@@ -50,11 +50,12 @@ def connect_async(
     url: Optional[str] = None,
     key: Optional[str] = None,
     *,
+    tenant: Optional[str] = None,
     retries: int = 6,
     timeout: float = 60.0,
 ) -> AsyncAirlock:
     """See :func:`airlock.connect`."""
-    return AsyncAirlock(connect(url, key, retries=retries, timeout=timeout))
+    return AsyncAirlock(connect(url, key, tenant=tenant, retries=retries, timeout=timeout))
 
 
 class AsyncAirlock:
@@ -82,10 +83,15 @@ class AsyncAirlock:
         return self._client.url
 
     def with_options(
-        self, *, retries: Optional[int] = None, timeout: Optional[float] = None
+        self,
+        *,
+        tenant: Optional[str] = None,
+        retries: Optional[int] = None,
+        timeout: Optional[float] = None,
     ) -> AsyncAirlock:
         """The same client with other options."""
-        return AsyncAirlock(self._client.with_options(retries=retries, timeout=timeout))
+        client = self._client.with_options(tenant=tenant, retries=retries, timeout=timeout)
+        return AsyncAirlock(client)
 
     async def run(
         self,

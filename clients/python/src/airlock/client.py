@@ -45,6 +45,7 @@ def connect(
     url: Optional[str] = None,
     key: Optional[str] = None,
     *,
+    tenant: Optional[str] = None,
     retries: int = 6,
     timeout: float = 60.0,
 ) -> Airlock:
@@ -52,13 +53,15 @@ def connect(
 
     :param url: Address of the service; else that of the environment variable AIRLOCK_URL.
     :param key: An API key; it is sent as ``Authorization: Bearer``. Without a ``url``, else AIRLOCK_KEY.
+    :param tenant: With a key that has the scope ``admin``: whose records the calls are about. ``"*"`` reads
+        those of all.
     :param retries: How often a request that failed for the moment is sent again.
     :param timeout: Seconds for which the service may be silent.
     """
     if url is None:
         url = os.environ.get("AIRLOCK_URL") or "http://127.0.0.1:8080"
         key = key or os.environ.get("AIRLOCK_KEY") or None
-    return Airlock(Transport(url, key, retries, timeout, Cancel()))
+    return Airlock(Transport(url, key, tenant, retries, timeout, Cancel()))
 
 
 class Airlock:
@@ -88,12 +91,13 @@ class Airlock:
     def with_options(
         self,
         *,
+        tenant: Optional[str] = None,
         retries: Optional[int] = None,
         timeout: Optional[float] = None,
         cancel: Optional[Cancel] = None,
     ) -> Airlock:
         """The same client with other options. ``cancel`` ends its calls from another thread."""
-        return Airlock(self._transport.change(cancel, retries, timeout))
+        return Airlock(self._transport.change(cancel, retries, timeout, tenant))
 
     def run(
         self,

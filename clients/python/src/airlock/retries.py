@@ -32,7 +32,7 @@ def takes_key(method: str, path: str) -> bool:
 
 def is_repeatable(method: str, path: str, headers: Mapping[str, str]) -> bool:
     """Whether a second request does no harm if the first one arrived."""
-    if method in ("GET", "HEAD"):
+    if method in ("GET", "HEAD", "PUT"):
         return True
     return method == "POST" and ("Idempotency-Key" in headers or bool(_CAN_COME_TWICE.search(path)))
 

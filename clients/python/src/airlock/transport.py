@@ -28,6 +28,7 @@ from typing import (
 from urllib.parse import quote, urlencode
 
 from .cancel import Cancel
+from .check_options import checked_key, checked_tenant
 from .connection import Address
 from .errors import (
     AirlockError,
@@ -63,16 +64,18 @@ class Transport:
     """Where the service is, and how to talk to it."""
 
     def __init__(
-        self, url: str, key: Optional[str], retries: int, timeout: float, cancel: Cancel
+        self,
+        url: str,
+        key: Optional[str],
+        tenant: Optional[str],
+        retries: int,
+        timeout: float,
+        cancel: Cancel,
     ) -> None:
         # A page of the console stands for its service.
         self.url = re.sub(r"(?<=[^/])/console(/.*)?$", "", url.strip()).rstrip("/")
-        if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
-            raise AirlockError(
-                "The API key is empty or has a character that no header can carry, "
-                "such as a space, a line break or …: copy it again."
-            )
-        self.key = key
+        self.key = checked_key(key)
+        self.tenant = checked_tenant(tenant)
         self.retries = retries
         self.timeout = timeout
         self.cancel = cancel
@@ -83,8 +86,10 @@ class Transport:
         cancel: Optional[Cancel] = None,
         retries: Optional[int] = None,
         timeout: Optional[float] = None,
+        tenant: Optional[str] = None,
     ) -> Transport:
         other = copy.copy(self)
+        other.tenant = self.tenant if tenant is None else checked_tenant(tenant)
         other.retries = self.retries if retries is None else retries
         other.timeout = self.timeout if timeout is None else timeout
         other.cancel = cancel or self.cancel
@@ -244,6 +249,8 @@ class Transport:
         every = dict(headers)
         if self.key is not None:
             every["Authorization"] = f"Bearer {self.key}"
+        if self.tenant is not None:
+            every["X-Airlock-Tenant"] = self.tenant
         if takes_key(method, path) and not has_key:
             every["Idempotency-Key"] = uuid.uuid4().hex
         return every
