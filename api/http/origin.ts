@@ -12,11 +12,8 @@ export function originOf({ clientAddress }: RouteDeps, c: Context) {
 
 /** Who makes a change, for the audit log. */
 export function actorOf({ clientAddress, now }: RouteDeps, c: Context): Actor {
-  const { correlationId, caller, apiKeyHash } = c.var as AppEnv["Variables"];
-  const { keyId, keyName, tenant } = caller ?? {
-    keyId: apiKeyHash?.slice(0, 16) ?? null,
-    keyName: apiKeyHash === undefined ? "anybody" : "configured",
-    tenant: "default",
-  };
+  const { correlationId, caller } = c.var as AppEnv["Variables"];
+  if (!caller) throw new Error("a change needs a caller");
+  const { keyId, keyName, tenant } = caller;
   return { keyId, keyName, tenant, correlationId, clientIp: clientAddress(c), at: now() };
 }

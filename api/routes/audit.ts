@@ -2,7 +2,6 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { AuditAction, type AuditEntry, AuditPage } from "../../shared/wire/client/audit.ts";
 import { TenantName } from "../../shared/wire/client/tenants.ts";
 import type { Deps } from "../deps.ts";
-import { requireOperator } from "../http/access/auth.ts";
 import type { AppEnv } from "../http/context.ts";
 import { timestamp } from "../jobs/record.ts";
 import { auditPage } from "../openapi/examples/audit.ts";
@@ -20,7 +19,6 @@ export function auditRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     summary: "The audit log, newest first",
     description:
       "Changes of all tenants. An entry is stored with its change, in one transaction. Nobody can change an entry; the service removes it after `audit_retention_days`.",
-    middleware: requireOperator(deps),
     request: {
       query: z.object({
         action: AuditAction.optional(),

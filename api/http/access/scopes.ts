@@ -75,7 +75,7 @@ const table: Record<Access, string[]> = {
     "POST /agents/{id}/drain",
     "POST /agents/{id}/resume",
   ],
-  admin: [],
+  admin: ["GET /audit"],
 };
 
 const accessOf = new Map(
