@@ -24,7 +24,11 @@ export type Filled = Exclude<InStatement, string> & { isOneRow?: boolean };
 
 /** A query of the hot path. Its text is built once; a call only fills in the placeholders. */
 export interface Statement {
-  (values: Values): Filled;
+  /**
+   * @param tenant The value of the placeholder `tenant`; null if it has none. It is no copy of the values with
+   *   one more, because copies took 4 % of the time of a result.
+   */
+  (values: Values, tenant?: string | null): Filled;
   text: string;
   /** Of its placeholders. */
   names: string[];
@@ -41,9 +45,9 @@ export function statement(
   const text = edit(made);
   const fill = params.map(toArgument);
   const names = params.flatMap((param) => nameOf(param) ?? []);
-  const filled = (values: Values): Filled => ({
+  const filled = (values: Values, tenant?: string | null): Filled => ({
     sql: text,
-    args: fill.map((argument) => argument(values)),
+    args: fill.map((argument) => argument(values, tenant)),
     isOneRow,
   });
   return Object.assign(filled, { text, names });
@@ -54,8 +58,13 @@ function nameOf(param: unknown): string | undefined {
   return is(value, Placeholder) ? value.name : undefined;
 }
 
-function toArgument(param: unknown): (values: Values) => InValue {
-  if (is(param, Placeholder)) return (values) => given(values, param.name) as InValue;
+function toArgument(param: unknown): (values: Values, tenant?: string | null) => InValue {
+  if (is(param, Placeholder)) {
+    const { name } = param;
+    if (name === "tenant")
+      return (values, tenant = given(values, name) as string) => tenant ?? missing(name);
+    return (values) => given(values, name) as InValue;
+  }
   if (is(param, Param) && is(param.value, Placeholder)) {
     const { name } = param.value;
     return (values) => {
@@ -68,8 +77,11 @@ function toArgument(param: unknown): (values: Values) => InValue {
 
 function given(values: Values, name: string): unknown {
   const value = values[name];
-  if (value === undefined) throw new TypeError(`no value for ${name}`);
-  return value;
+  return value === undefined ? missing(name) : value;
+}
+
+function missing(name: string): never {
+  throw new TypeError(`no value for ${name}`);
 }
 
 /** The values of a placeholder that is a JSON array, so that lists of any length give the same query text. */

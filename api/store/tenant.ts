@@ -44,8 +44,13 @@ export interface Owner {
 
 /** Values in a statement of `perTenant`. The handle adds the tenant when it runs. */
 export interface TenantFilled {
-  fillFor: (tenant: string) => Filled;
+  texts: Texts;
   values: Values;
+}
+/** For one tenant, and for all. */
+interface Texts {
+  one: Statement;
+  all: Statement;
 }
 export type TenantStatement = (values: Values) => TenantFilled;
 
@@ -67,11 +72,8 @@ function twoTexts<B extends SQLWrapper>(make: (own: Owner) => B, isOneRow: boole
   const bound = statement(built, isOneRow, checked);
   registry.push(bound);
   const all = statement(make(ownerOf(tenant, anybody)), isOneRow, checked);
-  const run: TenantStatement = (values) => ({
-    values,
-    fillFor: (name) =>
-      name === "*" ? all({ ...values, tenant: undefined }) : bound({ ...values, tenant: name }),
-  });
+  const texts = { one: bound, all };
+  const run: TenantStatement = (values) => ({ texts, values });
   return { run, built };
 }
 
@@ -157,7 +159,7 @@ export async function batch(
   queries: (TenantFilled | InStatement)[],
 ): Promise<ResultSet[]> {
   const filled = queries.map((query) => {
-    if (typeof query === "object" && "fillFor" in query) return fill(db, query);
+    if (typeof query === "object" && "texts" in query) return fill(db, query);
     if (whole in db) throw new Error("a tenant's handle runs statements of perTenant only");
     return query;
   });
@@ -167,8 +169,9 @@ export async function batch(
 const clientOf = (db: AnyDb) => (whole in db ? db[whole] : db).client;
 
 /** Whoever has the whole database names the tenant of a new record among the values. */
-function fill(db: AnyDb, { fillFor, values }: TenantFilled): Filled {
-  return fillFor(whole in db ? db.tenant : ((values["tenant"] as string | undefined) ?? "*"));
+function fill(db: AnyDb, { texts, values }: TenantFilled): Filled {
+  const tenant = whole in db ? db.tenant : ((values["tenant"] as string | undefined) ?? "*");
+  return tenant === "*" ? texts.all(values, null) : texts.one(values, tenant);
 }
 
 type Rows<R> = SQLWrapper & PromiseLike<R[]>;
