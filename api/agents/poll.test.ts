@@ -157,7 +157,14 @@ async function joinAgent(): Promise<void> {
   await exchangeCode(store.db, "code", { id: tokenHash, tokenHash: "t", name: "n" }, Date.now());
 }
 
-test("a job whose language was removed from the configuration while it waited fails, and frees its slot", async () => {
+test.each([
+  ["language was removed", {}, "no longer has the language tcl"],
+  [
+    "job type is another tenant's now",
+    { tenants: ["b"] },
+    "is no longer one of those of tenant default",
+  ],
+])("a job whose %s while it waited fails, and frees its slot", async (_what, later, why) => {
   const definition = JobTypeDefinition.parse({
     languages: { tcl: { file: "a.tcl", run: ["tclsh"] } },
   });
@@ -170,8 +177,8 @@ test("a job whose language was removed from the configuration while it waited fa
     requirements: [],
   };
   const lost = await submit(clientOf(deps), { ...job, language: "tcl" }, origin);
-  const next = await submit(clientOf(deps), job, origin);
-  deps = { ...deps, config: { ...deps.config, job_types: {} } };
+  const next = await submit(clientOf(deps, "b"), job, origin);
+  deps.config.job_types = { default: JobTypeDefinition.parse(later) };
 
   const { jobs } = await (await park()).reply;
   expect(jobs.map((leased) => leased.execution_id)).toEqual([next.job_id]);
@@ -181,8 +188,7 @@ test("a job whose language was removed from the configuration while it waited fa
     error: {
       type: "config_error",
       phase: "startup",
-      message:
-        "The job type default no longer has the language tcl: it was removed from the configuration while the job waited.",
+      message: `The job type default ${why}: the configuration was changed while the job waited.`,
     },
   });
 });

@@ -1,12 +1,13 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { LeasedFile } from "../../shared/wire/file.ts";
+import type { JobType } from "../../shared/wire/job-type.ts";
 import type { LeasedJob, PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { readEnvironments } from "../jobs/environments.ts";
 import { isFollowed, tellEnd, tellFollowers } from "../jobs/followed.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
-import { resolveProgram } from "../domain/program.ts";
-import { resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
+import { type ProgramChoice, resolveProgram } from "../domain/program.ts";
+import { isFor, resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
 import {
   accepts,
   isEquipped,
@@ -100,14 +101,15 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
     filesOf(deps.db, executions),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);
-  const lost: [ExecutionRow, string][] = [];
+  const refused: [ExecutionRow, string][] = [];
   const jobs = executions.flatMap((execution) => {
     const payload = payloads.get(execution.id);
     const jobType = resolveJobType(deps.config, execution.jobType);
     if (!payload || !jobType || execution.leaseId === null) return [];
     const program = payload.program && resolveProgram(payload.program, jobType);
-    if (payload.program && !program) {
-      lost.push([execution, payload.program.language ?? ""]);
+    const refusal = whyNotAnyMore(execution, jobType, payload.program, program);
+    if (refusal !== undefined) {
+      refused.push([execution, refusal]);
       return [];
     }
     const own = files.filter(({ executionId }) => executionId === execution.id);
@@ -138,19 +140,33 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
       },
     ];
   });
-  if (lost.length > 0) await endWithoutLanguage(deps, lost);
+  if (refused.length > 0) await endRefused(deps, refused);
   return jobs;
 }
 
-/** Without its language, the code would run as Python. */
-async function endWithoutLanguage(deps: Deps, lost: [ExecutionRow, string][]): Promise<void> {
+/** Why a job must not run that could when it was submitted. Without its language, its code would run as Python. */
+function whyNotAnyMore(
+  { tenant }: ExecutionRow,
+  jobType: JobType,
+  choice: ProgramChoice | null,
+  program: LeasedJob["program"] | null,
+): string | undefined {
+  const what = !isFor(tenant, jobType)
+    ? `is no longer one of those of tenant ${tenant}`
+    : choice && !program
+      ? `no longer has the language ${choice.language}`
+      : undefined;
+  if (what === undefined) return undefined;
+  return `The job type ${jobType.name} ${what}: the configuration was changed while the job waited.`;
+}
+
+async function endRefused(deps: Deps, refused: [ExecutionRow, string][]): Promise<void> {
   await Promise.all(
-    lost.map(async ([{ leaseId, jobType }, language]) => {
-      const message = `The job type ${jobType} no longer has the language ${language}: it was removed from the configuration while the job waited.`;
+    refused.map(async ([execution, message]) => {
+      const leaseId = execution.leaseId ?? "";
       const error = { type: "config_error", message, phase: "startup" } as const;
-      const end = { kind: "complete", status: "failed", error, exitCode: null } as const;
-      const lease = { leaseId: leaseId! };
-      const ended = await advance(deps.db, lease, { ...end, ...lease }, deps.now());
+      const end = { kind: "complete", leaseId, status: "failed", error, exitCode: null } as const;
+      const ended = await advance(deps.db, { leaseId }, end, deps.now());
       if (ended.kind === "changed") tellEnd(deps, ended.execution);
     }),
   );

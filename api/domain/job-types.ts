@@ -17,10 +17,22 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
   };
 }
 
+/** Whether a tenant may use a job type; "*" is whoever sees all tenants. */
+export function isFor(tenant: string, { tenants }: Pick<JobType, "tenants">): boolean {
+  return tenants === undefined || tenant === "*" || tenants.includes(tenant);
+}
+
+/** The names of a tenant's job types, `default` first. */
+export function jobTypeNames(config: Config, tenant: string): string[] {
+  const names = [...new Set([defaultJobType, ...Object.keys(config.job_types)])];
+  return names.filter((name) => isFor(tenant, definitionOf(config, name) ?? ofDefault));
+}
+
 /** A job type as agents receive it. */
 export function toLeasedJobType({
   priority: _priority,
   languages: _languages,
+  tenants: _tenants,
   ...jobType
 }: JobType): LeasedJobType {
   return jobType;

@@ -4,6 +4,23 @@ import { openTempStore } from "../testing/temp-store.ts";
 import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { runnableEnvironment } from "./new-execution.ts";
 
+test("a tenant's refusal names the job types that it may use, and no others", async () => {
+  const store = await openTempStore();
+  onTestFinished(() => store.close());
+  const [ofAll, ofB] = [JobTypeDefinition.parse({}), JobTypeDefinition.parse({ tenants: ["b"] })];
+  const config = { job_types: { default: ofB, science: ofB, plain: ofAll } };
+  const deps = testDeps(store.db, store.folder, Date.now, config);
+  const refusal = (tenant: string) =>
+    runnableEnvironment(clientOf(deps, tenant), "scienc").catch((error: Error) => error);
+  expect(await refusal("a")).toMatchObject({
+    message: 'job_type: no job type is named "scienc".',
+    extras: { errors: [{ message: "must be one of: plain" }] },
+  });
+  expect(await refusal("b")).toMatchObject({
+    message: 'job_type: no job type is named "scienc": did you mean "science"?',
+  });
+});
+
 test("the refusal of an unknown job type names the nearest one, and each that exists once", async () => {
   const store = await openTempStore();
   onTestFinished(() => store.close());

@@ -5,6 +5,7 @@ import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import type { ClientDeps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
+import { jobTypeNames } from "../domain/job-types.ts";
 import { isRunnable, notBuilt } from "../domain/agents/placement.ts";
 import { languagesOf, programOf, resolveProgram } from "../domain/program.ts";
 import { neededFor, submissionText } from "../domain/submission.ts";
@@ -27,7 +28,7 @@ export interface Origin {
 /** @throws AppError 400 when the job type is unknown or must be built first. */
 export async function runnableEnvironment(deps: ClientDeps, name: string): Promise<Environment> {
   const environment = await readEnvironment(deps, name);
-  if (!environment) throw unknownJobType(deps.config, name);
+  if (!environment) throw unknownJobType(deps, name);
   if (!isRunnable(environment)) {
     const message = "must be built first";
     throw new AppError("invalid_request", notBuilt(name), {
@@ -135,8 +136,8 @@ function wrongField(path: string, message: string): AppError {
   return new AppError("invalid_request", `${path}: ${message}`, { errors: [{ path, message }] });
 }
 
-function unknownJobType(config: Config, name: string): AppError {
-  const known = [...new Set(["default", ...Object.keys(config.job_types)])];
+function unknownJobType({ config, db }: ClientDeps, name: string): AppError {
+  const known = jobTypeNames(config, db.tenant);
   const meant = nearest(name, known);
   const hint = meant === undefined ? "." : `: did you mean ${JSON.stringify(meant)}?`;
   return new AppError(

@@ -3,10 +3,11 @@ import type { Config } from "../../shared/config/config.ts";
 /** The schemas of requests that make a job. */
 const requests = ["ExecuteRequest", "AsyncSubmitRequest", "RerunRequest", "ForkRequest"];
 
-/** What this service is configured to accept, in the schemas of its document. */
+/** What this service is configured to accept of a tenant, in the schemas of its document. */
 export function describeConfigured<Schema>(
   schemas: Record<string, Schema>,
   config: Config,
+  jobTypes: readonly string[],
 ): Record<string, Schema> {
   const changed = requests.map((name) => {
     const schema = schemas[name] as Schema & { properties: Record<string, object> };
@@ -14,13 +15,10 @@ export function describeConfigured<Schema>(
     const properties = {
       ...schema.properties,
       timeout: { ...timeout, maximum: config.max_timeout },
-      job_type: { ...job_type, enum: ["default", ...otherJobTypes(config)] },
+      // A schema has no empty list.
+      job_type: { ...job_type, ...(jobTypes.length > 0 && { enum: jobTypes }) },
     };
     return [name, { ...schema, properties }] as const;
   });
   return { ...schemas, ...Object.fromEntries(changed) };
-}
-
-function otherJobTypes({ job_types }: Config): string[] {
-  return Object.keys(job_types).filter((name) => name !== "default");
 }

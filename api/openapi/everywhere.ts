@@ -17,7 +17,11 @@ type Answer = { $ref: string } | { description: string; headers?: object };
  * Adds the effects of the middleware to every operation: the correlation id, headers, the required
  * key, and the refusals that any endpoint may answer with.
  */
-export function describeEverywhere(document: Document, config: Config): Document {
+export function describeEverywhere(
+  document: Document,
+  config: Config,
+  jobTypes: readonly string[],
+): Document {
   const paths = mapValues(document.paths ?? {}, (item: PathItem, path) =>
     mapValues(item as Record<string, Operation>, (operation, method) =>
       describeOperation(operation, method.toUpperCase(), path, config),
@@ -26,7 +30,7 @@ export function describeEverywhere(document: Document, config: Config): Document
   const components = {
     ...document.components,
     responses: sharedProblems(paths),
-    schemas: describeConfigured(document.components?.schemas ?? {}, config),
+    schemas: describeConfigured(document.components?.schemas ?? {}, config, jobTypes),
   };
   return { ...document, paths, components };
 }

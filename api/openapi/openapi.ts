@@ -3,6 +3,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import type { Config } from "../../shared/config/config.ts";
 import { Problem } from "../../shared/wire/errors.ts";
 import type { Deps } from "../deps.ts";
+import { jobTypeNames } from "../domain/job-types.ts";
 import type { AppEnv } from "../http/context.ts";
 import { version } from "../version.ts";
 import { describeEverywhere } from "./everywhere.ts";
@@ -36,9 +37,15 @@ export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
   });
   if (config.api_auth_enabled) registerKeys(app, config);
 
-  let text: string | undefined;
+  /** By the names of the job types in it: the configuration bounds how many there are. */
+  const texts = new Map<string, string>();
   app.openapi(getOpenApi, (c) => {
-    text ??= JSON.stringify(describeEverywhere(generate(app, config), config));
+    // A stranger, who may read it with api_docs_public, is of no tenant.
+    const jobTypes = jobTypeNames(config, c.get("caller")?.tenant ?? "");
+    const key = jobTypes.join();
+    const text =
+      texts.get(key) ?? JSON.stringify(describeEverywhere(generate(app, config), config, jobTypes));
+    texts.set(key, text);
     return c.body(text, 200, { "Content-Type": "application/json" }) as never;
   });
 }

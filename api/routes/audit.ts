@@ -1,6 +1,6 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { AuditAction, type AuditEntry, AuditPage } from "../../shared/wire/client/audit.ts";
-import { TenantName } from "../../shared/wire/client/tenants.ts";
+import { TenantName } from "../../shared/wire/tenant.ts";
 import type { Deps } from "../deps.ts";
 import type { AppEnv } from "../http/context.ts";
 import { timestamp } from "../jobs/record.ts";

@@ -3,7 +3,7 @@ import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import { Build, BuildResult, VersionTag } from "../../shared/wire/build.ts";
 import { JobTypeList, JobTypeView } from "../../shared/wire/job-type.ts";
 import { buildImage, describeBuild } from "../builds/builds.ts";
-import type { Deps } from "../deps.ts";
+import type { ClientDeps, Deps } from "../deps.ts";
 import { toJobTypeView, type Environment } from "../domain/environment.ts";
 import { languagesThere } from "../domain/agents/languages.ts";
 import { presentImages, servingAgents } from "../domain/agents/placement.ts";
@@ -31,8 +31,8 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     );
   }
 
-  async function find(name: string): Promise<Environment> {
-    const environment = await readEnvironment(deps, name);
+  async function find(client: ClientDeps, name: string): Promise<Environment> {
+    const environment = await readEnvironment(client, name);
     if (!environment) throw notFound(`Job type ${name}`);
     return environment;
   }
@@ -47,7 +47,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       200: json(JobTypeList, "`default` first.", { example: [jobType] }),
     },
   });
-  app.openapi(list, async (c) => c.json(await show(await readEnvironments(deps)), 200));
+  app.openapi(list, async (c) => c.json(await show(await readEnvironments(c.get("client"))), 200));
 
   const single = createRoute({
     method: "get",
@@ -62,7 +62,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
   });
   app.openapi(single, async (c) => {
-    const environment = await find(c.req.valid("param").name);
+    const environment = await find(c.get("client"), c.req.valid("param").name);
     const [view] = await show([environment]);
     return c.json(view as JobTypeView, 200);
   });
@@ -91,7 +91,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
   });
   app.openapi(startBuild, async (c) => {
-    const environment = await find(c.req.valid("param").name);
+    const environment = await find(c.get("client"), c.req.valid("param").name);
     const { version_tag } = c.req.valid("query");
     const { signal } = c.req.raw;
     const by = actorOf(deps, c);
@@ -112,7 +112,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
   });
   app.openapi(getBuild, async (c) => {
-    const { jobType } = await find(c.req.valid("param").name);
+    const { jobType } = await find(c.get("client"), c.req.valid("param").name);
     const last = await lastBuild(db, jobType.name);
     if (!last) throw notFound(`A build of job type ${jobType.name}`);
     return c.json(await describeBuild(deps, last), 200);

@@ -23,6 +23,7 @@ import { filesOf, findInputFile } from "./jobs/input-files.ts";
 import { findOutput, outputEnds, readOutput, recordOutput } from "./output/chunks.ts";
 import { claimDue, eventsOf, findDelivery, nextDue } from "./webhooks/deliveries.ts";
 import { newEvents } from "./webhooks/events.ts";
+import { eventsAfter, lastEvent } from "./webhooks/listen.ts";
 import { listDeliveries } from "./webhooks/list.ts";
 import { forgetDeliveries } from "./webhooks/retention.ts";
 import { readCounts } from "./statistics/counts.ts";
@@ -263,6 +264,8 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["the time of the next call", [], () => nextDue(db, [])],
   ["a claim of deliveries", [], () => claimDue(db, claimTerms)],
   ["a claimed delivery's event", [], () => eventsOf(db, [{ eventSeq: 1 } as never])],
+  ["the events of a tenant", [], () => eventsAfter(handleOf(db), 0, 10)],
+  ["the newest event of a tenant", [], () => lastEvent(handleOf(db))],
   ["new events", ["SCAN webhook_events USING INDEX webhook_events_new"], () => newEvents(db, 10)],
   ["old deliveries", [], () => forgetDeliveries(db, now, 10)],
   ["a delivery", [], () => findDelivery(db, 1)],

@@ -20,10 +20,11 @@ export function wantedTypes({ webhook_endpoints: endpoints }: WebhookConfig): We
 /** Who gets an event. */
 export function receiversOf(
   { webhook_endpoints: endpoints }: WebhookConfig,
-  { type, callbackUrl }: NewEvent,
+  { type, tenant, callbackUrl }: NewEvent,
 ): Receiver[] {
   const named = Object.entries(endpoints)
     .filter(([, { events = webhookTypes }]) => events.includes(type))
+    .filter(([, { tenants }]) => tenants?.includes(tenant) ?? true)
     .map(([name]) => ({ receiver: name, callbackUrl: null }));
   if (callbackUrl === null) return named;
   return [...named, { receiver: new URL(callbackUrl).origin, callbackUrl }];
@@ -37,7 +38,7 @@ export interface Target {
 /** Where a delivery goes by the current configuration, or why it cannot be sent. */
 export function targetOf(
   config: WebhookConfig,
-  { receiver, callbackUrl }: Pick<DeliveryRow, "receiver" | "callbackUrl">,
+  { tenant, receiver, callbackUrl }: Pick<DeliveryRow, "tenant" | "receiver" | "callbackUrl">,
 ): Target | { refusal: string } {
   if (callbackUrl !== null) {
     const { hosts, secrets } = config.webhook_callbacks ?? { hosts: [], secrets: [] };
@@ -48,5 +49,8 @@ export function targetOf(
   const endpoint = Object.hasOwn(config.webhook_endpoints, receiver)
     ? config.webhook_endpoints[receiver]
     : undefined;
-  return endpoint ?? { refusal: `webhook_endpoints has no ${receiver} any more` };
+  if (!endpoint) return { refusal: `webhook_endpoints has no ${receiver} any more` };
+  return (endpoint.tenants?.includes(tenant) ?? true)
+    ? endpoint
+    : { refusal: `${receiver} of webhook_endpoints gets no events of tenant ${tenant} any more` };
 }

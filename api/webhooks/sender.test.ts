@@ -67,6 +67,22 @@ test("every endpoint gets the types that it wants; the callback_url of the reque
   expect(new Set(world.receiver.received.map(({ id, body }) => id + body)).size).toBe(1);
 });
 
+test("an endpoint of some tenants gets their events alone, each with its tenant", async () => {
+  const ofB = { ...world.endpoint(`${world.receiver.url}/b`), tenants: ["b"] };
+  world.configure({
+    webhook_endpoints: { all: world.endpoint(`${world.receiver.url}/all`), "of-b": ofB },
+  });
+  for (const tenant of ["a", "b"]) await world.end({ tenant });
+  await world.send();
+  const heard = world.receiver.received.map(({ path, event }) => `${path} ${event.data.tenant}`);
+  expect(heard.sort()).toEqual(["/all a", "/all b", "/b b"]);
+  const [again] = (await world.deliveries()).filter(({ receiver }) => receiver === "of-b");
+  world.configure({ webhook_endpoints: { "of-b": { ...ofB, tenants: ["a"] } } });
+  await expect(resend(clientOf(world.deps, "b"), again!.id)).rejects.toThrow(
+    "of-b of webhook_endpoints gets no events of tenant b any more",
+  );
+});
+
 test("calls to a callback_url are signed with a secret of the tenant", async () => {
   const secret = await secretOf("b", receiverSecret);
   expect(secret).not.toBe(receiverSecret);

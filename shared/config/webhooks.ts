@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { TenantName } from "../wire/tenant.ts";
 import { WebhookType } from "../wire/client/webhook-type.ts";
 
 /** `whsec_` and 24 to 64 bytes as base64, as Standard Webhooks has them. */
@@ -29,6 +30,7 @@ export const WebhookEndpoint = z.strictObject({
     .url({ protocol: /^https?$/ })
     .refine((url) => !hasUser(url), "must have no user or password"),
   events: z.array(WebhookType).min(1).optional(),
+  tenants: z.array(TenantName).min(1).optional(),
   secrets: WebhookSecrets,
 });
 export type WebhookEndpoint = z.infer<typeof WebhookEndpoint>;
@@ -59,7 +61,7 @@ export const webhookSettings = {
     .record(WebhookEndpointName, WebhookEndpoint)
     .default({})
     .describe(
-      "Receivers of webhooks by name: `url`, `secrets` (one or two), and `events` (default: all). See docs/guides/webhooks.md.",
+      "Receivers of webhooks by name: `url`, `secrets` (one or two), `events` (default: all), and `tenants` whose events it gets (default: all). See docs/guides/webhooks.md.",
     ),
   webhook_callbacks: WebhookCallbacks.optional().describe(
     "Lets requests name a receiver of their own (`callback_url`): `hosts` that it may have, and `secrets` (one or two) that sign its calls. Default: no host.",

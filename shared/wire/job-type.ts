@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
 import { limits } from "./limits.ts";
+import { TenantName } from "./tenant.ts";
 
 /** Follows the grammar of image names, since the name of a built image ends with it. */
 export const JobTypeName = z
@@ -124,6 +125,11 @@ export const JobTypeDefinition = z.strictObject({
     .describe(
       "Number of turns by which its jobs move forward in the queue: for each tenant, they pass at most that many earlier jobs.",
     ),
+  tenants: z
+    .array(TenantName)
+    .min(1)
+    .optional()
+    .describe("Tenants that may use it; for all others it does not exist. Default: all tenants."),
   env: z
     .record(envName, z.string())
     .default({})

@@ -1,5 +1,14 @@
 import { z } from "zod";
 
+/** Who owns records. */
+export const TenantName = z
+  .string()
+  .regex(
+    /^[a-z0-9][a-z0-9-]{0,62}$/,
+    "must be 1 to 63 lower-case letters, digits and hyphens, and begin with a letter or digit",
+  )
+  .meta({ example: "search" });
+
 /** Limits and use of tenants. */
 
 /** Waiting jobs of a tenant that has `max_running` and no `max_queued`: each costs every claim a little. */

@@ -24,6 +24,7 @@ export interface EventData {
 
 /** An event as the store has it. */
 export interface StoredEvent {
+  tenant: string;
   executionId: string;
   type: WebhookType;
   data: string;
@@ -40,7 +41,13 @@ export function webhookBody(event: StoredEvent): string {
   return JSON.stringify(toEvent(event));
 }
 
-export function toEvent({ executionId: id, type, data, createdAt }: StoredEvent): WebhookEvent {
+export function toEvent({
+  tenant,
+  executionId: id,
+  type,
+  data,
+  createdAt,
+}: StoredEvent): WebhookEvent {
   const kept = JSON.parse(data) as EventData;
   const { error_type, phase } = kept;
   return {
@@ -48,6 +55,7 @@ export function toEvent({ executionId: id, type, data, createdAt }: StoredEvent)
     timestamp: time(createdAt),
     data: {
       job_id: id,
+      tenant,
       status: type.slice("execution.".length) as TerminalStatus,
       job_type: kept.job_type,
       attempt: kept.attempt,

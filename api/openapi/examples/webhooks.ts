@@ -13,6 +13,7 @@ export const webhookEvent: WebhookEvent = {
   timestamp: at("00.140"),
   data: {
     job_id: jobId,
+    tenant: "default",
     status: "failed",
     job_type: "default",
     attempt: 1,

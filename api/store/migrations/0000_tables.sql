@@ -429,4 +429,5 @@ CREATE TABLE `webhook_events` (
 --> statement-breakpoint
 CREATE UNIQUE INDEX `webhook_events_execution_id_unique` ON `webhook_events` (`execution_id`);--> statement-breakpoint
 CREATE INDEX `webhook_events_new` ON `webhook_events` (`seq`) WHERE "webhook_events"."is_fanned_out" = 0;--> statement-breakpoint
-CREATE INDEX `webhook_events_created_at` ON `webhook_events` (`created_at`);
+CREATE INDEX `webhook_events_created_at` ON `webhook_events` (`created_at`);--> statement-breakpoint
+CREATE INDEX `webhook_events_tenant` ON `webhook_events` (`tenant`,`seq`);

@@ -27,6 +27,7 @@ export const webhookEvents = sqliteTable(
       .on(t.seq)
       .where(sql`${t.isFannedOut} = 0`),
     index("webhook_events_created_at").on(t.createdAt),
+    index("webhook_events_tenant").on(t.tenant, t.seq),
   ],
 );
 

@@ -73,10 +73,10 @@ const claim = rowsQuery(
     .returning(),
 );
 
-const { seq, executionId, type, data, createdAt } = webhookEvents;
+const { seq, tenant, executionId, type, data, createdAt } = webhookEvents;
 const eventsBySeq = rowsQuery(
   query
-    .select({ seq, executionId, type, data, createdAt })
+    .select({ seq, tenant, executionId, type, data, createdAt })
     .from(webhookEvents)
     .where(sql`${seq} in ${listed("seqs")}`),
 );

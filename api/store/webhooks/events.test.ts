@@ -139,7 +139,7 @@ describe("an execution that ends", () => {
     await complete("failed")();
     await removeExecution(store.db, id, 5000, by(5000));
     const { rows } = await store.db.client.execute(
-      "select execution_id as executionId, type, data, created_at as createdAt from webhook_events",
+      "select tenant, execution_id as executionId, type, data, created_at as createdAt from webhook_events",
     );
     const body = webhookBody(rows[0] as unknown as Parameters<typeof webhookBody>[0]);
     expect(JSON.parse(body)).toEqual({
@@ -147,6 +147,7 @@ describe("an execution that ends", () => {
       timestamp: "1970-01-01T00:00:01.500Z",
       data: {
         job_id: id,
+        tenant: "default",
         status: "failed",
         job_type: "default",
         attempt: 1,
@@ -181,7 +182,20 @@ describe("while a client listens, an execution that ends", () => {
     await complete("succeeded")();
     expect(await heard()).toEqual([id]);
     await store.db.client.execute("delete from webhook_events");
-    expect(await lastEvent(store.db)).toBe(newest);
+    await keepListening(store.db, 9000, 9000);
+    const next = await submit();
+    await complete("succeeded")();
+    expect(await heard(newest)).toEqual([next]);
+  });
+
+  test("has a number that tells other tenants nothing, who cannot hear of it either", async () => {
+    const other = handleOf(store.db, "b");
+    await keepListening(store.db, 9000, 9000);
+    expect(await lastEvent(other)).toBe(0);
+    await submit();
+    await complete("succeeded")();
+    expect(await lastEvent(other)).toBe(0);
+    expect(await eventsAfter(other, 0, 100)).toEqual([]);
   });
 
   test.each(["callback_url", "endpoint"])(

@@ -25,6 +25,7 @@ export async function keepWantedTypes(db: Database, types: readonly WebhookType[
 
 export interface NewEvent {
   seq: number;
+  tenant: string;
   executionId: string;
   type: WebhookType;
   callbackUrl: string | null;
@@ -37,10 +38,10 @@ export interface Receiver {
   callbackUrl: string | null;
 }
 
-const { seq, executionId, type, callbackUrl } = webhookEvents;
+const { seq, tenant, executionId, type, callbackUrl } = webhookEvents;
 const findNew = rowsQuery(
   query
-    .select({ seq, executionId, type, callbackUrl })
+    .select({ seq, tenant, executionId, type, callbackUrl })
     .from(webhookEvents)
     .where(isNewEvent)
     .orderBy(asc(seq))
@@ -82,7 +83,7 @@ const insertDeliveries = statement(sql`
     (id, tenant, event_seq, execution_id, receiver, callback_url, due_at, created_at, changed_at)
   select max(${given("now")} * 100, 1 + coalesce((select seq from sqlite_sequence
       where name = ${getTableName(webhookDeliveries)}), 0)) + row.key,
-    ${webhookEvents.tenant}, ${seq}, row.value ->> 1, row.value ->> 2, row.value ->> 3,
+    ${tenant}, ${seq}, row.value ->> 1, row.value ->> 2, row.value ->> 3,
     ${given("now")}, ${given("now")}, ${given("now")}
   from json_each(${given("rows")}) as row
     join ${webhookEvents} on ${seq} = row.value ->> 0 and ${isNewEvent}

@@ -1,4 +1,4 @@
-import { and, asc, getTableName, gt, sql } from "drizzle-orm";
+import { and, asc, gt, sql } from "drizzle-orm";
 import type { StoredEvent } from "../../domain/webhooks/event.ts";
 import { tenants, webhookEvents } from "../schema.ts";
 import { query } from "../statement.ts";
@@ -27,17 +27,13 @@ const keepUntil = perTenant(
   where ${own(tenants)}`,
 );
 
-/** The number of the newest event, also if it was removed; 0 if there was none. Later ones have higher numbers. */
+/**
+ * The number of the tenant's newest event; 0 if there is none. Later ones have higher numbers. That of all tenants
+ * together would tell when others' jobs end.
+ */
 export async function lastEvent(db: AnyDb): Promise<number> {
-  const { rows } = await run(db, findLast({}));
-  return Number(rows[0]?.[0] ?? 0);
+  return (await findLast(db))?.last ?? 0;
 }
-
-/** SQLite's own table says which number was the last. */
-const findLast = perTenant(
-  () => sql`
-  select seq from sqlite_sequence where name = ${getTableName(webhookEvents)}`,
-);
 
 /** Events with a higher number, oldest first. */
 export async function eventsAfter(
@@ -48,10 +44,16 @@ export async function eventsAfter(
   return newer(db, { after, most });
 }
 
-const { seq, executionId, type, data, createdAt } = webhookEvents;
+const { seq, tenant, executionId, type, data, createdAt } = webhookEvents;
+const findLast = tenantRow((own) =>
+  query
+    .select({ last: sql<number | null>`max(${seq})` })
+    .from(webhookEvents)
+    .where(own(webhookEvents)),
+);
 const newer = tenantRows((own) =>
   query
-    .select({ seq, executionId, type, data, createdAt })
+    .select({ seq, tenant, executionId, type, data, createdAt })
     .from(webhookEvents)
     .where(and(gt(seq, sql.placeholder("after")), own(webhookEvents)))
     .orderBy(asc(seq))

@@ -54,7 +54,7 @@ export const jobTypeRows: Row[] = [
     },
   },
   ...each(
-    ["unknown", "__proto__", "Default", "a%2Fb", "%00"],
+    ["unknown", "hidden-1", "__proto__", "Default", "a%2Fb", "%00"],
     (name) => `GET and POST of the job type ${name}, which is not configured, are 404`,
     async (api, name) => {
       const path = `/job-types/${name}`;
@@ -67,6 +67,40 @@ export const jobTypeRows: Row[] = [
       }
     },
   ),
+  {
+    rule: "A job type of other tenants is nowhere: the answers are those for an unknown name",
+    server,
+    async check(api) {
+      const told = async (name: string) => {
+        const jobs = await Promise.all([
+          api.post("/execute/async", { code: "1", job_type: name }),
+          api.post("/execute/batch", { jobs: [{ code: "1", job_type: name }] }),
+          api.post(`/jobs/${(await api.submit()).job_id}/rerun`, { job_type: name }),
+        ]);
+        const views = [
+          await api.get(`/job-types/${name}`),
+          await api.get(`/job-types/${name}/build`),
+        ];
+        const replies = [...jobs, ...views, await api.post(`/job-types/${name}/build`)];
+        return replies.map(({ status, text }) => ({
+          status,
+          text: text
+            .replaceAll(name, "NAME")
+            .replaceAll(/"(correlation_id|batch_id|created_at)":"[^"]*"/g, ""),
+        }));
+      };
+      const hidden = await told("hidden-1");
+      expect(hidden).toEqual(await told("hidden-2"));
+      expect(hidden.map(({ status }) => status)).toEqual([400, 202, 400, 404, 404, 404]);
+      const names = (await api.get("/job-types")).text;
+      const description = (await api.get("/openapi.json")).text;
+      for (const text of [names, description, JSON.stringify(hidden)]) {
+        expect(text).not.toContain("hidden-1");
+      }
+      for (const text of [names, description]) expect(text).toContain('"own"');
+      expect((await api.submit({ job_type: "own" })).status).toBe("queued");
+    },
+  },
   {
     rule: "python_version is the configured one, else the one in the base image's name, else that of the default base image",
     server,

@@ -105,6 +105,8 @@ export const servers = {
       custom: { base_image: "registry.example/science:7", memory_limit: "2g", cpu_limit: 1.5 },
       labelled: { labels: { gpu: "a100" } },
       "with-gpus": { gpus: 2 },
+      "hidden-1": { tenants: ["search"] },
+      own: { tenants: ["search", "default"] },
     }),
   },
   "with a small database": { ...common, AIRLOCK_MAX_DATABASE_BYTES: "1000000" },

@@ -89,7 +89,9 @@ export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.in
 export type OutputCaps = z.infer<typeof OutputCaps>;
 
 /** A job type as agents receive it. */
-export const LeasedJobType = z.object(JobType.omit({ priority: true, languages: true }).shape);
+export const LeasedJobType = z.object(
+  JobType.omit({ priority: true, languages: true, tenants: true }).shape,
+);
 export type LeasedJobType = z.infer<typeof LeasedJobType>;
 
 /** A program that runs in place of Python, after its compiler if there is one. */

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { orNull } from "../../or-null.ts";
 import { JsonObjectSchema } from "../execution.ts";
 import { Timestamp } from "../timestamp.ts";
-import { TenantName } from "./tenants.ts";
+import { TenantName } from "../tenant.ts";
 
 export const auditActions = [
   "key.create",

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { HostName } from "../agent/join.ts";
 import { Timestamp } from "../timestamp.ts";
-import { TenantName } from "./tenants.ts";
+import { TenantName } from "../tenant.ts";
 
 /** What operators see and send of API keys. */
 

@@ -3,6 +3,7 @@ import { orNull } from "../../or-null.ts";
 import { ExecutionErrorType, ExecutionPhase } from "../errors.ts";
 import { JobId, Relationship, TerminalStatus } from "../execution.ts";
 import { WebhookType } from "./webhook-type.ts";
+import { TenantName } from "../tenant.ts";
 import { Timestamp } from "../timestamp.ts";
 
 const WebhookError = z
@@ -16,6 +17,7 @@ const WebhookLinks = z
 const WebhookData = z
   .object({
     job_id: JobId,
+    tenant: TenantName.meta({ description: "Whose job it was." }),
     status: TerminalStatus,
     job_type: z.string(),
     attempt: z.int().meta({ description: "Attempts that were made; 0 if it never started." }),

@@ -154,6 +154,8 @@ class WebhookEvent(Record):
 
 class WebhookData(Record):
     job_id: str
+    #: Whose job it was.
+    tenant: str
     status: Literal["succeeded", "failed", "timeout", "oom", "cancelled"]
     job_type: str
     #: Attempts that were made; 0 if it never started.
