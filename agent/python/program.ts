@@ -16,12 +16,13 @@ export const programs = {
     ...named("common", "link"),
     ...named("pid1", "relay", "job", "usage", "supervisor", "program"),
     ...named("collector", "collect"),
+    ...named("interpreter", "cells"),
   ],
   pid1: [
     ...named("common", "files", "kernel", "link"),
     ...named("pid1", "relay", "job", "usage", "supervisor", "program"),
     ...named("collector", "collect"),
-    ...named("interpreter", "gate"),
+    ...named("interpreter", "gate", "cells"),
   ],
   /** Comes to PID 1 with an order to install packages. */
   packages: [...named("common", "tunnel"), ...named("pid1", "packages")],
@@ -31,7 +32,7 @@ export const programs = {
 } satisfies Readonly<Record<string, readonly string[]>>;
 
 /** Modules that are compiled with the others, but loaded when they are needed. */
-const apart = ["program", "collect", "gate"];
+const apart = ["program", "collect", "gate", "cells"];
 
 function named(folder: string, ...names: string[]): string[] {
   return names.map((name) => `${folder}/${name}`);
@@ -214,5 +215,6 @@ export function sources(modules: readonly string[]): Record<string, string> {
 
 /** The text of a module, such as "common/link". */
 export function source(module: string): string {
-  return readFileSync(new URL(`${module}.py`, import.meta.url), "utf8");
+  const files = module === "interpreter/cells" ? ["interpreter/results", module] : [module];
+  return files.map((file) => readFileSync(new URL(`${file}.py`, import.meta.url), "utf8")).join("");
 }

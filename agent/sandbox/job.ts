@@ -15,6 +15,8 @@ export interface SandboxJob {
   readonly program?: Program | undefined;
   /** Text of /input/data.json. */
   readonly inputJson: string;
+  /** Whether the code runs as a cell: what it displays, and the value of its last expression, become items. */
+  readonly results?: boolean | undefined;
   /** What the code reads from its standard input. Without it, the code reads end of file. */
   readonly stdin?: string | undefined;
   /** The code's arguments. */
@@ -42,6 +44,19 @@ export interface InputFile {
   readonly path: string;
 }
 
+/** What a cell displayed. */
+export interface DisplayItem {
+  /** 1 for the first one. */
+  readonly number: number;
+  /** It is the value of the last expression. */
+  readonly main: boolean;
+  /** By MIME type; base64 where that is not text. */
+  readonly data: Readonly<Record<string, string>>;
+  /** Bytes of each stream that were kept before it. */
+  readonly stdoutAt: number;
+  readonly stderrAt: number;
+}
+
 export type StreamName = "stdout" | "stderr";
 
 export interface RunOptions {
@@ -55,4 +70,5 @@ export interface RunOptions {
   readonly onStarted?: () => void;
   /** Receives live output up to half of the cap; a piece may end within a character. */
   readonly onOutput?: (stream: StreamName, bytes: Uint8Array) => void;
+  readonly onItem?: (item: DisplayItem) => void;
 }

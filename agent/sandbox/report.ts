@@ -1,5 +1,6 @@
 import type { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import type { TerminalStatus, Timing } from "../../shared/wire/execution.ts";
+import type { DisplayItem } from "./job.ts";
 
 /** An uncaught exception, as the interpreter reported it before it printed the traceback. */
 export interface ExceptionReport {
@@ -87,6 +88,9 @@ export interface RunReport {
   readonly stdoutTruncated: boolean;
   readonly stderrTruncated: boolean;
   readonly result: ResultFile;
+  readonly items: readonly DisplayItem[];
+  /** Something was left out of the items. */
+  readonly itemsTruncated: boolean;
   readonly artifacts: readonly SpooledArtifact[];
   readonly skipped: readonly Skipped[];
   /** Milliseconds that the code ran. */

@@ -12,6 +12,7 @@ to the supervisor    J job (numbers)  C code  I input  T stdin  V arguments, eac
 to the agent         B bytecode of this program, if it came as text
                      R ready (JSON)  F failed to get ready (JSON)  S started
                      Y end of the compiler (JSON)  O stdout  E stderr  X exit (JSON)
+                     H a piece of an item of a cell (JSON), before it 1, or 0 with the last piece
                      A head of a file (JSON)  D its data  Z summary of /output (JSON), the last frame of a job
 """
 

@@ -35,7 +35,7 @@ def report_exception_at_exit():
             names = "\0".join([name[:100] for name in classes[:1] + classes[1:][-15:]])
             body = "%s\0\0%s" % (names, text(error)[:1000])
             body = body.encode("utf-8", "backslashreplace")[:4000]
-            write(fd, length(body).to_bytes(2, "big") + body)
+            write(fd, b"e" + length(body).to_bytes(4, "big") + body)
         except error_class:
             pass
 
@@ -117,7 +117,7 @@ def wait_for_go(job, kept):
     count_cpus()
     failures = "".join(import_ahead(name) for name in preload)
     # Makes the finders read the folders of sys.path before the job arrives.
-    sys.meta_path[-1].find_spec("-")
+    sys.meta_path[-1].find_spec("-", None)
     known = None if control_fd is None else import_for_forks()  # noqa: F821
     if sys.version_info >= (3, 10):
         freeze_start_up(kept)
@@ -129,13 +129,36 @@ def wait_for_go(job, kept):
     word = posix.read(go_fd, 1)
     if not word:
         posix._exit(1)
+    cells = None
+    if word == b"c":
+        cells, word = receive(posix.read), posix.read(go_fd, 1)
     posix.close(go_fd)
     if word == b"i":
         take_inputs()
     add_packages()
     posix.set_inheritable(tell_fd, False)
-    posix.set_blocking(tell_fd, False)
+    if cells is None:
+        posix.set_blocking(tell_fd, False)
+    else:
+        begin_cell(cells)
     del sys.modules["sitecustomize"]
+
+
+def receive(read):
+    """What PID 1 sends before the word to go: the length in 4 bytes, big-endian, and as many bytes."""
+    size, data = int.from_bytes(read(go_fd, 4), "big"), b""
+    while len(data) < size:
+        data += read(go_fd, size - len(data))
+    return data
+
+
+def begin_cell(code):
+    import builtins
+    import marshal
+
+    names = {"__builtins__": dict(vars(builtins)), "__name__": "cells"}
+    exec(marshal.loads(code), names)
+    names["begin"](tell_fd)
 
 
 def forget_gate():

@@ -10,6 +10,7 @@ import sys
 
 from files import write_file
 from kernel import become_unprivileged, make_pipes_for_code
+from link import MAX_DATA
 from relay import Stream
 
 GATE_DIR = "/code/.gate"
@@ -17,17 +18,22 @@ _GATE = GATE_DIR + "/sitecustomize.pyc"
 # Where the gate finds stdin and arguments, by the frames that bring them.
 INPUTS = {b"T": "/input/_stdin", b"V": "/input/_args"}
 _MAX_REPORT = 4000
+# As in cells.py.
+_MOST_ITEMS, _MOST_BYTES, _MOST_OF_MESSAGE = 1000, 8 << 20, 1 << 20
 
 
 class Job:
     """One run. `start` makes its process from four descriptors: go, tell, stdout, stderr.
 
-    `state` is "starting", then "ready" once it waits at the gate, or "failed".
+    `state` is "starting", then "ready" once it waits at the gate, or "failed". With `cells`, the code of cells.py,
+    the code runs as a cell.
     """
+
+    cells = None
 
     def __init__(self, start):
         self.state = "starting"
-        self.pid = None
+        self.pid = self.told = None
         go, self._go = os.pipe()
         self.tell, tell = os.pipe()
         out, err = make_pipes_for_code(2)
@@ -49,31 +55,107 @@ class Job:
         self.state = "ready"
 
     def go(self, inputs):
-        os.write(self._go, b"i" if inputs else b"g")
+        word = b"i" if inputs else b"g"
+        if self.cells is not None:
+            code = marshal.dumps(self.cells)
+            word = b"c" + len(code).to_bytes(4, "big") + code + word
+            self.told = Told()
+        while word:
+            word = word[os.write(self._go, word) :]
 
-    def read_exception(self):
-        """The last exception that the interpreter reported, if it reported one."""
-        os.set_blocking(self.tell, False)
+    def to_read(self, outbox):
+        """Descriptors with what reads them."""
+        if self.state == "starting":
+            found = {self.tell: self.hear}
+        elif outbox.full:
+            return {}
+        else:
+            found = {self.tell: lambda: self.hear_more(outbox)} if self.told else {}
+        for stream in self.streams:
+            if stream.open:
+                found[stream.fd] = lambda stream=stream: stream.read(outbox)
+        return found
+
+    def hear_more(self, outbox):
+        """Relays items of a cell; False if there is nothing to read."""
         try:
-            told = os.read(self.tell, 64 * 1024)
+            data = os.read(self.tell, MAX_DATA)
         except BlockingIOError:
-            told = b""
-        exception = None
-        while len(told) > 2:
-            end = 2 + int.from_bytes(told[:2], "big")
-            if end > 2 + _MAX_REPORT:
-                break  # not the gate's: the code found the descriptor
-            names, _, message = told[2:end].decode("utf-8", "replace").partition("\0\0")
-            exception = {"mro": names.split("\0"), "message": message}
-            told = told[end:]
-        return exception
+            return False
+        # What the code wrote before an item goes first.
+        for stream in self.streams:
+            if stream.open:
+                stream.read(outbox)
+        self.told.take(data, outbox)
+        return data != b""
+
+    def hear_last(self, outbox):
+        """What the interpreter has told: the last exception and, of a cell, the rest of its items."""
+        os.set_blocking(self.tell, False)
+        told = self.told = self.told or Told()
+        while self.hear_more(outbox):
+            pass
+        return {"exception": told.exception, **({} if self.cells is None else {"results_truncated": told.is_cut})}
+
+
+class Told:
+    """Reads the messages of gate.py and cells.py: kind (1 byte), length (4 bytes, big-endian), payload.
+
+    e an exception  y an item  t something was left out of the results
+    """
+
+    def __init__(self):
+        self.exception = None
+        self.is_cut = self._is_broken = False
+        self._buffer = bytearray()
+        self._left = 0  # bytes of the item that has begun
+        self._relays = False
+        self._items, self._bytes = _MOST_ITEMS, _MOST_BYTES
+
+    def take(self, data, outbox):
+        if self._is_broken:
+            return
+        self._buffer += data
+        while self._take_piece(outbox) if self._left else self._take_message():
+            pass
+
+    def _take_piece(self, outbox):
+        """In a frame H: 1, or 0 with the last piece of an item; and the piece."""
+        piece = bytes(self._buffer[:MAX_DATA])[: self._left]
+        del self._buffer[: len(piece)]
+        self._left -= len(piece)
+        if piece and self._relays:
+            outbox.put(b"H", (b"\1" if self._left else b"\0") + piece)
+        return piece
+
+    def _take_message(self):
+        kind, size = self._buffer[:1], int.from_bytes(self._buffer[1:5], "big")
+        if len(self._buffer) < 5:
+            return False
+        # Otherwise it is not the gate's: the code found the descriptor.
+        self._is_broken = size > (_MOST_OF_MESSAGE if kind == b"y" else _MAX_REPORT) or kind not in (b"e", b"y", b"t")
+        if self._is_broken or (kind != b"y" and len(self._buffer) < 5 + size):
+            return False
+        if kind == b"y":
+            self._relays = self._items > 0 and size <= self._bytes
+            self._items -= 1
+            self._bytes -= size if self._relays else 0
+            self.is_cut |= not self._relays
+            self._left, size = size, 0
+        elif kind == b"e":
+            names, _, message = self._buffer[5 : 5 + size].decode("utf-8", "replace").partition("\0\0")
+            self.exception = {"mro": names.split("\0"), "message": message}
+        else:
+            self.is_cut = True
+        del self._buffer[: 5 + size]
+        return True
 
 
 class Interpreter:
     """An interpreter that runs one job and is started before the job is known."""
 
-    def __init__(self, gate, preload):
-        self._gate = gate
+    def __init__(self, codes, preload):
+        self._gate, self.cells = codes["gate"], codes["cells"]
         self._preload = preload
 
     def start(self, go, tell, out, err):

@@ -6,7 +6,7 @@ import errno
 import os
 import time
 
-from job import INPUTS, exec_as_code, exit_of
+from job import INPUTS, Job, exec_as_code, exit_of
 from kernel import make_pipes_for_code
 from link import MAX_DATA
 from relay import Stream
@@ -18,6 +18,8 @@ class Program:
     """One run of a program, with the interface of job.Job. `stream` is the class of its streams."""
 
     state = "ready"
+    told = None
+    to_read = Job.to_read
 
     def __init__(self, arguments, stream=Stream):
         self._arguments = arguments
@@ -44,8 +46,8 @@ class Program:
         for fd in self._theirs:
             os.close(fd)
 
-    def read_exception(self):
-        return None
+    def hear_last(self, outbox):
+        return {"exception": None}
 
 
 class Kept(Stream):

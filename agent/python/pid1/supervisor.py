@@ -138,13 +138,15 @@ class Supervisor:
         ended, status = self.exit or (time.monotonic(), signal.SIGKILL)
         for stream in self.job.streams:
             stream.drain(self.outbox)
+        told = self.job.hear_last(self.outbox)
+        for stream in self.job.streams:
             stream.finish(self.outbox)
         end = exit_of(status)
         report = {
             "ending": ending,
             **end,
             "out_of_memory": end["exit_signal"] == signal.SIGKILL and out_of_memory,
-            "exception": self.job.read_exception(),
+            **told,
             "wall_ms": max(0.0, ended - started) * 1000,
             "cpu_ms": self.cpu_ms(),
             "max_rss_bytes": self.max_rss_kb * 1024,
@@ -189,12 +191,7 @@ class Supervisor:
         """Waits for events, at most until a monotonic time, and handles them."""
         timeout_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
         handlers = {self.inbox.fd: self.take_orders, self.child_events: self.reap}
-        if self.job.state == "starting":
-            handlers[self.job.tell] = self.job.hear
-        if not self.outbox.full:
-            for stream in self.job.streams:
-                if stream.open:
-                    handlers[stream.fd] = lambda stream=stream: stream.read(self.outbox)
+        handlers.update(self.job.to_read(self.outbox))
         poll = select.poll()
         for fd in handlers:
             poll.register(fd, select.POLLIN)
@@ -219,6 +216,8 @@ class Supervisor:
         if kind == b"J":
             self.inputs = set()
             self.orders = from_numbers(payload)
+            if "results" in self.orders:
+                self.job.cells = self.interpreter.cells
             write_file(self.code_file, b"")
             write_file("/input/data.json", b"")
         elif kind == b"W":
@@ -291,7 +290,7 @@ def main(codes, preload, pack):
     if os.getpid() != 1:
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
-    supervisor = Supervisor(Interpreter(codes["gate"], preload))
+    supervisor = Supervisor(Interpreter(codes, preload))
     if pack:
         supervisor.outbox.put(b"B", pack(codes))
     supervisor.run()

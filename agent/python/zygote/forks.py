@@ -54,6 +54,8 @@ def serve_mother(took_ms):
     class Forker:
         """Starts the interpreter of a job, for the supervisor."""
 
+        cells = program["cells"]
+
         def start(self, go, tell, out, err):
             if posix.fork():
                 return
@@ -64,7 +66,7 @@ def serve_mother(took_ms):
             pass
 
     for name in program:
-        if name not in ("program", "collect"):
+        if name not in ("program", "collect", "cells"):
             load(name)
     enter, kernel, supervisor = map(sys.modules.get, ("enter", "kernel", "supervisor"))
     problem = find_problem()

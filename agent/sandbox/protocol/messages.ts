@@ -35,9 +35,19 @@ export const Exit = z
     cpu_ms: z.number().min(0).max(millisecondsMax),
     max_rss_bytes: z.int().min(0),
     truncated: z.tuple([z.boolean(), z.boolean()]),
+    /** Only of a cell. */
+    results_truncated: z.boolean().optional(),
   })
   .refine(({ exit_status, exit_signal }) => (exit_status === null) !== (exit_signal === null));
 export type Exit = z.infer<typeof Exit>;
+
+/** An item of a cell, as the code may also have made it: it is data, and no message of the protocol. */
+export const Item = z.object({
+  main: z.boolean(),
+  data: z
+    .record(z.string().regex(/^[\w.+-]{1,64}\/[\w.+;= -]{1,64}$/), z.string())
+    .refine((data) => Object.keys(data).length > 0 && Object.keys(data).length <= 32),
+});
 
 export const FileHead = z.object({
   name: z.string(),

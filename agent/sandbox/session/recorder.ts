@@ -2,6 +2,7 @@ import { constants } from "node:os";
 import { createByteLog } from "../output/byte-log.ts";
 import { type Frame, FrameError } from "../protocol/frames.ts";
 import { Compiled, Exit, FileHead, OutputSummary, parseMessage } from "../protocol/messages.ts";
+import { createItems } from "../output/items.ts";
 import { openSpool } from "../output/spool.ts";
 import type { Ending, RunReport } from "../report.ts";
 import type { RunOptions, SandboxJob, StreamName } from "../job.ts";
@@ -27,6 +28,7 @@ export interface Recorder {
 
 export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
   const streams = { stdout: createByteLog(), stderr: createByteLog() };
+  const items = createItems();
   const spool = openSpool(options.spoolDir, job.caps.artifactBytes);
   let startedAtMs: number | null = null;
   let compiled: Compiled | null = null;
@@ -56,7 +58,18 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
   }
 
   /** Frame types by the progress in which they may come. */
-  const expected = { sent: "S", started: "YOEX", exited: "ADZ", complete: "" };
+  const expected = {
+    sent: "S",
+    started: job.results ? "YOEHX" : "YOEX",
+    exited: "ADZ",
+    complete: "",
+  };
+
+  function takeItem(piece: Buffer): void {
+    const { stdout, stderr } = streams;
+    const item = items.take(piece, { stdout: stdout.length, stderr: stderr.length });
+    if (item) options.onItem?.(item);
+  }
 
   function takeCompiled(told: Compiled): void {
     const isFirst = compiled === null && streams.stdout.length + streams.stderr.length === 0;
@@ -80,6 +93,8 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
           return takeOutput("stdout", payload);
         case "E":
           return takeOutput("stderr", payload);
+        case "H":
+          return takeItem(payload);
         case "X":
           exit = checked(parseMessage(Exit, payload));
           return;
@@ -116,6 +131,8 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
         stdoutTruncated: exit?.truncated[0] ?? false,
         stderrTruncated: exit?.truncated[1] ?? false,
         result: spool.result,
+        items: items.all,
+        itemsTruncated: items.hasInvalid || (exit?.results_truncated ?? false),
         artifacts: spool.artifacts,
         skipped: summary?.skipped ?? [],
         executionMs: exit?.wall_ms ?? seenMs,

@@ -227,6 +227,7 @@ function sendJob(input: Writable, job: SandboxJob): void {
     artifact_bytes: job.caps.artifactBytes,
     artifact_count: limits.artifactCountMax,
     result_bytes: limits.resultJsonMaxBytes,
+    ...(job.results && { results: 1 }),
   };
   input.cork();
   input.write(encodeFrame("J", numbers(orders)));

@@ -1,4 +1,5 @@
 import type { Python } from "./find-python.ts";
+import { cellRows } from "./cell-rows.ts";
 import { bytecodeRows } from "./bytecode-rows.ts";
 import { cpuCountRow } from "./cpu-count-row.ts";
 import { packagesRow } from "./packages-row.ts";
@@ -7,6 +8,7 @@ import { semanticsRows } from "./semantics-rows.ts";
 /** What must hold under each Python. */
 export function pythonRows(python: () => Python): void {
   semanticsRows(python);
+  cellRows(python);
   bytecodeRows(python);
   cpuCountRow(python);
   packagesRow(python);

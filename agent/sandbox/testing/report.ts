@@ -18,6 +18,8 @@ export function reportWith(changes: Partial<RunReport>): RunReport {
     stderrTruncated: false,
     result: { kind: "absent" },
     artifacts: [],
+    items: [],
+    itemsTruncated: false,
     skipped: [],
     executionMs: 12,
     usage: { cpuTimeMs: 10, maxRssBytes: 10_000_000, wallTimeMs: 12 },
