@@ -31,12 +31,6 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     );
   }
 
-  async function find(client: ClientDeps, name: string): Promise<Environment> {
-    const environment = await readEnvironment(client, name);
-    if (!environment) throw notFound(`Job type ${name}`);
-    return environment;
-  }
-
   const list = createRoute({
     method: "get",
     path: "/job-types",
@@ -117,4 +111,10 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     if (!last) throw notFound(`A build of job type ${jobType.name}`);
     return c.json(await describeBuild(deps, last), 200);
   });
+}
+
+async function find(client: ClientDeps, name: string): Promise<Environment> {
+  const environment = await readEnvironment(client, name);
+  if (!environment) throw notFound(`Job type ${name}`);
+  return environment;
 }

@@ -39,8 +39,7 @@ export function audited(
   target: string,
   detail: JsonObject | null = null,
 ): TenantFilled {
-  const values = { ...by, action, target, detail };
-  return { values, fillFor: (tenant) => insert({ ...values, tenant }) };
+  return { values: { ...by, action, target, detail }, texts: { one: insert, all: insert } };
 }
 
 const given = sql.placeholder;

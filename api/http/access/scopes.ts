@@ -138,11 +138,12 @@ function plain(path: string): string {
   return known;
 }
 
+/** A handler that takes `next` is middleware. */
+const isEndpoint = ({ method, handler }: { method: string; handler: unknown }): boolean =>
+  method !== "ALL" || (handler as () => void).length < 2;
+
 /** @throws Error if the app has a route that the table lacks, or the table one that the app lacks. */
 export function checkTable({ routes }: Pick<Hono<AppEnv>, "routes">): void {
-  // A handler that takes `next` is middleware.
-  const isEndpoint = ({ method, handler }: { method: string; handler: unknown }): boolean =>
-    method !== "ALL" || (handler as () => void).length < 2;
   const own = new Set(
     routes.filter(isEndpoint).map(({ method, path }) => `${method} ${plain(path)}`),
   );

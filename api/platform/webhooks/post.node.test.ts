@@ -29,6 +29,7 @@ const event = JSON.stringify({
   timestamp: "2026-11-21T09:30:00.140Z",
   data: {
     job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10",
+    tenant: "default",
     status: "succeeded",
     job_type: "default",
     attempt: 1,
