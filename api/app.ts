@@ -29,6 +29,7 @@ import { executionRoutes } from "./routes/jobs/executions.ts";
 import { fileRoutes } from "./routes/files.ts";
 import { healthRoutes } from "./routes/monitoring/health.ts";
 import { hostRoutes } from "./routes/agents/hosts.ts";
+import { keyRoutes } from "./routes/keys.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs/jobs.ts";
 import { allowMcpOrigins, mcpRoute } from "./routes/mcp.ts";
@@ -36,6 +37,7 @@ import { metricsRoute } from "./routes/monitoring/metrics.ts";
 import { openApiRoute } from "./openapi/openapi.ts";
 import { probeRoutes } from "./routes/monitoring/probes.ts";
 import { usageRoute } from "./routes/usage.ts";
+import { tenantRoutes } from "./routes/tenants.ts";
 import { webhookRoutes } from "./routes/webhooks.ts";
 
 /** The whole HTTP API, made from its dependencies; the same on Node and on an edge runtime. */
@@ -68,6 +70,8 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   healthRoutes(app, deps);
   hostRoutes(app, deps);
   auditRoutes(app, deps);
+  keyRoutes(app, deps);
+  tenantRoutes(app, deps);
   probeRoutes(app, deps);
   metricsRoute(app, deps);
   openApiRoute(app, deps);

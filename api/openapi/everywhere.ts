@@ -47,7 +47,8 @@ function describeOperation(
   const refusals: ErrorCode[] = ["internal", "unavailable"];
   if (isLocked) refusals.push("unauthorized");
   if (!config.api_auth_enabled || roles.length > 0) refusals.push("forbidden");
-  if (isRateLimited(path, config)) refusals.push("rate_limited");
+  // Unknown keys are limited too.
+  if (isLocked || isRateLimited(path, config)) refusals.push("rate_limited");
 
   const answers: Record<string, Answer> = { ...problems(...refusals), ...operation.responses };
   const responses = mapValues(answers, (answer) =>

@@ -29,7 +29,7 @@ export function auditRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
     responses: {
       200: json(AuditPage, "A page of entries.", { example: auditPage }),
-      ...problems("invalid_request", "forbidden"),
+      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {

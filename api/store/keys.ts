@@ -1,7 +1,10 @@
 import { and, asc, eq, isNull, lt, or, sql } from "drizzle-orm";
-import type { Database } from "./database.ts";
+import type { JsonObject } from "../../shared/json.ts";
+import { type Actor, audited } from "./audit.ts";
+import { type Database, toStatement } from "./database.ts";
 import { apiKeys, tenants } from "./schema.ts";
 import { query, rowQuery, rowsQuery } from "./statement.ts";
+import { batch } from "./tenant.ts";
 
 export type KeyRow = typeof apiKeys.$inferSelect;
 
@@ -76,30 +79,55 @@ export async function recordKeyUse(db: Database, id: string, now: number, before
     .where(and(eq(apiKeys.id, id), or(isNull(apiKeys.lastUsedAt), lt(apiKeys.lastUsedAt, before))));
 }
 
-/** Statements that change keys, for `audited`. The last one of each changes a row, or nothing is changed. */
-export const keyChanges = {
-  /** Makes the tenant too. */
-  create: (key: typeof apiKeys.$inferInsert) => [
-    query
-      .insert(tenants)
-      .values({ name: key.tenant, createdAt: key.createdAt })
-      .onConflictDoNothing(),
-    query.insert(apiKeys).values(key),
-  ],
-  rotate: (id: string, keyHash: string, now: number, oldUntil: number) => [
-    query
-      .update(apiKeys)
-      .set({
-        keyHash,
-        previousHash: oldUntil > now ? sql`${apiKeys.keyHash}` : null,
-        previousUntil: oldUntil > now ? oldUntil : null,
-      })
-      .where(and(eq(apiKeys.id, id), holds(now))),
-  ],
-  revoke: (id: string, now: number) => [
-    query
-      .update(apiKeys)
-      .set({ revokedAt: now, previousHash: null, previousUntil: null })
-      .where(and(eq(apiKeys.id, id), isNull(apiKeys.revokedAt))),
-  ],
-};
+/** Adds a key, and its tenant if there is none. */
+export async function addKey(
+  db: Database,
+  key: typeof apiKeys.$inferInsert,
+  by: Actor,
+  detail: JsonObject,
+): Promise<void> {
+  const { id, tenant, createdAt } = key;
+  const maybeTenant = query.insert(tenants).values({ name: tenant, createdAt });
+  await batch(db, [
+    toStatement(maybeTenant.onConflictDoNothing()),
+    toStatement(query.insert(apiKeys).values(key)),
+    audited({ ...by, tenant }, "key.create", id, detail),
+  ]);
+}
+
+/** Gives a key another hash; the one before holds for a while. False if the key is void. */
+export async function replaceKey(
+  db: Database,
+  { id, name, tenant }: KeyRow,
+  keyHash: string,
+  oldValidMs: number,
+  by: Actor,
+): Promise<boolean> {
+  const isKept = oldValidMs > 0;
+  const change = query
+    .update(apiKeys)
+    .set({
+      keyHash,
+      previousHash: isKept ? sql`${apiKeys.keyHash}` : null,
+      previousUntil: isKept ? by.at + oldValidMs : null,
+    })
+    .where(and(eq(apiKeys.id, id), holds(by.at)));
+  const detail = { name, old_valid_s: oldValidMs / 1000 };
+  const [changed] = await batch(db, [
+    toStatement(change),
+    audited({ ...by, tenant }, "key.rotate", id, detail),
+  ]);
+  return changed!.rowsAffected > 0;
+}
+
+export async function voidKey(
+  db: Database,
+  { id, name, tenant }: KeyRow,
+  by: Actor,
+): Promise<void> {
+  const change = query
+    .update(apiKeys)
+    .set({ revokedAt: by.at, previousHash: null, previousUntil: null })
+    .where(and(eq(apiKeys.id, id), isNull(apiKeys.revokedAt)));
+  await batch(db, [toStatement(change), audited({ ...by, tenant }, "key.revoke", id, { name })]);
+}

@@ -1,10 +1,10 @@
-import type { InStatement } from "@libsql/client/web";
 import { and, eq, sql } from "drizzle-orm";
 import { queuedOfBounded, type TenantLimits, type Usage } from "../../shared/wire/tenant.ts";
-import { type Database, transact } from "./database.ts";
+import { type Actor, audited } from "./audit.ts";
+import type { Database } from "./database.ts";
 import { tenants } from "./schema.ts";
 import { query, rowsQuery, statement } from "./statement.ts";
-import { type AnyDb, tenantRow } from "./tenant.ts";
+import { type AnyDb, batch, tenantRow } from "./tenant.ts";
 
 export type TenantRow = typeof tenants.$inferSelect;
 
@@ -22,18 +22,17 @@ export async function findTenant(db: AnyDb, name: string): Promise<TenantRow | u
   return byName(db, { name });
 }
 
-/**
- * Sets a tenant's limits; makes the tenant. `more` joins the transaction, right after the change, whose
- * `changes()` is 0 if the limits were the same.
- */
+/** Sets a tenant's limits; makes the tenant. No entry in the audit log if the limits were the same. */
 export async function setLimits(
   db: Database,
   name: string,
   limits: TenantLimits,
-  now: number,
-  more: InStatement[] = [],
+  by: Actor,
 ): Promise<void> {
-  await transact(db, [upsert({ name, now, ...limitColumns(limits) }), ...more]);
+  await batch(db, [
+    upsert({ name, now: by.at, ...limitColumns(limits) }),
+    audited({ ...by, tenant: name }, "tenant.limits", name, limits),
+  ]);
 }
 
 function limitColumns(limits: TenantLimits) {

@@ -28,6 +28,7 @@ import { jobRows } from "./contract/jobs.ts";
 import { inputFileRows } from "./contract/input-files.ts";
 import { inputRows } from "./contract/inputs.ts";
 import { joinRows } from "./contract/join.ts";
+import { keyRows } from "./contract/keys.ts";
 import { leasePostRows } from "./contract/lease-posts.ts";
 import { listRows } from "./contract/lists.ts";
 import { scheduleRows } from "./contract/schedule.ts";
@@ -91,6 +92,8 @@ export const contractTable: Row[] = [
   ...protocolRows,
   ...compatRows,
   ...leasePostRows,
+  // The last ones: unknown keys make the service careful for a minute.
+  ...keyRows,
 ];
 
 interface Service {

@@ -81,6 +81,7 @@ export const rooms = {
     "api/agents",
     "api/webhooks",
     "api/upkeep",
+    "api/keys",
     "api/metrics",
     "api/http",
     "api/http/body",

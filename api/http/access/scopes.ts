@@ -75,7 +75,16 @@ const table: Record<Access, string[]> = {
     "POST /agents/{id}/drain",
     "POST /agents/{id}/resume",
   ],
-  admin: ["GET /audit"],
+  admin: [
+    "POST /keys",
+    "GET /keys",
+    "POST /keys/{id}/rotate",
+    "POST /keys/{id}/revoke",
+    "GET /tenants",
+    "GET /tenants/{name}",
+    "PUT /tenants/{name}",
+    "GET /audit",
+  ],
 };
 
 const accessOf = new Map(
@@ -95,7 +104,7 @@ const docsPaths = /^\/(docs(\/.*)?|openapi\.json|llms\.txt)$/;
 /** What a route needs, by its method and its path as OpenAPI writes it; undefined if it is not in the table. */
 export function accessTo(method: string, path: string, config: Config): Access | undefined {
   if (config.api_docs_public && docsPaths.test(path)) return "public";
-  return accessOf.get(`${method} ${plain(path)}`);
+  return accessOf.get(`${method === "HEAD" ? "GET" : method} ${plain(path)}`);
 }
 
 /** Requires the key and the scope that the table names for the route of a request. */
@@ -139,8 +148,9 @@ function plain(path: string): string {
 }
 
 /** A handler that takes `next` is middleware. */
-const isEndpoint = ({ method, handler }: { method: string; handler: unknown }): boolean =>
-  method !== "ALL" || (handler as () => void).length < 2;
+function isEndpoint({ method, handler }: { method: string; handler: unknown }): boolean {
+  return method !== "ALL" || (handler as () => void).length < 2;
+}
 
 /** @throws Error if the app has a route that the table lacks, or the table one that the app lacks. */
 export function checkTable({ routes }: Pick<Hono<AppEnv>, "routes">): void {

@@ -103,6 +103,15 @@ __all__ = [
     "AuditPage",
     "AuditEntry",
     "AuditAction",
+    "NewApiKey",
+    "Scope",
+    "KeyRequest",
+    "KeyRequestOptional",
+    "ApiKeyList",
+    "ApiKey",
+    "KeyRotation",
+    "TenantList",
+    "Tenant",
     "Probe",
 ]
 
@@ -141,6 +150,8 @@ BreakerState = Literal["closed", "open", "half_open"]
 ContainerBackend = Literal["engine", "zygote"]
 
 AuditAction = Literal["key.create", "key.rotate", "key.revoke", "tenant.limits", "host.invite", "host.revoke", "host.rotate", "agent.drain", "agent.resume", "build.request", "execution.delete", "dlq.delete"]
+
+Scope = Literal["run", "read", "build", "monitor", "agents", "admin"]
 
 
 class WebhookEvent(Record):
@@ -892,7 +903,7 @@ class TenantUsage(Record):
     cpu_s_today: float
 
 
-class TenantLimits(Record):
+class TenantLimits(TypedDict, total=False):
     """What a tenant may use; null: no limit."""
 
     #: Jobs that may wait at once.
@@ -1118,6 +1129,80 @@ class AuditEntry(Record):
     detail: Optional[Dict[str, Any]]
     correlation_id: str
     client_ip: Optional[str]
+
+
+class NewApiKey(Record):
+    #: Stays the same when the key is rotated.
+    id: str
+    name: str
+    tenant: str
+    scopes: List[Scope]
+    created_at: str
+    #: `id` of the key that made it; null if `npm run keys` did.
+    created_by: Optional[str]
+    expires_at: Optional[str]
+    #: Since when the key is void.
+    revoked_at: Optional[str]
+    #: Is written at most once a minute.
+    last_used_at: Optional[str]
+    #: Until when the key before the last rotation holds too.
+    old_valid_until: Optional[str]
+    #: Is shown once; the service stores only its hash.
+    key: str
+
+
+class KeyRequestOptional(TypedDict, total=False):
+    #: Whose records the key sees; default: the caller's tenant. Is made if it is new.
+    tenant: str
+    #: Seconds until the key is void; default: never.
+    expires_in_s: int
+
+
+class KeyRequest(KeyRequestOptional):
+    #: For people: who uses the key.
+    name: str
+    #: Only scopes that the caller's own key has.
+    scopes: List[Scope]
+
+
+class ApiKeyList(Record):
+    keys: List[ApiKey]
+
+
+class ApiKey(Record):
+    """A key that operators made. It never shows the key itself."""
+
+    #: Stays the same when the key is rotated.
+    id: str
+    name: str
+    tenant: str
+    scopes: List[Scope]
+    created_at: str
+    #: `id` of the key that made it; null if `npm run keys` did.
+    created_by: Optional[str]
+    expires_at: Optional[str]
+    #: Since when the key is void.
+    revoked_at: Optional[str]
+    #: Is written at most once a minute.
+    last_used_at: Optional[str]
+    #: Until when the key before the last rotation holds too.
+    old_valid_until: Optional[str]
+
+
+class KeyRotation(TypedDict, total=False):
+    #: Seconds for which the old key holds too.
+    old_valid_s: int
+
+
+class TenantList(Record):
+    tenants: List[Tenant]
+
+
+class Tenant(Record):
+    name: str
+    created_at: str
+    limits: TenantLimits
+    usage: TenantUsage
 
 
 class Probe(Record):

@@ -1,0 +1,283 @@
+import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect } from "vitest";
+import { AuditPage } from "../../../shared/wire/client/audit.ts";
+import {
+  ApiKey,
+  ApiKeyList,
+  NewApiKey,
+  Scope,
+  type Scope as ScopeName,
+} from "../../../shared/wire/client/keys.ts";
+import { Tenant, TenantList } from "../../../shared/wire/client/tenants.ts";
+import { type Api, body, expectFault, problemOf } from "./api.ts";
+import type { Row } from "./row.ts";
+import { apiKeys, operatorKey } from "./servers.ts";
+
+const server = "with keys";
+const operator = { "X-API-Key": operatorKey };
+const bearer = (key: string) => ({ Authorization: `Bearer ${key}` });
+
+/** Makes a key by the public interface. */
+export async function newKey(
+  api: Api,
+  fields: { scopes: ScopeName[]; tenant?: string; name?: string; expires_in_s?: number },
+): Promise<NewApiKey> {
+  const reply = await api.post("/keys", { name: "a-key", ...fields }, operator);
+  expect(reply.status).toBe(201);
+  return NewApiKey.parse(body(reply));
+}
+
+const statusOf = async (api: Api, key: string, path = "/executions"): Promise<number> =>
+  (await api.get(path, bearer(key))).status;
+
+/** Waits until a key is refused, which takes a second. */
+async function becomesVoid(api: Api, key: string): Promise<void> {
+  while ((await statusOf(api, key)) !== 401) await sleep(100);
+}
+
+/** What each endpoint needs, except those for which any key will do. */
+const needs: Record<ScopeName, string> = {
+  run: `POST /execute, POST /execute/async, POST /execute/batch, POST /jobs/{id}/rerun,
+    POST /jobs/{id}/fork, POST /jobs/{id}/cancel, POST /batches/{id}/cancel, POST /files,
+    POST /webhooks/deliveries/{id}/resend, DELETE /executions/{id}, DELETE /files/{id},
+    DELETE /dlq/{id}`,
+  read: `GET /jobs/{id}, GET /jobs/{id}/result, GET /jobs/{id}/events, GET /jobs/{id}/logs,
+    GET /jobs/{id}/artifacts, GET /jobs/{job_id}/artifacts/{artifact_name}, GET /executions,
+    GET /executions/{id}, GET /batches/{id}, GET /dlq, GET /dlq/stats, GET /files,
+    GET /files/{id}, GET /job-types, GET /job-types/{name}, GET /webhooks/deliveries,
+    GET /webhooks/events, GET /usage, GET /pool/stats`,
+  build: "POST /job-types/{name}/build, GET /job-types/{name}/build",
+  monitor: "GET /metrics, GET /pool/history",
+  agents: `GET /hosts, POST /hosts/invitations, POST /hosts/{id}/revoke, POST /hosts/{id}/rotate,
+    POST /agents/{id}/drain, POST /agents/{id}/resume`,
+  admin: `POST /keys, GET /keys, POST /keys/{id}/rotate, POST /keys/{id}/revoke, GET /tenants,
+    GET /tenants/{name}, PUT /tenants/{name}, GET /audit`,
+};
+const scopeOf = new Map(
+  Scope.options.flatMap((scope) =>
+    needs[scope].split(/,\s*/).map((route): [string, ScopeName] => [route, scope]),
+  ),
+);
+const free = ["/health", "/health/live", "/health/ready", "/docs", "/openapi.json"];
+
+interface Described {
+  paths: Record<string, Record<string, { security: Record<string, string[]>[] }>>;
+}
+
+export const keyRows: Row[] = [
+  {
+    rule: "Each endpoint takes the keys that have its scope; to others it is 403, which names the scope; the OpenAPI document names it too",
+    server,
+    async check(api) {
+      const keys = await Promise.all(
+        Scope.options.map(async (scope) => {
+          const { key } = await newKey(api, { scopes: [scope] });
+          return { scope, key };
+        }),
+      );
+      const { paths } = body(await api.get("/openapi.json", operator)) as Described;
+      const seen = new Set<string>();
+      for (const [path, methods] of Object.entries(paths)) {
+        for (const [name, { security }] of Object.entries(methods)) {
+          const method = name.toUpperCase();
+          const needed = scopeOf.get(`${method === "HEAD" ? "GET" : method} ${path}`);
+          if (needed === undefined) expect(free).toContain(path);
+          if (needed === undefined || path === "/webhooks/events") continue;
+          seen.add(`${method === "HEAD" ? "GET" : method} ${path}`);
+          expect(security).toEqual([{ ApiKey: [needed] }, { Bearer: [needed] }]);
+          for (const { scope, key } of keys) {
+            const target = path.replaceAll(/\{\w+\}/g, "unknown");
+            const reply = await api.send(method, target, { headers: bearer(key) });
+            const rule = `${method} ${path} with ${scope}: ${reply.status}`;
+            expect([rule, reply.status === 403]).toEqual([rule, scope !== needed]);
+            if (scope === needed || method === "HEAD") continue;
+            expect(problemOf(reply).detail).toContain(`scope ${needed}:`);
+          }
+        }
+      }
+      expect(seen.size).toBe(scopeOf.size - 1);
+    },
+  },
+  {
+    rule: "Any key reads the API's description, and gets 404 and 405 where there is no endpoint",
+    server,
+    async check(api) {
+      const { key } = await newKey(api, { scopes: ["monitor"] });
+      for (const path of ["/docs", "/openapi.json", "/llms.txt"]) {
+        expect(await statusOf(api, key, path)).toBe(200);
+      }
+      expect(await statusOf(api, key, "/nowhere")).toBe(404);
+      expect((await api.send("PUT", "/executions", { headers: bearer(key) })).status).toBe(405);
+    },
+  },
+  {
+    rule: "POST /keys shows the key once; GET /keys lists it without the key, for its tenant",
+    server,
+    async check(api) {
+      const tenant = "listed";
+      const made = await newKey(api, { name: "ci", tenant, scopes: ["run", "read"] });
+      expect(made).toMatchObject({ name: "ci", tenant, scopes: ["run", "read"] });
+      expect(made).toMatchObject({ expires_at: null, revoked_at: null, last_used_at: null });
+      const { key, ...shown } = made;
+      const reply = await api.get(`/keys?tenant=${tenant}`, operator);
+      expect(ApiKeyList.parse(body(reply))).toEqual({ keys: [shown] });
+      expect(reply.text).not.toContain(key);
+      expect(body(await api.get("/keys?tenant=other", operator))).toEqual({ keys: [] });
+      expect(await statusOf(api, key)).toBe(200);
+      expect(await statusOf(api, key.slice(0, -1))).toBe(401);
+    },
+  },
+  {
+    rule: "A faulty request for a key names its fault",
+    server,
+    async check(api) {
+      const faulty: [field: string, fields: object][] = [
+        ["scopes", { scopes: [] }],
+        ["scopes", { scopes: ["run", "run"] }],
+        ["scopes.0", { scopes: ["root"] }],
+        ["tenant", { tenant: "A" }],
+        ["name", { name: "a\u0007" }],
+        ["expires_in_s", { expires_in_s: 1 }],
+      ];
+      for (const [field, fields] of faulty) {
+        const request = { name: "ci", scopes: ["run"], ...fields };
+        expectFault(await api.post("/keys", request, operator), field);
+      }
+    },
+  },
+  {
+    rule: "No key makes or rotates a key with a scope that it lacks",
+    server,
+    async check(api) {
+      const { key } = await newKey(api, { scopes: ["admin", "read"] });
+      const more = await api.post("/keys", { name: "x", scopes: ["read", "run"] }, bearer(key));
+      expect(more.status).toBe(403);
+      expect(problemOf(more).detail).toContain("lacks run");
+      const { id } = await newKey(api, { scopes: ["run"] });
+      expect((await api.post(`/keys/${id}/rotate`, {}, bearer(key))).status).toBe(403);
+      const equal = { name: "x", scopes: ["read", "admin"] };
+      expect((await api.post("/keys", equal, bearer(key))).status).toBe(201);
+    },
+  },
+  {
+    rule: "A rotated key keeps its id; the old one holds as long as old_valid_s says",
+    server,
+    async check(api) {
+      const { id, key } = await newKey(api, { scopes: ["read"] });
+      const rotated = NewApiKey.parse(body(await api.post(`/keys/${id}/rotate`, {}, operator)));
+      expect(rotated).toMatchObject({ id, old_valid_until: expect.any(String) as string });
+      expect([await statusOf(api, key), await statusOf(api, rotated.key)]).toEqual([200, 200]);
+      const rotation = { old_valid_s: 0 };
+      const reply = await api.post(`/keys/${id}/rotate`, rotation, operator);
+      const last = NewApiKey.parse(body(reply));
+      expect(last).not.toHaveProperty("old_valid_until");
+      for (const old of [key, rotated.key]) await becomesVoid(api, old);
+      expect(await statusOf(api, last.key)).toBe(200);
+    },
+  },
+  {
+    rule: "A revoked key is 401 within a second, and a repeat changes nothing; it cannot be rotated",
+    server,
+    async check(api) {
+      const { id, key } = await newKey(api, { scopes: ["read"] });
+      expect(await statusOf(api, key)).toBe(200);
+      const first = ApiKey.parse(body(await api.post(`/keys/${id}/revoke`, undefined, operator)));
+      expect(first.revoked_at).not.toBeNull();
+      await becomesVoid(api, key);
+      const again = await api.post(`/keys/${id}/revoke`, undefined, operator);
+      expect(body(again)).toMatchObject({ revoked_at: first.revoked_at });
+      expect((await api.post(`/keys/${id}/rotate`, {}, operator)).status).toBe(409);
+      expect((await api.post("/keys/none/rotate", {}, operator)).status).toBe(404);
+      expect((await api.post("/keys/none/revoke", undefined, operator)).status).toBe(404);
+    },
+  },
+  {
+    rule: "Two different keys in one request are 401, whoever made them",
+    server,
+    async check(api) {
+      const { key } = await newKey(api, { scopes: ["read"] });
+      const both = async (other: string) =>
+        (await api.get("/executions", { "X-API-Key": other, ...bearer(key) })).status;
+      expect(await both(apiKeys[0])).toBe(401);
+      expect(await both((await newKey(api, { scopes: ["read"] })).key)).toBe(401);
+      expect(await both(key)).toBe(200);
+    },
+  },
+  {
+    rule: "PUT /tenants/{name} makes the tenant and replaces its limits; a key sees its own tenant's",
+    server,
+    async check(api) {
+      const put = (limits: object) =>
+        api.send("PUT", "/tenants/limited", {
+          headers: { ...operator, "Content-Type": "application/json" },
+          body: JSON.stringify(limits),
+        });
+      const first = Tenant.parse(body(await put({ max_queued: 5, max_cpu_s_day: 60 })));
+      expect(first).toMatchObject({ name: "limited", usage: { queued: 0, running: 0 } });
+      expect(first.limits).toMatchObject({ max_queued: 5, max_cpu_s_day: 60, max_running: null });
+      const second = Tenant.parse(body(await put({ max_queued: 7 })));
+      expect(second.limits).toMatchObject({ max_queued: 7, max_cpu_s_day: null });
+      expectFault(await put({ max_queued: -1 }), "max_queued");
+      expect(body(await api.get("/tenants/limited", operator))).toEqual(second);
+      const { tenants } = TenantList.parse(body(await api.get("/tenants", operator)));
+      expect(tenants.map(({ name }) => name)).toEqual(
+        expect.arrayContaining(["default", "limited"]),
+      );
+      expect((await api.get("/tenants/nobody", operator)).status).toBe(404);
+      const { key } = await newKey(api, { tenant: "limited", scopes: ["read"] });
+      const usage = await api.get("/usage", bearer(key));
+      expect(body(usage)).toMatchObject({ tenant: "limited", limits: { max_queued: 7 } });
+    },
+  },
+  {
+    rule: "The audit log has each change of keys and limits with who made it, and nothing of a change that was none",
+    server,
+    async check(api) {
+      const tenant = `audited-${randomBytes(4).toString("hex")}`;
+      const { id, key } = await newKey(api, { tenant, scopes: ["read"] });
+      await api.post(`/keys/${id}/rotate`, {}, operator);
+      const limits = { headers: { ...operator, "Content-Type": "application/json" }, body: "{}" };
+      await api.send("PUT", `/tenants/${tenant}`, {
+        ...limits,
+        body: JSON.stringify({ max_queued: 3 }),
+      });
+      await api.send("PUT", `/tenants/${tenant}`, {
+        ...limits,
+        body: JSON.stringify({ max_queued: 3 }),
+      });
+      for (let n = 0; n < 2; n++) await api.post(`/keys/${id}/revoke`, undefined, operator);
+      const reply = await api.get(`/audit?tenant=${tenant}`, operator);
+      const { items } = AuditPage.parse(body(reply));
+      expect(items.map(({ action, target }) => [action, target])).toEqual([
+        ["key.revoke", id],
+        ["tenant.limits", tenant],
+        ["key.rotate", id],
+        ["key.create", id],
+      ]);
+      expect(items[0]).toMatchObject({ key_name: "operator_keys", tenant });
+      expect(items[0]!.key_id).toMatch(/^[0-9a-f]{16}$/);
+      expect(reply.text).not.toContain(key);
+      const older = `/audit?tenant=${tenant}&before=${items[1]!.id}&limit=1`;
+      const page = AuditPage.parse(body(await api.get(older, operator)));
+      expect(page).toMatchObject({ items: [items[2]], has_more: true, count: 1 });
+      const one = await api.get(`/audit?tenant=${tenant}&action=key.rotate`, operator);
+      expect(AuditPage.parse(body(one)).items).toEqual([items[2]]);
+    },
+  },
+  {
+    rule: "Unknown keys of one client cause a limited number of look-ups; known keys at its address go on",
+    server,
+    async check(api) {
+      const { key } = await newKey(api, { scopes: ["read"] });
+      expect(await statusOf(api, key)).toBe(200);
+      const answers = new Set<number>();
+      for (let n = 0; n < 100; n++) {
+        answers.add(await statusOf(api, `alk_${randomBytes(32).toString("base64url")}`));
+      }
+      expect(answers).toEqual(new Set([401, 429]));
+      expect(await statusOf(api, key)).toBe(200);
+      expect(await statusOf(api, apiKeys[0])).toBe(200);
+    },
+  },
+];
