@@ -7,7 +7,7 @@ import {
   KeyRotation,
   NewApiKey,
 } from "../../shared/wire/client/keys.ts";
-import { TenantName } from "../../shared/wire/client/tenants.ts";
+import { TenantName } from "../../shared/wire/tenant.ts";
 import type { Deps } from "../deps.ts";
 import { jsonBody, optionalJsonBody } from "../http/body/json.ts";
 import type { AppEnv } from "../http/context.ts";

@@ -1,6 +1,6 @@
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { Tenant, TenantList, TenantName } from "../../shared/wire/client/tenants.ts";
-import { TenantLimits } from "../../shared/wire/tenant.ts";
+import { Tenant, TenantList } from "../../shared/wire/client/tenants.ts";
+import { TenantLimits, TenantName } from "../../shared/wire/tenant.ts";
 import type { Deps } from "../deps.ts";
 import { jsonBody } from "../http/body/json.ts";
 import type { AppEnv } from "../http/context.ts";
@@ -12,11 +12,7 @@ import { body, json, problems } from "../openapi/responses/bodies.ts";
 
 const tags = ["Keys and tenants"];
 const params = z.object({
-  name: TenantName.openapi({
-    param: { name: "name", in: "path" },
-    description: "The tenant's name.",
-    example: "search",
-  }),
+  name: TenantName.describe("The tenant's name.").openapi({ param: { name: "name", in: "path" } }),
 });
 
 /** Tenants and their limits. */
