@@ -7,6 +7,7 @@ import {
   artifactHeaders,
   type BuildLogChunk,
   type BuildReport,
+  type ItemsReport,
   type LeaveRequest,
   PollReply,
   type PollRequest,
@@ -133,6 +134,8 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       ask(`/leases/${leaseId}/started`, message, WatchReply, signal),
     logs: (leaseId: string, message: OutputReport, signal: AbortSignal) =>
       ask(`/leases/${leaseId}/logs`, message, WatchReply, signal),
+    items: (leaseId: string, message: ItemsReport, signal: AbortSignal) =>
+      ask(`/leases/${leaseId}/items`, message, WatchReply, signal),
     /** Returns the answer; if `takes`, it may bring the next job. */
     result: (leaseId: string, message: ResultReport, takes: boolean, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/result`;

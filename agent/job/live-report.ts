@@ -4,12 +4,17 @@ import type { Client } from "../api/client.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
+import type { DisplayItem } from "../sandbox/job.ts";
+import { toResultItem } from "./result.ts";
 import { createUnsent } from "./unsent.ts";
 
 /** Reports the run to the API while the code runs, and never delays the code. */
 export type LiveReport = {
   readonly started: (jobRef: string) => void;
   readonly output: (stream: StreamName, bytes: Uint8Array) => void;
+  readonly item: (item: DisplayItem) => void;
+  /** The first so many items are stored: somebody follows the job. */
+  readonly itemsSent: () => number;
   /** The code has ended: no more output is sent; the result contains all of it. */
   readonly ended: () => void;
   /** Aborts posts that are still pending. */
@@ -17,7 +22,7 @@ export type LiveReport = {
 };
 
 export type LiveReportDeps = {
-  readonly client: Pick<Client, "started" | "logs">;
+  readonly client: Pick<Client, "started" | "logs" | "items">;
   readonly clock: Clock;
 };
 
@@ -27,6 +32,8 @@ const STARTED_AFTER_MS = 50;
 const UNFOLLOWED_EVERY_MS = 1000;
 /** Shortest time between two posts of output that somebody follows. */
 const FOLLOWED_EVERY_MS = 100;
+/** Each has up to a megabyte. */
+const ITEMS_AT_ONCE = 8;
 
 export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): LiveReport {
   const { lease_id } = lease.job;
@@ -36,6 +43,8 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
   const unsent = createUnsent();
   const written = createChangeSignal();
   const tasks: Promise<void>[] = [];
+  const items: DisplayItem[] = [];
+  let itemsSent = 0;
   let postedMs = -Infinity;
 
   /** Ignores failures, except a lost lease: then it ends the run. */
@@ -71,12 +80,23 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
         followed.learn(await client.logs(lease_id, { parts }, signal));
         if (followed.isOn()) break;
       }
+      if (followed.isOn() && !end.signal.aborted) await sendItems(signal);
     }
+  }
+
+  async function sendItems(signal: AbortSignal): Promise<void> {
+    const next = items.slice(itemsSent, itemsSent + ITEMS_AT_ONCE);
+    if (next.length === 0) return;
+    postedMs = clock.nowMs();
+    followed.learn(await client.items(lease_id, { items: next.map(toResultItem) }, signal));
+    itemsSent += next.length;
   }
 
   /** Waits for output, and for the time since the last post. */
   async function whileFollowed(): Promise<void> {
-    await written.waitUntil(() => !unsent.isEmpty() || end.signal.aborted);
+    await written.waitUntil(
+      () => !unsent.isEmpty() || itemsSent < items.length || end.signal.aborted,
+    );
     const waitMs = postedMs + FOLLOWED_EVERY_MS - clock.nowMs();
     if (waitMs > 0) await clock.sleep(waitMs, end.signal).catch(() => {});
   }
@@ -100,6 +120,11 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
       unsent.add(stream, bytes);
       written.notify();
     },
+    item: (item) => {
+      items.push(item);
+      written.notify();
+    },
+    itemsSent: () => itemsSent,
     ended: finish,
     close: async () => {
       finish();

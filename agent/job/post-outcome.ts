@@ -105,6 +105,7 @@ function withoutOutput(result: ResultReport): ResultReport {
     stdout_base64: "",
     stderr_base64: "",
     output_json: null,
+    items: undefined,
   };
 }
 

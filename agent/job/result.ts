@@ -1,9 +1,10 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type { Timing } from "../../shared/wire/execution.ts";
+import type { ResultItem, Timing } from "../../shared/wire/execution.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import type { Acquired } from "./acquire.ts";
 import { describeLeftOut } from "../sandbox/output/classify.ts";
 import type { RunReport, Verdict } from "../sandbox/report.ts";
+import type { DisplayItem } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** The times of one job, milliseconds on the agent's clock. */
@@ -49,6 +50,8 @@ export function resultOfReport(
     job_ref: jobRef,
     container_runtime: runtime,
     container_backend: backend,
+    ...(report.items.length > 0 && { items: report.items.map(toResultItem) }),
+    ...(report.itemsTruncated && { results_truncated: true }),
     ...(compiled && {
       compile: {
         exit_code: compiled.exitStatus,
@@ -59,6 +62,10 @@ export function resultOfReport(
     }),
     ...(leftOut !== undefined && { warnings: [leftOut] }),
   };
+}
+
+export function toResultItem({ number, main, data, stdoutAt, stderrAt }: DisplayItem): ResultItem {
+  return { number, main, data, stdout_at: stdoutAt, stderr_at: stderrAt };
 }
 
 /** The result of a job whose run gave no report, mostly because the code never started. */

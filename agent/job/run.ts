@@ -30,7 +30,7 @@ export type RunDeps = StartUpDeps &
   JobFilesDeps & {
     readonly client: Pick<
       Client,
-      "started" | "logs" | "upload" | "result" | "release" | "inputFile"
+      "started" | "logs" | "items" | "upload" | "result" | "release" | "inputFile"
     >;
     readonly spool: Pick<SpoolDir, "folder">;
     readonly gpus: Pick<Gpus, "lease">;
@@ -140,6 +140,7 @@ async function runCode(
   const report = await sandbox.run(
     {
       code: job.code,
+      results: job.results,
       program: job.program && {
         ...job.program,
         compileTimeoutMs: job.program.compile_timeout_s * 1000,
@@ -159,6 +160,7 @@ async function runCode(
         live.started(jobRef);
       },
       onOutput: live.output,
+      onItem: live.item,
     },
   );
   live.ended();
@@ -172,7 +174,8 @@ async function runCode(
   // engine is gone too. Where jobs are forked, the mother has already said whose fault the loss is.
   const mayBeOurs = verdict.error?.type === "internal_error" && report.isHostLost === undefined;
   if (mayBeOurs && !(await deps.engine.checkNow())) return engineLost;
-  const result = resultOfReport(report, verdict, timesOf(deps, run), acquired);
+  const unsent = { ...report, items: report.items.slice(live.itemsSent()) };
+  const result = resultOfReport(unsent, verdict, timesOf(deps, run), acquired);
   return { kind: "result", result, artifacts: report.artifacts };
 }
 

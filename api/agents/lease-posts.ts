@@ -1,5 +1,10 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type { ReleaseReport, ResultReport, StartedReport } from "../../shared/wire/agent/lease.ts";
+import type {
+  ItemsReport,
+  ReleaseReport,
+  ResultReport,
+  StartedReport,
+} from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
@@ -20,6 +25,7 @@ import { findTokenHash } from "../store/agents/agents.ts";
 import { isBuiltImage } from "../store/builds/builds.ts";
 import { finishExecution } from "../store/jobs/finish.ts";
 import { recordOutput } from "../store/output/chunks.ts";
+import { recordItems } from "../store/output/items.ts";
 import { findByLease } from "../store/jobs/read.ts";
 import { findUpload, hasRoom, recordArtifact } from "../store/output/artifacts.ts";
 
@@ -89,6 +95,23 @@ export async function recordLog(
   const [first] = parts;
   refuseUnless(recorded, leaseId, `at ${first?.offset} of ${first?.stream}`);
   if (recorded === "recorded") tellFollowers(deps, execution);
+}
+
+/**
+ * Stores what the code of a running execution has shown, for the clients that follow it and in case its agent is lost.
+ *
+ * @throws AppError 409 when the lease is gone, or another item has the number of one of these.
+ */
+export async function recordShown(
+  deps: Deps,
+  execution: ExecutionRow,
+  { items }: ItemsReport,
+): Promise<void> {
+  const leaseId = execution.leaseId ?? "";
+  const attempt = { executionId: execution.id, attempt: execution.attempt, leaseId };
+  const recorded = await recordItems(deps.db, attempt, items, deps.now());
+  refuseUnless(recorded, leaseId, `as item ${items[0]?.number}`);
+  tellFollowers(deps, execution);
 }
 
 /**

@@ -127,6 +127,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         ...(payload.stdin && { stdin: decodeUtf8(payload.stdin) }),
         ...(payload.args && { args: payload.args }),
         ...(program && { program }),
+        ...(execution.results !== null && { results: true }),
         ...(own.length > 0 && { files: own.map(toLeasedFile) }),
         requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,

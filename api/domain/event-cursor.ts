@@ -14,6 +14,8 @@ export interface EventCursor {
   /** Bytes of each stream that the client has; always at the boundary of a character. */
   stdout: number;
   stderr: number;
+  /** Number of the last item that the client has. */
+  items: number;
 }
 
 const letters = { new: "n", running: "r", lost: "l", ended: "e" } as const;
@@ -23,7 +25,7 @@ const states = Object.fromEntries(
 
 export function newCursor(attempt: number): EventCursor {
   const none = { stdout: false, stderr: false };
-  return { attempt, state: "new", withheld: none, truncated: none, stdout: 0, stderr: 0 };
+  return { attempt, state: "new", withheld: none, truncated: none, stdout: 0, stderr: 0, items: 0 };
 }
 
 /** The cursor as the id of an event. Clients must not parse it. */
@@ -34,15 +36,17 @@ export function formatCursor({
   truncated,
   stdout,
   stderr,
+  items,
 }: EventCursor): string {
   const told = [withheld.stdout, withheld.stderr, truncated.stdout, truncated.stderr];
   const bits = told.reduce((sum, isTold, i) => sum + (isTold ? 2 ** i : 0), 0);
-  return [attempt, letters[state] + bits.toString(16), stdout, stderr].join("-");
+  const own = items === 0 ? [] : [items];
+  return [attempt, letters[state] + bits.toString(16), stdout, stderr, ...own].join("-");
 }
 
 /** Undefined if the text is no cursor. */
 export function parseCursor(text: string): EventCursor | undefined {
-  const match = /^(\d{1,9})-([nrle])([0-9a-f])-(\d{1,15})-(\d{1,15})$/.exec(text);
+  const match = /^(\d{1,9})-([nrle])([0-9a-f])-(\d{1,15})-(\d{1,15})(?:-(\d{1,4}))?$/.exec(text);
   if (!match) return undefined;
   const bits = parseInt(match[3]!, 16);
   const isSet = (i: number): boolean => (bits & (2 ** i)) !== 0;
@@ -53,5 +57,6 @@ export function parseCursor(text: string): EventCursor | undefined {
     truncated: { stdout: isSet(2), stderr: isSet(3) },
     stdout: Number(match[4]),
     stderr: Number(match[5]),
+    items: Number(match[6] ?? 0),
   };
 }

@@ -23,6 +23,7 @@ export function submissionText(
   const added = {
     ...lineage,
     ...(program !== undefined && { program }),
+    ...(request.results === true && { results: true }),
     ...(stdin !== "" && { stdin }),
     ...(args.length > 0 && { args }),
     ...(files.length > 0 && { files }),

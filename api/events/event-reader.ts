@@ -8,11 +8,12 @@ import { liveBytes, streamNames } from "../../shared/wire/output.ts";
 import type { ClientDeps } from "../deps.ts";
 import type { EventCursor } from "../domain/event-cursor.ts";
 import { explainWait } from "../jobs/availability.ts";
-import { timestamp, toRecord } from "../jobs/record.ts";
+import { timestamp, toRecord, toResultItem } from "../jobs/record.ts";
 import { backstopMs } from "../waiting.ts";
 import { findAgent } from "../store/agents/agents.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { emptyPayload, queuePosition } from "../store/jobs/read.ts";
+import { itemsAfter } from "../store/output/items.ts";
 import { readSmallOutput } from "../store/output/result-parts.ts";
 import { resultOutput } from "./output.ts";
 import { beginAttempt, continueFrom, type FollowerPosition } from "./follower-position.ts";
@@ -65,6 +66,8 @@ export function createEventReader(deps: ClientDeps, from: EventCursor | undefine
     if (e.leaseId !== null) {
       if (follower.cursor.state === "new") yield await running(deps, e, follower);
       if (!isOver || e.resultHash === null) yield* follower.texts(e, follower.stored(e.id));
+      // Their offsets say after which output they come.
+      if (e.results !== null) yield* displays(deps, e, follower);
       if (!isOver) {
         yield* withheld(deps, e, follower);
         return;
@@ -89,6 +92,20 @@ async function running(
   const id = follower.move({ state: "running" });
   const data = { ...common(e, e.attempt, e.startedAt), agent: agent?.name ?? null };
   return { event: "status", id, data: { ...data, status: "running" } };
+}
+
+async function* displays({ db }: ClientDeps, e: ExecutionRow, follower: FollowerPosition): Events {
+  for (;;) {
+    const { items, attempt } = follower.cursor;
+    const read = () => itemsAfter(db, { executionId: e.id, attempt }, items);
+    const rows = await db.share(`items ${e.id} ${attempt} ${items}`, read);
+    if (rows.length === 0) return;
+    await db.durable();
+    for (const row of rows) {
+      const id = follower.move({ items: row.number });
+      yield { event: "display", id, data: { ...common(e, attempt, row.at), ...toResultItem(row) } };
+    }
+  }
 }
 
 /** Output of a stream beyond this many bytes is sent when the code has ended. */

@@ -38,6 +38,7 @@ export async function derive(
       stdin: stdin ?? undefined,
       args: request.args ?? submitted.args ?? undefined,
       ...submitted.program,
+      results: request.results ?? parent.results !== null,
       job_type: request.job_type ?? parent.jobType,
       timeout: request.timeout ?? parent.timeoutS,
       startup_timeout: parent.startupTimeoutS,

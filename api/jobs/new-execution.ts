@@ -80,6 +80,7 @@ export async function newExecution(
     stdin: stdin === "" ? undefined : encode(stdin),
     args: args.length === 0 ? undefined : args,
     program: programOf(request),
+    results: request.results === true ? "all" : undefined,
     inputs: neededFor(request, files.rows, jobType) ?? undefined,
     files: files.rows,
     codeBytes: code.length,
@@ -109,6 +110,12 @@ function checkProgram(request: ExecuteRequest, jobType: JobType): void {
   }
   const program = programOf(request);
   if (program === undefined) return;
+  if (request.results === true) {
+    throw wrongField(
+      "results",
+      "are for Python only: leave it out with another language or a command",
+    );
+  }
   if (requirements.length > 0) {
     throw wrongField(
       "requirements",

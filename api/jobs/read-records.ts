@@ -28,6 +28,7 @@ const elsewhere: Field[] = [
   "command",
   "compile_timeout",
   "compile",
+  "results",
   "stdout",
   "stderr",
   "output",

@@ -5,6 +5,7 @@ import {
   type ExecutionStatus,
   type JobStatus,
   type QueueStatus,
+  type ResultItem,
   type SyncResult,
 } from "../../shared/wire/execution.ts";
 import { decodeUtf8 } from "../../shared/bytes.ts";
@@ -13,6 +14,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import type { FullExecution } from "../store/jobs/read.ts";
 import type { ArtifactRow } from "../store/output/artifacts.ts";
+import type { ItemRow } from "../store/output/items.ts";
 
 export type View = "full" | "all" | undefined;
 
@@ -38,6 +40,8 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     error: e.error,
     timing: e.timing,
     ...(e.metadata && { metadata: e.metadata }),
+    ...(full.items && { results: full.items.map(toResultItem) }),
+    ...(e.results === "truncated" && { results_truncated: true }),
     ...(payload.compile && { compile: payload.compile }),
     ...(e.warnings && { warnings: e.warnings }),
     ...(e.batchId !== null && { batch_id: e.batchId }),
@@ -121,6 +125,10 @@ export function toArtifact(row: Omit<ArtifactRow, "executionId" | "leaseId">): A
   };
 }
 
+export function toResultItem({ number, main, data, stdoutAt, stderrAt }: ItemRow): ResultItem {
+  return { number, main, data, stdout_at: stdoutAt, stderr_at: stderrAt };
+}
+
 /** Turns a finished execution into the answer of `POST /execute`. */
 export function toSyncResult(full: FullExecution): SyncResult {
   const record = toRecord(full, undefined);
@@ -135,6 +143,8 @@ export function toSyncResult(full: FullExecution): SyncResult {
     error: record.error,
     job_type: record.job_type,
     job_id: record.execution_id,
+    ...(record.results && { results: record.results }),
+    ...(record.results_truncated && { results_truncated: true }),
     ...(record.compile && { compile: record.compile }),
     ...(record.warnings && { warnings: record.warnings }),
   };

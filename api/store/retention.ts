@@ -14,6 +14,7 @@ import {
   outputChunks,
   payloads,
   removals,
+  runItems,
   tombstones,
 } from "./schema.ts";
 import { listed, statement } from "./statement.ts";
@@ -48,6 +49,8 @@ const storedBytes = sql<number>`${executions.codeBytes} + ${executions.inputByte
   + coalesce(length(${payloads.output}), 0)
   + coalesce((select sum(length(${inputFiles.content})) from ${inputFiles}
       where ${inputFiles.executionId} = ${executions.id}), 0)
+  + coalesce((select sum(length(${runItems.data})) from ${runItems}
+      where ${runItems.executionId} = ${executions.id}), 0)
   + coalesce((select sum(length(${outputChunks.data})) from ${outputChunks}
       where ${outputChunks.executionId} = ${executions.id}), 0)`;
 
@@ -89,7 +92,7 @@ const steps = [
     where ${isTheirs(own, inputFiles)} and ${own(executions)} and ${inputFiles.owner} is not null
     on conflict do update set due_at = max(due_at, excluded.due_at)`,
   ),
-  ...[inputFiles, deadLetters, artifacts, outputChunks, payloads].map(dropOf),
+  ...[inputFiles, deadLetters, artifacts, outputChunks, runItems, payloads].map(dropOf),
   perTenant((own) => sql`delete from ${executions} where ${isEndedHere(own)}`),
 ];
 
@@ -183,9 +186,11 @@ export async function removeLease(db: Database, executionId: string, leaseId: st
     db.orm
       .delete(artifacts)
       .where(and(eq(artifacts.executionId, executionId), eq(artifacts.leaseId, leaseId))),
-    db.orm
-      .delete(outputChunks)
-      .where(and(eq(outputChunks.executionId, executionId), lt(outputChunks.attempt, lastShown))),
+    ...[outputChunks, runItems].map((table) =>
+      db.orm
+        .delete(table)
+        .where(and(eq(table.executionId, executionId), lt(table.attempt, lastShown))),
+    ),
   ]);
 }
 

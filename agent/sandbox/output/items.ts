@@ -1,10 +1,7 @@
+import { limits } from "../../../shared/wire/limits.ts";
 import { FrameError } from "../protocol/frames.ts";
 import { Item } from "../protocol/messages.ts";
 import type { DisplayItem, StreamName } from "../job.ts";
-
-/** As in python/interpreter/cells.py, whose limits PID 1 enforces. */
-const itemMaxBytes = 1024 * 1024;
-const itemsMax = 1000;
 
 /** The items of one run, from the pieces in which they come. */
 export interface Items {
@@ -49,7 +46,7 @@ export function createItems(): Items {
       // Copied: it is a view of the larger piece that the stream brought.
       pieces.push(Buffer.from(frame.subarray(1)));
       bytes += frame.length - 1;
-      if (frame.length < 2 || bytes > itemMaxBytes || begun > itemsMax)
+      if (frame.length < 2 || bytes > limits.resultItemMaxBytes || begun > limits.resultItemsMax)
         throw new FrameError("more items than PID 1 relays");
       return frame[0] === 0 ? complete() : undefined;
     },

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { MimeBundle } from "../../../shared/wire/execution.ts";
 import { FrameError } from "./frames.ts";
 
 /** JSON payloads of the supervisor's frames; python/pid1/supervisor.py and python/collector/collect.py write them. */
@@ -44,9 +45,7 @@ export type Exit = z.infer<typeof Exit>;
 /** An item of a cell, as the code may also have made it: it is data, and no message of the protocol. */
 export const Item = z.object({
   main: z.boolean(),
-  data: z
-    .record(z.string().regex(/^[\w.+-]{1,64}\/[\w.+;= -]{1,64}$/), z.string())
-    .refine((data) => Object.keys(data).length > 0 && Object.keys(data).length <= 32),
+  data: MimeBundle.refine((data) => Object.keys(data).length > 0 && Object.keys(data).length <= 32),
 });
 
 export const FileHead = z.object({

@@ -4,6 +4,7 @@ import {
   AgentStatus,
   BuildLogChunk,
   BuildReport,
+  ItemsReport,
   LeaveRequest,
   PollRequest,
   ReleaseReport,
@@ -35,6 +36,7 @@ import {
   recordResult,
   requireLease,
   recordLog,
+  recordShown,
   releaseLease,
   recordStart,
   storeUpload,
@@ -51,8 +53,11 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   const { config } = deps;
   const smallBytes = 1024 * 1024;
   const joinBytes = 16 * 1024;
-  /** Two streams in base64, and the output as JSON text with escaped quotes. */
-  const resultBytes = smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes;
+  /** JSON escapes some characters. */
+  const itemsBytes = 2 * limits.resultItemsMaxBytes;
+  /** Two streams in base64, items, and the output as JSON text with escaped quotes. */
+  const resultBytes =
+    smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes + itemsBytes;
   const followReply = (execution: ExecutionRow): WatchReply =>
     isFollowed(execution, deps.now()) ? { watch: true } : { watch: false };
   const app = new Hono<AppEnv>();
@@ -104,6 +109,13 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const report = await parseBody(c, AnyOutputReport, resultBytes);
     const execution = await requireJob(c);
     await recordLog(deps, execution, report);
+    return c.json(followReply(execution));
+  });
+
+  app.post("/leases/:lease_id/items", async (c) => {
+    const report = await parseBody(c, ItemsReport, itemsBytes);
+    const execution = await requireJob(c);
+    await recordShown(deps, execution, report);
     return c.json(followReply(execution));
   });
 

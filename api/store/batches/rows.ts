@@ -25,6 +25,7 @@ export const columns = [
   "run_at",
   "start_by",
   "inputs",
+  "results",
   "callback_url",
 ] as const;
 const fields = [
@@ -62,6 +63,7 @@ function toRow({ n, isBlocked, execution: e }: BatchItem): Row {
     run_at: e.runAt ?? null,
     start_by: e.startBy ?? null,
     inputs: e.inputs ?? null,
+    results: e.results ?? null,
     callback_url: e.callbackUrl ?? null,
   };
 }

@@ -4,6 +4,7 @@ import { advance, type Advanced } from "./advance.ts";
 import type { ExecutionRow } from "./row.ts";
 import type { Database } from "../database.ts";
 import { executions, outputChunks, payloads } from "../schema.ts";
+import { keepItems } from "../output/items.ts";
 import { query, statement } from "../statement.ts";
 
 /** A result as the store keeps it: streams as bytes, and the hash of its post. */
@@ -22,6 +23,7 @@ export async function finishExecution(
   now: number,
   read?: ExecutionRow,
 ): Promise<Advanced> {
+  const { items } = result;
   return advance(
     db,
     { leaseId },
@@ -46,11 +48,13 @@ export async function finishExecution(
         wallTimeMs: result.resource_usage?.wall_time_ms ?? null,
         stdoutTruncated: result.stdout_truncated,
         stderrTruncated: result.stderr_truncated,
+        ...(result.results_truncated && { results: "truncated" as const }),
         warnings: result.warnings?.length ? result.warnings : null,
       },
       statements: [
         keepOutput({ leaseId, ...result, compile: result.compile ?? null }),
         dropChunks({ leaseId, ...result }),
+        ...(items ? [keepItems(items, { leaseId, hash: result.hash, now })] : []),
       ],
     },
     read,

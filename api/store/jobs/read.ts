@@ -3,6 +3,7 @@ import { type ExecutionRow, executionColumns } from "./row.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
 import { wholeOutput } from "../output/chunks.ts";
+import { type ItemRow, listItems } from "../output/items.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
 import { executions, payloads } from "../schema.ts";
 import { listed, query } from "../statement.ts";
@@ -19,6 +20,8 @@ export interface FullExecution {
   >;
   artifacts: ArtifactRow[];
   inputFiles: InputFileInfo[];
+  /** Only of an ended execution that asked for results. */
+  items?: ItemRow[] | undefined;
 }
 
 const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
@@ -46,10 +49,12 @@ const positionOf = perTenant(position, true);
 export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
-  const [payloadRows, artifactRows, fileRows] = await Promise.all([
+  const showing = rows.filter(showsItems).map(({ id }) => id);
+  const [payloadRows, artifactRows, fileRows, itemRows] = await Promise.all([
     outputs(db, { ids: JSON.stringify(ids) }),
     listArtifacts(db, ids),
     filesOf(db, rows),
+    listItems(db, showing),
   ]);
   return Promise.all(
     rows.map(async (execution) => ({
@@ -61,9 +66,15 @@ export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<Ful
       ),
       artifacts: artifactRows.filter((a) => a.executionId === execution.id),
       inputFiles: fileRows.filter((file) => file.executionId === execution.id),
+      ...(showsItems(execution) && {
+        items: itemRows.filter((item) => item.executionId === execution.id),
+      }),
     })),
   );
 }
+
+const showsItems = ({ results, endedAt }: ExecutionRow): boolean =>
+  results !== null && endedAt !== null;
 
 const outputs = tenantRows((own) =>
   query

@@ -172,6 +172,7 @@ CREATE TABLE `executions` (
 	`callback_url` text,
 	`followed_until` integer,
 	`lost_attempts` text,
+	`results` text,
 	`warnings` text,
 	CONSTRAINT "status_known" CHECK("executions"."status" IN ('queued', 'running', 'succeeded', 'failed', 'timeout', 'oom', 'cancelled')),
 	CONSTRAINT "mode_known" CHECK("executions"."mode" IN ('sync', 'async')),
@@ -223,6 +224,19 @@ CREATE TABLE `payloads` (
 	`stderr` blob,
 	`output` blob,
 	`compile` text,
+	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
+);
+--> statement-breakpoint
+CREATE TABLE `run_items` (
+	`execution_id` text NOT NULL,
+	`attempt` integer NOT NULL,
+	`number` integer NOT NULL,
+	`main` integer NOT NULL,
+	`data` text NOT NULL,
+	`stdout_at` integer NOT NULL,
+	`stderr_at` integer NOT NULL,
+	`at` integer NOT NULL,
+	PRIMARY KEY(`execution_id`, `attempt`, `number`),
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint

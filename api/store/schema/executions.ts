@@ -113,6 +113,8 @@ export const executions = sqliteTable(
     followedUntil: integer("followed_until"),
     /** Null until a lease ends without a result: see store/jobs/attempts.ts. */
     lostAttempts: text("lost_attempts", { mode: "json" }).$type<LostAttempt[]>(),
+    /** What it shows is kept: all of it, or not all. Null: its code runs as a script. */
+    results: text("results", { enum: ["all", "truncated"] }),
     /** Null if there are none. */
     warnings: text("warnings", { mode: "json" }).$type<string[]>(),
   },
@@ -258,6 +260,26 @@ export const outputChunks = sqliteTable(
     data: bytes("data").notNull(),
   },
   (t) => [primaryKey({ columns: [t.executionId, t.attempt, t.position] })],
+);
+
+/** What the code of an attempt showed, as its agent posted it. */
+export const runItems = sqliteTable(
+  "run_items",
+  {
+    executionId: text("execution_id")
+      .notNull()
+      .references(() => executions.id, { onDelete: "cascade" }),
+    attempt: integer("attempt").notNull(),
+    number: integer("number").notNull(),
+    main: integer("main", { mode: "boolean" }).notNull(),
+    data: text("data", { mode: "json" }).$type<Record<string, string>>().notNull(),
+    /** Bytes of each stream before it. */
+    stdoutAt: integer("stdout_at").notNull(),
+    stderrAt: integer("stderr_at").notNull(),
+    /** Epoch ms of its arrival. */
+    at: integer("at").notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.executionId, t.attempt, t.number] })],
 );
 
 /** An uploaded file. It becomes visible when the result of its lease is accepted. */

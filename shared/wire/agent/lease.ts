@@ -3,6 +3,7 @@ import { ExecutionError } from "../errors.ts";
 import {
   Compilation,
   ContainerBackend,
+  ResultItem,
   ResourceUsage,
   TerminalStatus,
   Timing,
@@ -117,6 +118,8 @@ export const LeasedJob = z.object({
   code: z.string(),
   /** Absent: the code is Python. */
   program: LeasedProgram.optional(),
+  /** Whether the code runs as a cell, so that what it shows becomes items. Absent: no. */
+  results: z.boolean().optional(),
   /** The request's `input_data` as JSON text. */
   input_json: z.string(),
   requirements: z.array(z.string()),
@@ -198,6 +201,12 @@ export type StartedReport = z.infer<typeof StartedReport>;
 export const WatchReply = z.object({ watch: z.boolean().optional() });
 export type WatchReply = z.infer<typeof WatchReply>;
 
+/** Items that the code showed, in the order of their numbers. */
+export const ItemsReport = z.object({
+  items: z.array(ResultItem).min(1).max(limits.resultItemsMax),
+});
+export type ItemsReport = z.infer<typeof ItemsReport>;
+
 function isObjectText(text: string): boolean {
   try {
     return isJsonObject(parseJson(text, limits.jsonDepthMax, limits.resultJsonMaxValues));
@@ -223,6 +232,9 @@ export const ResultReport = z
     /** Name of the engine's runtime that ran the code; null if the code did not run. */
     container_runtime: z.string().max(128).nullable(),
     container_backend: ContainerBackend.nullable().optional(),
+    /** Those that no post has brought; absent if there are none. */
+    items: ItemsReport.shape.items.optional(),
+    results_truncated: z.boolean().optional(),
     /** Absent if no compiler ran. */
     compile: Compilation.optional(),
     /** Absent if there are none. */

@@ -2,7 +2,7 @@
  * Version of the agents' protocol. Agents and API must use the same version. A change that either side
  * could misread needs a new version; a new optional field does not.
  */
-export const protocolVersion = "2";
+export const protocolVersion = "3";
 
 /** Header of each request of an agent and of each answer to it. */
 export const protocolHeader = "x-airlock-protocol";

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { ExecutionRecord, JobId } from "../execution.ts";
+import { ExecutionRecord, JobId, ResultItem } from "../execution.ts";
 import { streamNames } from "../output.ts";
 import { Timestamp } from "../timestamp.ts";
 
@@ -26,18 +26,21 @@ export const HeldEvent = ofStream.extend({
   offset: z.int().meta({ description: "Bytes of the stream that are sent while the code runs." }),
 });
 
-/** The record without its streams. A large output is left out; `output_url` leads to it. */
+export const DisplayEvent = common.extend(ResultItem.shape);
+
+/** The record without its streams and results. A large output is left out; `output_url` leads to it. */
 export const EndEvent = z.object({
   ...common.shape,
-  ...ExecutionRecord.omit({ stdout: true, stderr: true }).shape,
+  ...ExecutionRecord.omit({ stdout: true, stderr: true, results: true }).shape,
   output_url: z.string().optional(),
 });
 
-/** Data of each event, by its name. The names `progress` and `display` are reserved. */
+/** Data of each event, by its name. The name `progress` is reserved. */
 export const eventData = {
   status: z.union([QueuedEvent, RunningEvent]),
   stdout: TextEvent,
   stderr: TextEvent,
+  display: DisplayEvent,
   held: HeldEvent,
   truncated: ofStream,
   retry: common,

@@ -94,6 +94,15 @@ const inputs = {
     }),
 };
 
+/** What the code shows, beside what it prints; on every request that makes a job. */
+const results = {
+  results: z.boolean().optional().meta({
+    description:
+      "true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.",
+    example: true,
+  }),
+};
+
 /** When and how often a job may run, and who hears of its end; on every request that makes one. */
 const schedule = {
   metadata: Metadata.optional(),
@@ -190,6 +199,7 @@ export const ExecuteRequest = z
     idempotency_key: IdempotencyKey.optional(),
     ...program,
     ...inputs,
+    ...results,
     ...schedule,
   })
   .meta({ id: "ExecuteRequest" });
@@ -217,6 +227,7 @@ const overrides = {
   timeout: ExecuteRequest.shape.timeout,
   idempotency_key: ExecuteRequest.shape.idempotency_key,
   ...inputs,
+  ...results,
   ...schedule,
 };
 

@@ -1,0 +1,102 @@
+import { and, asc, eq, gt, sql, type SQL } from "drizzle-orm";
+import type { ResultItem } from "../../../shared/wire/execution.ts";
+import { transact, type Database } from "../database.ts";
+import { executions, runItems } from "../schema.ts";
+import { type Filled, listed, query, statement } from "../statement.ts";
+import { type AnyDb, tenantRows } from "../tenant.ts";
+import { leaseHolds, type Recorded } from "./artifacts.ts";
+import type { Attempt } from "./chunks.ts";
+
+const given = sql.placeholder;
+const item = sql`each.value`;
+/** Inserts items, given as JSON, for the execution that meets a condition. What is there already stays. */
+const insertFor = (condition: SQL) =>
+  statement(sql`
+    insert into ${runItems} (execution_id, attempt, number, main, data, stdout_at, stderr_at, at)
+    select ${executions.id}, ${executions.attempt}, ${item} ->> 'number', ${item} ->> 'main',
+      ${item} -> 'data', ${item} ->> 'stdout_at', ${item} ->> 'stderr_at', ${given("now")}
+    from ${executions}, json_each(${given("items")}) as each
+    where ${executions.leaseId} = ${given("leaseId")} and ${condition}
+    on conflict do nothing`);
+
+const insertHeld = insertFor(leaseHolds(given("leaseId"), given("now")));
+const isLeaseHeld = statement(sql`select ${leaseHolds(given("leaseId"), given("now"))}`, true);
+const countSame = statement(
+  sql`select count(*) from json_each(${given("items")}) as each join ${runItems}
+    on ${runItems.executionId} = ${given("executionId")} and ${runItems.attempt} = ${given("attempt")}
+      and ${runItems.number} = ${item} ->> 'number' where ${runItems.data} = ${item} -> 'data'`,
+  true,
+);
+
+/** Stores items of a running execution, if its lease still holds. */
+export async function recordItems(
+  db: Database,
+  { executionId, attempt, leaseId }: Attempt & { leaseId: string },
+  items: ResultItem[],
+  now: number,
+): Promise<Recorded> {
+  const values = { executionId, attempt, items: JSON.stringify(items) };
+  const [, same, held] = await transact(db, [
+    insertHeld({ items: values.items, leaseId, now }),
+    countSame(values),
+    isLeaseHeld({ leaseId, now }),
+  ]);
+  if (same?.rows[0]?.[0] === items.length) return "recorded";
+  return held?.rows[0]?.[0] === 1 ? "conflict" : "lease_lost";
+}
+
+/** Stores the items of the result that has ended an execution, in its transaction. */
+const insertLast = insertFor(sql`${executions.resultHash} = ${given("hash")}`);
+export function keepItems(
+  items: ResultItem[],
+  result: { leaseId: string; hash: string; now: number },
+): Filled {
+  return insertLast({ ...result, items: JSON.stringify(items) });
+}
+
+export type ItemRow = typeof runItems.$inferSelect;
+
+const shown = tenantRows((own) =>
+  query
+    .select()
+    .from(runItems)
+    .where(
+      and(
+        sql`${runItems.executionId} in ${listed("ids")}`,
+        own(runItems),
+        sql`exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
+          and ${executions.attempt} = ${runItems.attempt} and ${own(executions)})`,
+      ),
+    )
+    .orderBy(asc(runItems.number)),
+);
+
+/** The items of the last attempt of executions. */
+export async function listItems(db: AnyDb, ids: string[]): Promise<ItemRow[]> {
+  return ids.length === 0 ? [] : shown(db, { ids: JSON.stringify(ids) });
+}
+
+const after = tenantRows((own) =>
+  query
+    .select()
+    .from(runItems)
+    .where(
+      and(
+        eq(runItems.executionId, given("executionId")),
+        eq(runItems.attempt, given("attempt")),
+        gt(runItems.number, given("number")),
+        own(runItems),
+      ),
+    )
+    .orderBy(asc(runItems.number))
+    .limit(4),
+);
+
+/** The next few items of an attempt after the one with this number. */
+export async function itemsAfter(
+  db: AnyDb,
+  { executionId, attempt }: Attempt,
+  number: number,
+): Promise<ItemRow[]> {
+  return after(db, { executionId, attempt, number });
+}
