@@ -1,5 +1,6 @@
 import { HostName } from "../../shared/wire/agent/join.ts";
 import { parseCommandLine, wrongArguments } from "../command/arguments.ts";
+import { durationMs } from "../command/duration.ts";
 
 export type AgentsCommand =
   | { readonly name: "help" }
@@ -18,8 +19,7 @@ export const agentsHelp = `Usage: ${command} -- <command>
 They work on the database of the configured service, also while it runs.
 `;
 
-const unitMs = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
-const longestMs = 30 * unitMs.d;
+const longestMs = 30 * 86_400_000;
 
 const wrong = (message: string) => wrongArguments(message, command);
 
@@ -42,16 +42,15 @@ export function parseAgentsCommand(args: string[]): AgentsCommand {
   if (name === "invite" && rest.length === 0) {
     const host = values.name === undefined ? null : HostName.safeParse(values.name).data;
     if (host === undefined) throw wrong("--name takes 1 to 128 characters");
-    return { name, host, expiresInMs: durationMs(values.expires ?? "1h") };
+    return { name, host, expiresInMs: lifetimeMs(values.expires ?? "1h") };
   }
   if (name === "list" && rest.length === 0) return { name };
   if (name === "revoke" && rest.length === 1) return { name, agent: rest[0] ?? "" };
   throw wrong("say invite, list, or revoke with one name or id");
 }
 
-function durationMs(text: string): number {
-  const [, count = "", unit = ""] = /^(\d{1,5})([mhd])$/.exec(text) ?? [];
-  const ms = Number(count) * unitMs[unit as keyof typeof unitMs];
-  if (ms > 0 && ms <= longestMs) return ms;
+function lifetimeMs(text: string): number {
+  const ms = durationMs(text) ?? 0;
+  if (ms >= 60_000 && ms <= longestMs) return ms;
   throw wrong(`--expires = "${text}": say minutes, hours or days: 30m, 1h, 2d; at most 30d`);
 }

@@ -11,6 +11,7 @@ import { type Actor, shell } from "../../api/store/audit.ts";
 import { type Database, database } from "../../api/store/database.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { OperatorError } from "../command/operator-error.ts";
+import { table } from "../command/table.ts";
 import type { AgentsCommand } from "./command.ts";
 
 /** Does what the operator asks for, and returns what to print. Throws OperatorError. */
@@ -46,10 +47,7 @@ function describeTokens(tokens: AgentTokenRow[]): string {
     lastUsedAt === null ? "never" : time(lastUsedAt),
     revokedAt === null ? "-" : time(revokedAt),
   ]);
-  const table = [["ID", "NAME", "JOINED", "LAST USED", "REVOKED"], ...rows];
-  const widths = table[0]!.map((_, at) => Math.max(...table.map((row) => row[at]!.length)));
-  const lines = table.map((row) => row.map((cell, at) => cell.padEnd(widths[at]!)).join("  "));
-  return `${lines.map((line) => line.trimEnd()).join("\n")}\n`;
+  return table([["ID", "NAME", "JOINED", "LAST USED", "REVOKED"], ...rows]);
 }
 
 async function revoke(db: Database, agent: string): Promise<string> {

@@ -17,6 +17,7 @@ const programs = [
   "api/node.ts",
   "clients/cli/main.ts",
   "scripts/agents.ts",
+  "scripts/keys.ts",
   "scripts/backup.ts",
   "scripts/bench.ts",
   "scripts/migrate.ts",

@@ -1,0 +1,52 @@
+import { expect, test } from "vitest";
+import { parseKeysCommand } from "./command.ts";
+
+const dayMs = 86_400_000;
+const made = { name: "create", key: "ci", tenant: "default", expiresInMs: null };
+
+test.each([
+  ["create --name ci --scopes run,read", { ...made, scopes: ["run", "read"] }],
+  [
+    "create --name ci --tenant search --scopes admin,admin --expires 90d",
+    { ...made, tenant: "search", scopes: ["admin"], expiresInMs: 90 * dayMs },
+  ],
+  ["list", { name: "list" }],
+  ["rotate ci", { name: "rotate", key: "ci", oldValidMs: dayMs }],
+  ["rotate ci --old-valid 0s", { name: "rotate", key: "ci", oldValidMs: 0 }],
+  ["revoke ci", { name: "revoke", key: "ci" }],
+  ["limits search", { name: "limits", tenant: "search", changes: {} }],
+  [
+    "limits search --max-queued 5 --max-stored-bytes 1g --max-running none",
+    {
+      name: "limits",
+      tenant: "search",
+      changes: { max_queued: 5, max_stored_bytes: 1024 ** 3, max_running: null },
+    },
+  ],
+  ["--help", { name: "help" }],
+])("npm run keys -- %s", (line, command) => {
+  expect(parseKeysCommand(line.split(" "))).toEqual(command);
+});
+
+test.each([
+  "",
+  "create --scopes run",
+  "create --name ci",
+  "create --name ci --scopes root",
+  "create --name ci --scopes run --tenant A",
+  "create --name ci --scopes run --expires 1s",
+  "create --name ci --scopes run --expires soon",
+  "create ci --scopes run",
+  "list --name ci",
+  "list ci",
+  "rotate",
+  "rotate ci --old-valid 31d",
+  "revoke a b",
+  "limits",
+  "limits search --max-queued many",
+  "limits search --max-requests 0",
+  "remove x",
+])("refuses '%s', and says where to look", (line) => {
+  const parse = () => parseKeysCommand(line === "" ? [] : line.split(" "));
+  expect(parse).toThrowError(/npm run keys -- --help shows how$/);
+});

@@ -1,0 +1,160 @@
+import { parseBytes } from "../../shared/bytes.ts";
+import { HostName } from "../../shared/wire/agent/join.ts";
+import { Scope } from "../../shared/wire/client/keys.ts";
+import { TenantLimits, TenantName } from "../../shared/wire/tenant.ts";
+import { parseCommandLine, wrongArguments } from "../command/arguments.ts";
+import { durationMs } from "../command/duration.ts";
+
+export type KeysCommand =
+  | { readonly name: "help" }
+  | {
+      readonly name: "create";
+      readonly key: string;
+      readonly tenant: string;
+      readonly scopes: Scope[];
+      readonly expiresInMs: number | null;
+    }
+  | { readonly name: "list" }
+  | { readonly name: "rotate"; readonly key: string; readonly oldValidMs: number }
+  | { readonly name: "revoke"; readonly key: string }
+  | { readonly name: "limits"; readonly tenant: string; readonly changes: Partial<TenantLimits> };
+
+const command = "npm run keys";
+const dayMs = 86_400_000;
+const [longestMs, oldLongestMs] = [3660 * dayMs, 30 * dayMs];
+
+export const keysHelp = `Usage: ${command} -- <command>
+
+  create --name ci --scopes run,read [--tenant search] [--expires 90d]
+                                         prints a new key, which is shown nowhere else; makes the tenant
+  list                                   keys; never the keys themselves
+  rotate <name or id> [--old-valid 1d]   prints another key with the same id; the old one holds for that long
+  revoke <name or id>                    voids a key
+  limits <tenant> [--max-queued 100] [--max-running 4] [--max-stored-bytes 10g] [--max-cpu-s-day 3600]
+         [--max-requests 600]            sets a tenant's limits and shows them with its use; none: no limit
+
+Scopes: ${Scope.options.join(", ")}. Without --tenant, a key sees the records of the tenant default.
+They work on the database of the configured service, also while it runs.
+`;
+
+const wrong = (message: string) => wrongArguments(message, command);
+
+const limits = {
+  "max-queued": "max_queued",
+  "max-running": "max_running",
+  "max-stored-bytes": "max_stored_bytes",
+  "max-cpu-s-day": "max_cpu_s_day",
+  "max-requests": "max_requests",
+} as const;
+const text = { type: "string" } as const;
+
+/** Which options each command takes. */
+const options: Record<Exclude<KeysCommand["name"], "help">, string[]> = {
+  create: ["name", "tenant", "scopes", "expires"],
+  list: [],
+  rotate: ["old-valid"],
+  revoke: [],
+  limits: Object.keys(limits),
+};
+
+/** @throws OperatorError with exit code 2. */
+export function parseKeysCommand(args: string[]): KeysCommand {
+  const { values, positionals } = parseCommandLine(command, {
+    args,
+    allowPositionals: true,
+    options: {
+      name: text,
+      tenant: text,
+      scopes: text,
+      expires: text,
+      "old-valid": text,
+      "max-queued": text,
+      "max-running": text,
+      "max-stored-bytes": text,
+      "max-cpu-s-day": text,
+      "max-requests": text,
+      help: { type: "boolean", short: "h" },
+    },
+  });
+  const { help, ...given } = values;
+  if (help) return { name: "help" };
+  const [name = "", subject = "", ...more] = positionals;
+  if (!isCommand(name)) throw wrong("say create, list, rotate, revoke or limits");
+  const odd = Object.keys(given).find((option) => !options[name].includes(option));
+  if (odd !== undefined) throw wrong(`${name} does not take --${odd}`);
+  const hasSubject = name === "rotate" || name === "revoke" || name === "limits";
+  if (hasSubject !== (subject !== "") || more.length > 0) {
+    const what = name === "limits" ? "one tenant" : "one key, by its name or id";
+    throw wrong(hasSubject ? `${name} takes ${what}` : `${name} takes options only`);
+  }
+  if (name === "list") return { name };
+  if (name === "revoke") return { name, key: subject };
+  if (name === "rotate") {
+    const oldValidMs = duration("old-valid", given["old-valid"] ?? "1d", 0, oldLongestMs);
+    return { name, key: subject, oldValidMs };
+  }
+  if (name === "limits") return { name, tenant: tenantOf(subject), changes: limitsOf(given) };
+  return {
+    name,
+    key: nameOf(given.name),
+    tenant: tenantOf(given.tenant ?? "default"),
+    scopes: scopesOf(given.scopes),
+    expiresInMs:
+      given.expires === undefined ? null : duration("expires", given.expires, 60_000, longestMs),
+  };
+}
+
+function isCommand(name: string): name is keyof typeof options {
+  return Object.hasOwn(options, name);
+}
+
+function nameOf(given: string | undefined): string {
+  const name = HostName.safeParse(given);
+  if (name.success) return name.data;
+  throw wrong("create needs --name, with 1 to 128 characters: who uses the key");
+}
+
+function tenantOf(given: string): string {
+  const name = TenantName.safeParse(given);
+  if (name.success) return name.data;
+  throw wrong(`tenant "${given}" ${name.error.issues[0]!.message}`);
+}
+
+function scopesOf(given = ""): Scope[] {
+  const names = [...new Set(given.split(","))];
+  const scopes = names.flatMap((name) => Scope.safeParse(name).data ?? []);
+  if (scopes.length === names.length) return scopes;
+  throw wrong(`create needs --scopes, some of ${Scope.options.join(",")}`);
+}
+
+function duration(option: string, given: string, leastMs: number, mostMs: number): number {
+  const ms = durationMs(given);
+  if (ms !== undefined && ms >= leastMs && ms <= mostMs) return ms;
+  const most = `${mostMs / dayMs}d`;
+  throw wrong(
+    `--${option} = "${given}": say minutes, hours or days: 30m, 1h, 90d; at most ${most}`,
+  );
+}
+
+function limitsOf(given: Partial<Record<keyof typeof limits, string>>): Partial<TenantLimits> {
+  const changes: Partial<TenantLimits> = {};
+  for (const [option, key] of Object.entries(limits)) {
+    const value = given[option as keyof typeof limits];
+    if (value === undefined) continue;
+    const parsed = TenantLimits.shape[key].safeParse(
+      value === "none" ? null : numberOf(key, value),
+    );
+    if (!parsed.success) throw wrong(`--${option} = "${value}": say a number, or none`);
+    changes[key] = parsed.data;
+  }
+  return changes;
+}
+
+function numberOf(key: keyof TenantLimits, value: string): number {
+  if (key !== "max_stored_bytes") return Number(value);
+  try {
+    return parseBytes(value);
+  } catch {
+    return Number(value);
+  }
+}
