@@ -41,6 +41,20 @@ test("an engine that never works ends the self-check without a build", async () 
   expect(api.seen).toMatchObject({ jobs: 1, builds: 0 });
 });
 
+test("with managed keys alone there is no self-check, which has no key", async () => {
+  const api = await startApi(() => ({ works: true, runs: true }));
+  const closed = loadConfig({ api_auth_enabled: true }, {});
+  await selfCheck(api.url, closed, timeouts);
+  expect(api.seen.jobs).toBe(0);
+  const key = "operator-key-0123456789";
+  await selfCheck(
+    api.url,
+    loadConfig({ api_auth_enabled: true, operator_keys: [key] }, {}),
+    timeouts,
+  );
+  expect(api.seen.jobs).toBe(1);
+});
+
 type Seen = { looks: number; jobs: number; builds: number };
 
 /** An API whose engine works and whose jobs run as `state` says after what it has been asked. */

@@ -27,6 +27,12 @@ type Answer = { success: boolean; stdout: string; output: unknown; error: unknow
  * wrong.
  */
 export async function selfCheck(url: string, config: Config, timeouts = TIMEOUTS): Promise<void> {
+  if (config.api_auth_enabled && keyOf(config) === undefined) {
+    say(
+      "no self-check: api_keys has no key to send it with, and only hashes of managed keys are stored",
+    );
+    return;
+  }
   let began = performance.now();
   let answer = await runJobOnWorkingEngine(url, config, timeouts);
   // The default job type has no image: production_mode requires one, or its image was removed.
@@ -102,9 +108,12 @@ async function post(url: string, config: Config, timeoutMs: number, body?: objec
 
 /** The header that a request needs if API keys are required. */
 function keyHeader(config: Config): Record<string, string> {
-  const [key] = config.api_keys;
+  const key = keyOf(config);
   return config.api_auth_enabled && key ? { [config.api_auth_header]: key } : {};
 }
+
+const keyOf = ({ api_keys, operator_keys }: Config): string | undefined =>
+  [...api_keys, ...operator_keys][0];
 
 /** A first command to try, with this address and key header. */
 export function curlLine(url: string, config: Config): string {
