@@ -4,6 +4,7 @@ import type { SubmittedJob } from "../../shared/wire/client/submission.ts";
 import type { ClientDeps } from "../deps.ts";
 import { AppError, problemOf } from "../errors.ts";
 import type { Origin } from "../jobs/new-execution.ts";
+import { quotaExceeded } from "../quota.ts";
 import { timestamp } from "../jobs/record.ts";
 import { rideOut } from "../jobs/ride-out.ts";
 import { notifyAt } from "../jobs/wake-agents.ts";
@@ -11,6 +12,7 @@ import { idempotencyConflict, queueFull } from "../jobs/refusals.ts";
 import { readStandings, type Standing } from "../store/batches/batches.ts";
 import type { BatchItem } from "../store/batches/rows.ts";
 import { submitBatch } from "../store/batches/submit.ts";
+import { submittedBytes } from "../store/jobs/submit.ts";
 import { batchText, prepareJobs, type Prepared } from "./prepare.ts";
 
 /**
@@ -52,12 +54,15 @@ export async function submitJobs(
   const outcomes = new Map(stored.outcome.map((outcome) => [outcome.n, outcome]));
   const ids = stored.outcome.flatMap(({ id }) => id ?? []);
   const standings = await rideOut(deps, () => readStandings(db, ids));
+  const left = distinct.filter(({ n }) => outcomes.get(n)?.id === null);
+  const full =
+    left.length > 0 ? await whatIsFull(deps, atomic ? left : left.slice(0, 1)) : undefined;
   const answer = (one: Prepared, n: number): SubmittedJob | AppError => {
     if ("problem" in one) return one.problem;
     const first = firstOf.get(n) ?? n;
     const outcome = outcomes.get(first);
     const id = outcome?.id ?? undefined;
-    if (id === undefined) return noRoom(one, config.max_queue_size);
+    if (id === undefined) return one.refusal ?? full!;
     const isRepeat = first !== n && !isSamePayload(prepared[first], one);
     if (isRepeat || !(outcome?.isAccepted || outcome?.isSame || outcome?.isRemoved)) {
       return idempotencyConflict(id, "was used with a different payload, for job {id}");
@@ -115,8 +120,11 @@ function isSamePayload(first: Prepared | undefined, one: Prepared): boolean {
   return first.execution.submissionHash === one.execution.submissionHash;
 }
 
-function noRoom({ refusal }: { refusal?: AppError | undefined }, maxQueueSize: number): AppError {
-  return refusal ?? queueFull(maxQueueSize);
+/** Why there was no room for these items. */
+async function whatIsFull(deps: ClientDeps, items: BatchItem[]): Promise<AppError> {
+  const bytes = items.reduce((sum, { execution }) => sum + submittedBytes(execution), 0);
+  const exceeded = await quotaExceeded(deps, { jobs: items.length, bytes });
+  return exceeded ?? queueFull(deps.config.max_queue_size);
 }
 
 function toSubmitted(

@@ -10,6 +10,8 @@ import { submit } from "../jobs/submit.ts";
 import { derive } from "../jobs/derive.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { removeExpiredFiles, storedFileBytes } from "../store/files.ts";
+import { miscounted } from "../testing/tenant-uses.ts";
+import { ownTenant } from "../store/tenants.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { sweep } from "../upkeep/sweep.ts";
@@ -119,7 +121,10 @@ test("the bytes of a file that a client removed stay with the records that refer
   const { job_id: second } = await derive(clientOf(deps), first, {}, origin);
   await end(second);
   await after(2 * hourMs);
-  expect([await isThere(id), isStored(id), await removals()]).toEqual([false, true, []]);
+  // Its removal waits, because its bytes count until they are gone.
+  expect([await isThere(id), isStored(id), await removals()]).toEqual([false, true, [id]]);
+  const { rows } = await store.db.client.execute(miscounted);
+  expect([rows, (await ownTenant(clientOf(deps).db))!.storedBytes > 0]).toEqual([[], true]);
   await remove(clientOf(deps), first, by(deps.now()));
   await after(2 * hourMs);
   expect(isStored(id)).toBe(true);
@@ -128,6 +133,7 @@ test("the bytes of a file that a client removed stay with the records that refer
   expect(isStored(id)).toBe(true);
   await after(1);
   expect([isStored(id), await removals()]).toEqual([false, []]);
+  expect((await ownTenant(clientOf(deps).db))!.storedBytes).toBe(0);
 });
 
 test("removing a file that does not exist orders nothing's removal: a client chose the id", async () => {

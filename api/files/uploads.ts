@@ -6,6 +6,7 @@ import { artifactNameRule, isArtifactName } from "../../shared/artifact-name.ts"
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
+import { quotaExceeded } from "../quota.ts";
 import { postponeRemoval } from "../store/retention.ts";
 import {
   expectFile,
@@ -28,19 +29,20 @@ const longestUploadMs = 24 * hourMs;
  * all files together would be too large.
  */
 export async function storeFile(
-  { artifacts, config, db, newId, now }: ClientDeps,
+  deps: ClientDeps,
   name: string,
   body: ReadableStream<Uint8Array>,
   announced: Announced,
   idempotencyKey?: string,
 ): Promise<UploadedFile> {
+  const { artifacts, config, db, newId, now } = deps;
   checkName(name);
   const { sizeBytes } = announced;
   checkSize(config, sizeBytes);
   const most = config.max_files_bytes || Number.MAX_SAFE_INTEGER;
   const id = newId();
   if (!(await expectFile(db, { id, sizeBytes }, now() + longestUploadMs, most))) {
-    throw filesFull(most);
+    throw (await quotaExceeded(deps, { jobs: 0, bytes: sizeBytes })) ?? filesFull(most);
   }
   // The note must be on disk before the bytes are.
   await db.durable();

@@ -1,5 +1,6 @@
 import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/client/submission.ts";
 import type { ClientDeps } from "../deps.ts";
+import { quotaExceeded } from "../quota.ts";
 import { timestamp } from "./record.ts";
 import { newExecution, runnableEnvironment, type Origin } from "./new-execution.ts";
 import { unavailable } from "../errors.ts";
@@ -9,7 +10,7 @@ import { checkAvailability } from "./availability.ts";
 import { rideOut } from "./ride-out.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { findExecution, queuePosition } from "../store/jobs/read.ts";
-import { submitExecution, type Submitted } from "../store/jobs/submit.ts";
+import { submitExecution, submittedBytes, type Submitted } from "../store/jobs/submit.ts";
 import { notifyAt } from "./wake-agents.ts";
 import { queueFull, idempotencyConflict, databaseFull } from "./refusals.ts";
 
@@ -18,7 +19,8 @@ import { queueFull, idempotencyConflict, databaseFull } from "./refusals.ts";
  *
  * @param inherited Files of an earlier execution, instead of the request's.
  * @throws AppError 400 when the job type is unknown or must be built first; 409 when the idempotency key
- *   has another payload or its job was removed; 422 when the timeout is above `max_timeout`; 503 when the queue is full or no
+ *   has another payload or its job was removed; 422 when the timeout is above `max_timeout`; 429 when a
+ *   limit of the tenant is reached; 503 when the queue is full or no
  *   agent can run it. A 503 that names no job has stored nothing.
  */
 export async function submit(
@@ -43,8 +45,10 @@ export async function submit(
     (error: unknown) => findSubmission(deps, execution.id, error),
   );
   switch (stored.kind) {
-    case "queue_full":
-      throw obstacle ?? queueFull(config.max_queue_size);
+    case "full": {
+      const more = { jobs: 1, bytes: submittedBytes(execution) };
+      throw obstacle ?? (await quotaExceeded(deps, more)) ?? queueFull(config.max_queue_size);
+    }
     case "removed":
       throw idempotencyConflict(stored.id, "was used for job {id}, which was removed");
     case "existing":

@@ -25,7 +25,7 @@ import {
   tenantRow,
   tenantRows,
 } from "./tenant.ts";
-import { executions, fileBytes, files, inputFiles, removals } from "./schema.ts";
+import { executions, fileBytes, files, inputFiles, removals, tenants } from "./schema.ts";
 import { listed, query } from "./statement.ts";
 
 export type FileRow = typeof files.$inferSelect;
@@ -34,7 +34,7 @@ export type NewFile = Omit<FileRow, "tenant"> & { tenant?: string };
 
 /**
  * Makes room for a file that is about to be stored, and schedules the removal of its bytes, in case it
- * never gets a row. Returns false if all files would have more than `mostBytes`.
+ * never gets a row. Returns false if all files would have more than `mostBytes`, or its tenant too much.
  */
 export async function expectFile(
   db: AnyDb,
@@ -52,7 +52,9 @@ const expect = perTenant(
   (own) => sql`
   insert into ${removals} (prefix, tenant, due_at, file_bytes)
   select ${given("id")}, ${own.tenant}, ${given("dueAt")}, ${given("sizeBytes")}
-  where exists (select 1 from ${fileBytes} where total <= ${given("mostBytes")} - ${given("sizeBytes")})`,
+  where exists (select 1 from ${fileBytes} where total <= ${given("mostBytes")} - ${given("sizeBytes")})
+    and not exists (select 1 from ${tenants} where ${own(tenants)}
+      and stored_bytes + ${given("sizeBytes")} > max_stored_bytes)`,
 );
 
 /** Bytes of all uploaded files, until they are removed from the artifact store. */
@@ -180,7 +182,7 @@ const drop = perTenant((own) => query.delete(files).where(and(isIt, own(files)))
 function noteOf(which: SQL | undefined, bytesDueAt: Placeholder | number): SQL {
   return sql`insert into ${removals} (prefix, tenant, due_at, file_bytes)
     select ${files.id}, ${files.tenant}, ${bytesDueAt}, ${files.sizeBytes} from ${files} where ${which}
-    on conflict do nothing`;
+    on conflict do update set file_bytes = excluded.file_bytes, due_at = max(due_at, excluded.due_at)`;
 }
 
 /** Removes up to `rows` expired files that no execution refers to. */
@@ -202,21 +204,25 @@ export async function removeExpiredFiles(
 
 /**
  * Drops a due removal whose bytes are still needed: by their owner, or by an execution that refers to
- * them. Whoever needs them last orders their removal again. Returns whether it was dropped.
+ * them. Whoever needs them last orders their removal again. Bytes without an owner count until they are gone, so
+ * their removal stays, and is due in an hour. Returns whether the bytes are needed.
  */
 export async function keepNeeded(db: Database, prefix: string, now: number): Promise<boolean> {
-  const { rowsAffected } = await db.orm
-    .delete(removals)
-    .where(
-      and(
-        eq(removals.prefix, prefix),
-        lte(removals.dueAt, now),
-        or(
-          exists(query.select(one).from(inputFiles).where(eq(inputFiles.owner, prefix))),
-          exists(query.select(one).from(files).where(eq(files.id, prefix))),
-          exists(query.select(one).from(executions).where(eq(executions.id, prefix))),
-        ),
-      ),
-    );
-  return rowsAffected === 1;
+  const isDue = and(eq(removals.prefix, prefix), lte(removals.dueAt, now));
+  const isReferred = exists(query.select(one).from(inputFiles).where(eq(inputFiles.owner, prefix)));
+  const isCounted = sql`${removals.fileBytes} + ${removals.artifactBytes} > 0`;
+  const isOwned = or(
+    exists(query.select(one).from(files).where(eq(files.id, prefix))),
+    exists(query.select(one).from(executions).where(eq(executions.id, prefix))),
+  );
+  const results = await transact(db, [
+    db.orm
+      .update(removals)
+      .set({ dueAt: now + hourMs })
+      .where(and(isDue, isReferred, isCounted)),
+    db.orm.delete(removals).where(and(isDue, or(isReferred, isOwned))),
+  ]);
+  return results.some(({ rowsAffected }) => rowsAffected === 1);
 }
+
+const hourMs = 3_600_000;

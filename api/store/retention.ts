@@ -79,8 +79,10 @@ const isEndedHere = (own: Owner) =>
 const steps = [
   perTenant(
     (own) => sql`
-    insert into ${removals} (prefix, tenant, due_at)
-    select id, tenant, ${given("bytesDueAt")} from ${executions} where ${isEndedHere(own)}
+    insert into ${removals} (prefix, tenant, due_at, artifact_bytes)
+    select id, tenant, ${given("bytesDueAt")}, (select coalesce(sum(${artifacts.sizeBytes}), 0)
+      from ${artifacts} where ${artifacts.executionId} = ${executions.id} and ${own(artifacts)})
+    from ${executions} where ${isEndedHere(own)}
     on conflict do nothing`,
   ),
   // Bytes of others that these executions refer to: the sweep removes them if nobody else needs them.

@@ -5,6 +5,7 @@ export * from "./schema/builds.ts";
 export * from "./schema/executions.ts";
 export * from "./schema/files.ts";
 export * from "./schema/history.ts";
+export * from "./schema/queue.ts";
 export * from "./schema/rate-windows.ts";
 export * from "./schema/settings.ts";
 export * from "./schema/tenants.ts";

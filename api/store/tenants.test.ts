@@ -1,18 +1,35 @@
-import { expect, test } from "vitest";
-import { store, useOneStore } from "../testing/use-store.ts";
-import { by, handleOf } from "../testing/temp-store.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import type { TenantLimits } from "../../shared/wire/tenant.ts";
+import { by, handleOf, newExecution, offers } from "../testing/temp-store.ts";
+import { miscounted } from "../testing/tenant-uses.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { listAudit } from "./audit.ts";
-import { findTenant, listTenants, setLimits, usageOf } from "./tenants.ts";
+import { submitBatch } from "./batches/submit.ts";
+import { expectFile, recordFile, removeFile } from "./files.ts";
+import { claimNext } from "./jobs/claim.ts";
+import { finishExecution, type Result } from "./jobs/finish.ts";
+import { submitExecution } from "./jobs/submit.ts";
+import { recordArtifact } from "./output/artifacts.ts";
+import { recordOutput } from "./output/chunks.ts";
+import { forgetRemoval, removeExecution } from "./retention.ts";
+import { findTenant, fullQuota, listTenants, ownTenant, setLimits, usageOf } from "./tenants.ts";
 
-useOneStore();
+useStore();
 
-const none = {
+const none: TenantLimits = {
   max_queued: null,
   max_running: null,
   max_stored_bytes: null,
   max_cpu_s_day: null,
   max_requests: null,
 };
+const limit = (limits: Partial<TenantLimits>) =>
+  setLimits(store.db, "search", { ...none, ...limits }, by(1000));
+const its = (columns: Parameters<typeof newExecution>[0] = {}) =>
+  newExecution({ tenant: "search", ...columns });
+const submit = async (columns?: Parameters<typeof its>[0]) =>
+  (await submitExecution(store.db, its(columns), 1e6)).kind;
+const used = async () => (await ownTenant(handleOf(store.db, "search")))!;
 
 test("limits make a tenant, replace all its limits, and tell whether they changed", async () => {
   const { db } = store;
@@ -27,3 +44,155 @@ test("limits make a tenant, replace all its limits, and tell whether they change
   const entries = await listAudit(db, { action: "tenant.limits", tenant: "search" }, 9);
   expect(entries.map(({ at }) => at)).toEqual([2000, 1000]);
 });
+
+describe("a limit", () => {
+  test("lets exactly one of 50 submissions have the last place", async () => {
+    await limit({ max_queued: 3 });
+    await submit();
+    await submit();
+    const kinds = await Promise.all(Array.from({ length: 50 }, () => submit()));
+    expect(kinds.filter((kind) => kind === "accepted")).toHaveLength(1);
+    expect(fullQuota(await used(), { jobs: 1, bytes: 3 }, 0)).toEqual({
+      quota: "max_queued",
+      limit: 3,
+      used: 3,
+    });
+    expect((await submitExecution(store.db, newExecution(), 1e6)).kind).toBe("accepted");
+  });
+
+  test("still lets a repeat find its job", async () => {
+    await limit({ max_queued: 1 });
+    await submit({ idempotencyKey: "key" });
+    expect(await submit()).toBe("full");
+    expect(await submit({ idempotencyKey: "key" })).toBe("existing");
+  });
+
+  test("of stored bytes counts code, input, stdin, args and files of the request", async () => {
+    await limit({ max_stored_bytes: 100 });
+    const content = new Uint8Array(50);
+    const file = { name: "f", sizeBytes: 50, sha256: "", contentType: "", content };
+    const files = [{ ...file, storeKey: null, owner: null }];
+    expect(await submit({ stdin: new Uint8Array(30), args: ["ä"], files })).toBe("accepted");
+    expect((await used()).storedBytes).toBe(3 + 30 + 6 + 50);
+    expect(await submit({ stdin: new Uint8Array(9) })).toBe("full");
+    expect(await submit({ stdin: new Uint8Array(8) })).toBe("accepted");
+    const upload = { id: "u", sizeBytes: 1, tenant: "search" };
+    expect(await expectFile(store.db, upload, 0, 1e9)).toBe(false);
+  });
+
+  const day = 86_400_000;
+  test("of CPU time holds until the day ends", async () => {
+    await limit({ max_cpu_s_day: 5 });
+    await submit();
+    const [job] = await claim(10);
+    await finish(job!.leaseId!, { cpuMs: 5000, at: 20 * day + 1000 });
+    const seen = await used();
+    expect(seen).toMatchObject({ cpuDay: 20, cpuMs: 5000, running: 0 });
+    const more = { jobs: 1, bytes: 0 };
+    const full = { quota: "max_cpu_s_day", limit: 5, used: 5 };
+    expect(fullQuota(seen, more, 21 * day - 1)).toEqual(full);
+    expect(fullQuota(seen, more, 21 * day)).toBeUndefined();
+    expect(await submit({ createdAt: 21 * day - 1 })).toBe("full");
+    expect(await submit({ createdAt: 21 * day })).toBe("accepted");
+  });
+});
+
+describe("a batch takes the smaller room", () => {
+  const batch = async (isAtomic: boolean, room = 1e6) => {
+    const items = Array.from({ length: 5 }, (_, n) => ({
+      n,
+      isBlocked: false,
+      execution: its({ idempotencyKey: `${n}`, stdin: new Uint8Array(n) }),
+    }));
+    const common = { tenant: "search", keyId: null, idempotencyKey: null, submissionHash: "" };
+    const made = { ...common, id: crypto.randomUUID(), createdAt: 0, isAtomic, items };
+    const { outcome } = await submitBatch(store.db, made, room);
+    return outcome.filter(({ isAccepted }) => isAccepted).length;
+  };
+  test.each([
+    ["of the tenant", { max_queued: 3 }, 1e6, 3],
+    ["of the service", { max_queued: 3 }, 2, 2],
+    ["in bytes", { max_stored_bytes: 12 }, 1e6, 3],
+    ["without any", { max_cpu_s_day: 0 }, 1e6, 0],
+  ])("%s", async (_what, limits, room, accepted) => {
+    await limit(limits);
+    expect(await batch(true, room)).toBe(0);
+    expect((await used()).queued).toBe(0);
+    expect(await batch(false, room)).toBe(accepted);
+    expect((await store.db.client.execute(miscounted)).rows).toEqual([]);
+  });
+});
+
+describe("what a tenant uses", () => {
+  let id: string;
+  beforeEach(async () => {
+    await limit({});
+    ({ id } = its());
+    await submit({ id });
+  });
+
+  test("counts output, artifacts and files until their bytes are gone", async () => {
+    const { db } = store;
+    const [job] = await claim(10);
+    const leaseId = job!.leaseId!;
+    const seen: number[] = [];
+    const count = async () => {
+      seen.push((await used()).storedBytes);
+      expect((await db.client.execute(miscounted)).rows).toEqual([]);
+    };
+    await count();
+    const part = { stream: "stdout", offset: 0, data: new Uint8Array(10) } as const;
+    await recordOutput(db, { executionId: id, attempt: 1, leaseId }, [part], 1e6, 20);
+    const artifact = { executionId: id, leaseId, name: "a", sizeBytes: 100 };
+    await recordArtifact(db, { ...artifact, sha256: "", contentType: "" }, 1e6, 20);
+    await count();
+    await finish(leaseId, { stdout: new Uint8Array(20), at: 30 });
+    await count();
+    await expectFile(db, { id: "f", sizeBytes: 1000, tenant: "search" }, 1e9, 1e6);
+    await count();
+    const file = { id: "f", tenant: "search", name: "", sizeBytes: 1000, sha256: "" };
+    const stored = { ...file, contentType: "", createdAt: 1, expiresAt: 9e9, uploadKey: null };
+    await recordFile(db, stored);
+    await count();
+    await removeFile(handleOf(db, "search"), "f", 100);
+    await removeExecution(handleOf(db, "search"), id, 100, by(40));
+    await count();
+    await forgetRemoval(db, "f");
+    await count();
+    await forgetRemoval(db, id);
+    await count();
+    expect(seen).toEqual([3, 113, 123, 1123, 1123, 1100, 100, 0]);
+  });
+});
+
+async function claim(now: number) {
+  return claimNext(
+    store.db,
+    { agentId: "a", expiresAt: 9e15, now },
+    { slots: 1, gpus: 0, inputs: "mount" },
+    offers,
+  );
+}
+
+async function finish(
+  leaseId: string,
+  { cpuMs = 0, stdout = new Uint8Array(), at }: { cpuMs?: number; stdout?: Uint8Array; at: number },
+) {
+  const result: Result = {
+    status: "succeeded",
+    error: null,
+    exit_code: 0,
+    job_ref: null,
+    container_runtime: null,
+    timing: { container_wait_ms: 0, dep_install_ms: 0, execution_ms: 1, total_ms: 1 } as never,
+    resource_usage: { cpu_time_ms: cpuMs, max_rss_mb: 1, wall_time_ms: 1 },
+    stdout_truncated: false,
+    stderr_truncated: false,
+    artifacts: [],
+    hash: leaseId,
+    stdout,
+    stderr: new Uint8Array(),
+    output: null,
+  } as never;
+  await finishExecution(store.db, leaseId, result, at);
+}

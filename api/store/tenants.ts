@@ -1,5 +1,10 @@
 import { and, eq, sql } from "drizzle-orm";
-import { queuedOfBounded, type TenantLimits, type Usage } from "../../shared/wire/tenant.ts";
+import {
+  queuedOfBounded,
+  type Quota,
+  type TenantLimits,
+  type Usage,
+} from "../../shared/wire/tenant.ts";
 import { type Actor, audited } from "./audit.ts";
 import type { Database } from "./database.ts";
 import { tenants } from "./schema.ts";
@@ -21,6 +26,36 @@ const byName = tenantRow((own) =>
 export async function findTenant(db: AnyDb, name: string): Promise<TenantRow | undefined> {
   return byName(db, { name });
 }
+
+/** The tenant of a handle. */
+export const ownTenant = tenantRow((own) => query.select().from(tenants).where(own(tenants)));
+
+/** A limit that refuses. */
+export interface FullQuota {
+  quota: Quota;
+  limit: number;
+  used: number;
+}
+
+/** Which limit refuses this many more jobs and bytes at a time (epoch ms); undefined if none does. */
+export function fullQuota(
+  row: TenantRow,
+  more: { jobs: number; bytes: number },
+  now: number,
+): FullQuota | undefined {
+  const { maxCpuSDay, maxStoredBytes, maxQueued, queued, storedBytes } = row;
+  const { cpu_s_today: cpuS } = usageOf(row, now).usage;
+  if (more.jobs > 0 && maxCpuSDay !== null && cpuS >= maxCpuSDay)
+    return { quota: "max_cpu_s_day", limit: maxCpuSDay, used: cpuS };
+  if (maxStoredBytes !== null && storedBytes + more.bytes > maxStoredBytes)
+    return { quota: "max_stored_bytes", limit: maxStoredBytes, used: storedBytes };
+  if (maxQueued !== null && queued + more.jobs > maxQueued)
+    return { quota: "max_queued", limit: maxQueued, used: queued };
+  return undefined;
+}
+
+/** Whether a tenant's CPU time is used up on the day `:day`. */
+export const isCpuUsed = sql`(${tenants.cpuDay} >= ${sql.placeholder("day")} and ${tenants.cpuMs} >= 1000 * ${tenants.maxCpuSDay})`;
 
 /** Sets a tenant's limits; makes the tenant. No entry in the audit log if the limits were the same. */
 export async function setLimits(

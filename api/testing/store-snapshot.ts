@@ -6,7 +6,8 @@ import { createClient } from "@libsql/client";
 import { database, type Database } from "../store/database.ts";
 import { type FullExecution, withPayloads } from "../store/jobs/read.ts";
 import { readQueueStats } from "../store/statistics/queue.ts";
-import { deadLetters, executions, tenants } from "../store/schema.ts";
+import { deadLetters, executions } from "../store/schema.ts";
+import { miscounted } from "./tenant-uses.ts";
 
 /** On a file system in memory, if there is one: thousands of commits then need not wait for a disk. */
 export const inMemory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
@@ -18,8 +19,8 @@ export interface Snapshot {
   letters: string[];
   /** Its count of queued executions. */
   queued: number;
-  /** The count that its tenant has. */
-  queuedOfTenant: number;
+  /** Tenants whose counts are not those of the rows. */
+  miscounted: unknown[];
   shown: Map<string, FullExecution>;
 }
 
@@ -27,13 +28,13 @@ export async function snapshot(db: Database): Promise<Snapshot> {
   const rows = await db.orm.select().from(executions).orderBy(executions.seq);
   const letters = await db.orm.select({ id: deadLetters.executionId }).from(deadLetters);
   const { pending } = await readQueueStats(db);
-  const [tenant] = await db.orm.select().from(tenants);
+  const { rows: wrong } = await db.client.execute(miscounted);
   const full = await withPayloads(db, rows);
   return {
     rows,
     letters: letters.map(({ id }) => id),
     queued: pending,
-    queuedOfTenant: tenant!.queued,
+    miscounted: wrong,
     shown: new Map(full.map((one) => [one.execution.id, one])),
   };
 }

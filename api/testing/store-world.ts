@@ -31,7 +31,7 @@ export class StoreWorld {
   /** Leases that each agent knows. */
   readonly #held = new Map(agentIds.map((id) => [id, new Set<string>()]));
   #db: Database;
-  #seen: Snapshot = { rows: [], letters: [], queued: 0, queuedOfTenant: 0, shown: new Map() };
+  #seen: Snapshot = { rows: [], letters: [], queued: 0, miscounted: [], shown: new Map() };
 
   private constructor(folder: string, db: Database) {
     this.#folder = folder;
@@ -105,7 +105,7 @@ export class StoreWorld {
       const { id, payload: submissionHash } = holder;
       expect(submitted).toEqual({ kind: "existing", id, submissionHash });
     } else if (waiting >= maxQueueSize) {
-      expect(submitted).toEqual({ kind: "queue_full" });
+      expect(submitted).toEqual({ kind: "full" });
     } else {
       expect(submitted).toEqual({ kind: "accepted", queuePosition: waiting + 1 });
       model.accept({ id: execution.id, mode, key, payload });

@@ -72,6 +72,7 @@ export const rooms = {
     "api/store/builds",
     "api/store/webhooks",
     "api/deps.ts",
+    "api/quota.ts",
     "api/waiting.ts",
     "api/files",
     "api/jobs",

@@ -21,8 +21,8 @@ async function submitted(id: string): Promise<void> {
   await db.batch([
     {
       sql: `INSERT INTO executions (id, mode, job_type, timeout_s, startup_timeout_s, requirements, available_at,
-        created_at, code_hash, input_hash, code_bytes, input_bytes, submission_hash, correlation_id, client_ip)
-        VALUES (?, 'async', 'default', 30, 60, '[]', 0, 0, 'c', 'i', 1, 2, 's', 'k', '::1')`,
+        created_at, code_hash, input_hash, code_bytes, input_bytes, submitted_bytes, submission_hash, correlation_id, client_ip)
+        VALUES (?, 'async', 'default', 30, 60, '[]', 0, 0, 'c', 'i', 1, 2, 3, 's', 'k', '::1')`,
       args: [id],
     },
     { sql: "INSERT INTO payloads (execution_id, code, input) VALUES (?, 'c', '{}')", args: [id] },
@@ -42,7 +42,7 @@ async function ended(id: string, status: string): Promise<void> {
   await db.batch([
     { sql: "UPDATE payloads SET stdout = 'out' WHERE execution_id = ?", args: [id] },
     {
-      sql: `UPDATE executions SET status = ?, ended_at = 1, lease_expires_at = NULL, error = ? WHERE id = ?`,
+      sql: `UPDATE executions SET status = ?, ended_at = 1, output_bytes = 3, lease_expires_at = NULL, error = ? WHERE id = ?`,
       args: [status, status === "succeeded" ? null : error, id],
     },
   ]);
@@ -106,6 +106,11 @@ test.each<[what: string, fault: RegExp, change: () => Promise<unknown>]>([
     "a count that is off",
     /^succeeded is counted otherwise than it ended: 1$/,
     () => db.execute("UPDATE counts SET n = n + 1 WHERE name = 'executions'"),
+  ],
+  [
+    "a count of a tenant that is off",
+    /^default uses other than its rows say: \[0,0,1,0,/,
+    () => db.execute("UPDATE tenants SET running = running + 1"),
   ],
 ])("%s is found", async (_what, fault, change) => {
   await change();

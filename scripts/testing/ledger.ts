@@ -1,4 +1,5 @@
 import type { Client, Row } from "@libsql/client";
+import { miscounted } from "../../api/testing/tenant-uses.ts";
 
 /** What a client of the service knows of a job that the service said yes to. */
 export type Acknowledged = {
@@ -70,6 +71,7 @@ const questions: Record<string, string> = {
     SELECT label AS id, sum(n) - (SELECT count(*) FROM executions WHERE status = label) AS what
     FROM counts WHERE name = 'executions' GROUP BY label
     HAVING sum(n) <> (SELECT count(*) FROM executions WHERE status = label)`,
+  "uses other than its rows say": miscounted,
   "is the length of a queue that is empty": `SELECT 'queue' AS id, queued AS what FROM queue_length WHERE queued <> 0
     UNION ALL SELECT name, queued FROM tenants WHERE queued <> 0`,
 };

@@ -1,6 +1,6 @@
 import { sql, type SQL } from "drizzle-orm";
 import type { Values } from "../statement.ts";
-import type { NewExecution } from "../jobs/submit.ts";
+import { type NewExecution, submittedBytes } from "../jobs/submit.ts";
 
 /** A submission of a batch, with its position in the request. */
 export interface BatchItem {
@@ -21,6 +21,7 @@ export const columns = [
   "input_hash",
   "code_bytes",
   "input_bytes",
+  "submitted_bytes",
   "metadata",
   "run_at",
   "start_by",
@@ -59,6 +60,7 @@ function toRow({ n, isBlocked, execution: e }: BatchItem): Row {
     input_hash: e.inputHash,
     code_bytes: e.codeBytes,
     input_bytes: e.inputBytes,
+    submitted_bytes: submittedBytes(e),
     metadata: e.metadata ? JSON.stringify(e.metadata) : null,
     run_at: e.runAt ?? null,
     start_by: e.startBy ?? null,

@@ -6,9 +6,11 @@ import {
   payloads,
   queueFronts,
   queueLength,
+  tenants,
   tombstones,
 } from "../schema.ts";
 import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "../tenant.ts";
+import { dayOf, isCpuUsed } from "../tenants.ts";
 import { columns, itemsTable, rowsOf, type BatchItem } from "./rows.ts";
 import { filesJson, insertFilesOf } from "../jobs/input-files.ts";
 import { holderOf } from "../jobs/submit.ts";
@@ -44,7 +46,7 @@ export interface StoredBatch {
 }
 
 /**
- * Stores a batch and its executions in one transaction, items in order while the queue has room. An atomic
+ * Stores a batch and its executions in one transaction, items in order while the queue and its tenant have room. An atomic
  * batch is stored only if every item is accepted or was before. One statement for each table, so that a
  * thousand items keep the thread no longer than a few requests.
  *
@@ -65,6 +67,7 @@ export async function submitBatch(
     ...commonOf(items),
     isAtomic: Number(submitted.isAtomic),
     maxQueueSize,
+    day: dayOf(submitted.createdAt),
     ...rows.values,
     payloads: JSON.stringify(items.map(toPayload)),
     files: filesJson(items.map(({ execution }) => execution)),
@@ -129,6 +132,8 @@ function decodeOutcome(bytes: unknown): ItemOutcome[] {
 const given = sql.placeholder;
 const columnList = sql.raw(columns.join(", "));
 
+/** In place of a limit that does not hold. */
+const most = sql.raw(String(Number.MAX_SAFE_INTEGER));
 const holder = (own: Owner) => holderOf(own, sql`items.key`);
 /** Its outcome is not known yet. So the same transaction sent twice does nothing the second time. */
 const isNew = (own: Owner) =>
@@ -150,12 +155,18 @@ const executionsInsert = (varying: Varying) =>
     (own) => sql`
   with ${itemsTable(varying)},
   fresh as materialized (
-    select *, row_number() over (order by n) as nth from items
+    select *, row_number() over (order by n) as nth, sum(submitted_bytes) over (order by n) as bytes from items
     where not blocked and (key is null or not exists (${holder(own)}))),
   held as (
     select count(*) as n from items
     where key is not null and hash = (select submission_hash from (${holder(own)}) limit 1)),
-  room as (select ${given("maxQueueSize")} - ${queueLength.queued} as n from ${queueLength}),
+  room as (
+    select min(${given("maxQueueSize")} - ${queueLength.queued}, coalesce(
+        (select iif(${isCpuUsed}, 0, ${tenants.maxQueued} - ${tenants.queued})
+          from ${tenants} where ${own(tenants)}), ${most})) as n,
+      coalesce((select ${tenants.maxStoredBytes} - ${tenants.storedBytes}
+        from ${tenants} ${own.anybody(tenants, "the same row")} where ${tenants.name} = ${own.tenant}), ${most}) as bytes
+    from ${queueLength}),
   fronted as (
     select *, coalesce((select front.turn from ${queueFronts} as front
       where front.job_type = fresh.job_type), 0) as front from fresh),
@@ -171,8 +182,10 @@ const executionsInsert = (varying: Varying) =>
     ${given("id")}, ${given("traceparent")}, turn, turn - priority
   from lined
   where exists (select 1 from ${batches} where ${isNew(own)}) and nth <= (select n from room)
+    and bytes <= (select bytes from room)
     and (not ${given("isAtomic")} or (
       (select count(*) from fresh) <= (select n from room)
+      and (select coalesce(max(bytes), 0) from fresh) <= (select bytes from room)
       and (select count(*) from fresh) + (select n from held) = (select count(*) from items)))
   order by nth`,
   );

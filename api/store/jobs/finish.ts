@@ -3,6 +3,7 @@ import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
 import { advance, type Advanced } from "./advance.ts";
 import type { ExecutionRow } from "./row.ts";
 import type { Database } from "../database.ts";
+import { bytesOf } from "./row.ts";
 import { executions, outputChunks, payloads } from "../schema.ts";
 import { keepItems } from "../output/items.ts";
 import { query, statement } from "../statement.ts";
@@ -49,6 +50,7 @@ export async function finishExecution(
         stdoutTruncated: result.stdout_truncated,
         stderrTruncated: result.stderr_truncated,
         ...(result.results_truncated && { results: "truncated" as const }),
+        outputBytes: bytesOf(result.stdout, result.stderr, result.output),
         warnings: result.warnings?.length ? result.warnings : null,
       },
       statements: [

@@ -66,7 +66,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 const mustBeSeen = [
   "accepted",
   "existing",
-  "queue_full",
+  "full",
   "claim",
   "claim again",
   "redeliver",

@@ -8,6 +8,9 @@ export const executionColumns = others;
 
 export type ExecutionRow = Omit<typeof executions.$inferSelect, "lostAttempts">;
 
+export const bytesOf = (...parts: (Uint8Array | null | undefined)[]): number =>
+  parts.reduce((sum, part) => sum + (part?.length ?? 0), 0);
+
 /** What the code of an execution is given. */
 export type SubmittedPayload = Pick<
   typeof payloads.$inferSelect,

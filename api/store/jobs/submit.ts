@@ -2,12 +2,17 @@ import { and, eq, exists, lt, sql, type SQL } from "drizzle-orm";
 import { insertWhere } from "../database.ts";
 import { insertFiles, type NewInputFile } from "./input-files.ts";
 import { nextTurn, position } from "./line.ts";
-import { executions, payloads, queueLength, tombstones } from "../schema.ts";
+import { bytesOf } from "./row.ts";
+import { executions, payloads, queueLength, tenants, tombstones } from "../schema.ts";
 import type { ProgramChoice } from "../../domain/program.ts";
 import { query } from "../statement.ts";
+import { dayOf, isCpuUsed } from "../tenants.ts";
 import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "../tenant.ts";
 
-export type NewExecution = Omit<typeof executions.$inferInsert, "turn" | "rank"> & {
+export type NewExecution = Omit<
+  typeof executions.$inferInsert,
+  "turn" | "rank" | "submittedBytes" | "outputBytes"
+> & {
   code: Uint8Array;
   input: Uint8Array;
   stdin?: Uint8Array | undefined;
@@ -23,11 +28,12 @@ export type Submitted =
   | { kind: "existing"; id: string; submissionHash: string }
   /** The job that had the idempotency key was removed. */
   | { kind: "removed"; id: string }
-  | { kind: "queue_full" };
+  /** The queue, or what its tenant may use. */
+  | { kind: "full" };
 
 /**
- * Stores a queued execution with its payload in one transaction, unless the queue is full or its
- * idempotency key is taken. When this resolves, the execution survives a crash.
+ * Stores a queued execution with its payload in one transaction, unless the queue is full, a limit of its
+ * tenant is reached, or its idempotency key is taken. When this resolves, the execution survives a crash.
  */
 export async function submitExecution(
   db: AnyDb,
@@ -35,16 +41,26 @@ export async function submitExecution(
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
-  const columns = Object.entries(execution).filter(
+  const submitted = {
+    ...execution,
+    submittedBytes: submittedBytes({ code, input, stdin, args, files }),
+  };
+  const columns = Object.entries(submitted).filter(
     ([name, value]) => name !== "tenant" && value !== undefined,
   );
   const insert = insertOf(
     columns.map(([name]) => name),
     key !== null,
   );
-  const { id, tenant = "default" } = execution;
+  const { id, tenant = "default", createdAt } = execution;
   const [inserted, , standing, holder] = await batch(db, [
-    insert({ ...Object.fromEntries(columns), tenant, priority, maxQueueSize }),
+    insert({
+      ...Object.fromEntries(columns),
+      tenant,
+      priority,
+      maxQueueSize,
+      day: dayOf(createdAt),
+    }),
     insertPayload({
       tenant,
       id,
@@ -62,11 +78,23 @@ export async function submitExecution(
     return { kind: "accepted", queuePosition: Number(standing?.rows[0]?.[0]) };
   }
   const existing = key === null ? undefined : holder?.rows[0];
-  if (!existing) return { kind: "queue_full" };
+  if (!existing) return { kind: "full" };
   const [existingId, submissionHash] = [existing[0] as string, existing[1] as string | null];
   return submissionHash === null
     ? { kind: "removed", id: existingId }
     : { kind: "existing", id: existingId, submissionHash };
+}
+
+const encoder = new TextEncoder();
+/** Bytes of a submission that are stored: see the column. */
+export function submittedBytes(
+  given: Pick<NewExecution, "code" | "input" | "stdin" | "args" | "files">,
+): number {
+  const { code, input, stdin, args, files = [] } = given;
+  const inFiles = bytesOf(...files.map(({ content }) => content));
+  return (
+    bytesOf(code, input, stdin) + (args ? encoder.encode(JSON.stringify(args)).length : 0) + inFiles
+  );
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
@@ -95,12 +123,16 @@ function insertOf(columns: string[], hasKey: boolean): TenantStatement {
   if (known) return known;
   const given = columns.map((column) => [column, sql.placeholder(column)] as const);
   const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
+  const { queued: its, maxQueued, storedBytes, maxStoredBytes } = tenants;
+  const isFull = sql`(${its} >= ${maxQueued} or ${isCpuUsed}
+    or ${storedBytes} + ${sql.placeholder("submittedBytes")} > ${maxStoredBytes})`;
   const made = perTenant((own) => {
     const turn = nextTurn(own, sql`${sql.placeholder("jobType")}`);
     const rank = sql`${turn} - ${sql.placeholder("priority")}`;
     const row = { ...Object.fromEntries(given), tenant: own.tenant, turn, rank };
+    const hasQuota = sql`not exists (select 1 from ${tenants} where ${own(tenants)} and ${isFull})`;
     const isKeyFree = hasKey ? sql`not exists (${selectHolder(own)})` : undefined;
-    return insertWhere(executions, row as never, and(hasRoom, isKeyFree));
+    return insertWhere(executions, row as never, and(hasRoom, hasQuota, isKeyFree));
   });
   inserts.set(name, made);
   return made;

@@ -153,6 +153,8 @@ CREATE TABLE `executions` (
 	`input_hash` text NOT NULL,
 	`code_bytes` integer NOT NULL,
 	`input_bytes` integer NOT NULL,
+	`submitted_bytes` integer DEFAULT 0 NOT NULL,
+	`output_bytes` integer DEFAULT 0 NOT NULL,
 	`parent_execution_id` text,
 	`relationship` text,
 	`idempotency_key` text,
@@ -326,7 +328,8 @@ CREATE TABLE `removals` (
 	`prefix` text PRIMARY KEY NOT NULL,
 	`tenant` text DEFAULT 'default' NOT NULL,
 	`due_at` integer NOT NULL,
-	`file_bytes` integer DEFAULT 0 NOT NULL
+	`file_bytes` integer DEFAULT 0 NOT NULL,
+	`artifact_bytes` integer DEFAULT 0 NOT NULL
 );
 --> statement-breakpoint
 CREATE INDEX `removals_due` ON `removals` (`due_at`);--> statement-breakpoint

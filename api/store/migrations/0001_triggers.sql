@@ -20,29 +20,77 @@ BEGIN
     NEW.`tenant`, NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
 END;
 --> statement-breakpoint
--- The length of the queue, whole and by tenant.
+-- The length of the queue, and what each tenant uses.
 INSERT INTO `queue_length` (`id`, `queued`) VALUES (1, 0);
 --> statement-breakpoint
 CREATE TRIGGER `executions_queued` AFTER INSERT ON `executions`
 WHEN NEW.`status` = 'queued'
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` + 1 WHERE `id` = 1;
-  UPDATE `tenants` SET `queued` = `queued` + 1 WHERE `name` = NEW.`tenant`;
-END;
---> statement-breakpoint
-CREATE TRIGGER `executions_queue_moved` AFTER UPDATE OF `status` ON `executions`
-WHEN (OLD.`status` = 'queued') <> (NEW.`status` = 'queued')
-BEGIN
-  UPDATE `queue_length` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1) WHERE `id` = 1;
-  UPDATE `tenants` SET `queued` = `queued` + iif(NEW.`status` = 'queued', 1, -1)
+  UPDATE `tenants` SET `queued` = `queued` + 1, `stored_bytes` = `stored_bytes` + NEW.`submitted_bytes`
   WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
-CREATE TRIGGER `executions_unqueued` AFTER DELETE ON `executions`
-WHEN OLD.`status` = 'queued'
+-- The result brings its bytes and its CPU time with the status. A day begins with the first job that ends on it.
+CREATE TRIGGER `executions_moved` AFTER UPDATE OF `status` ON `executions`
+WHEN OLD.`status` <> NEW.`status`
 BEGIN
-  UPDATE `queue_length` SET `queued` = `queued` - 1 WHERE `id` = 1;
-  UPDATE `tenants` SET `queued` = `queued` - 1 WHERE `name` = OLD.`tenant`;
+  UPDATE `queue_length` SET `queued` = `queued` + (NEW.`status` = 'queued') - (OLD.`status` = 'queued')
+  WHERE `id` = 1 AND (NEW.`status` = 'queued') <> (OLD.`status` = 'queued');
+  UPDATE `tenants` SET
+    `queued` = `queued` + (NEW.`status` = 'queued') - (OLD.`status` = 'queued'),
+    `running` = `running` + (NEW.`status` = 'running') - (OLD.`status` = 'running'),
+    `stored_bytes` = `stored_bytes` + NEW.`output_bytes` - OLD.`output_bytes`,
+    `cpu_ms` = iif(`cpu_day` < NEW.`ended_at` / 86400000, 0, `cpu_ms`)
+      + iif(NEW.`ended_at` IS NULL, 0, coalesce(NEW.`cpu_time_ms`, 0)),
+    `cpu_day` = max(`cpu_day`, coalesce(NEW.`ended_at` / 86400000, 0))
+  WHERE `name` = NEW.`tenant`;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `executions_removed` AFTER DELETE ON `executions`
+BEGIN
+  UPDATE `queue_length` SET `queued` = `queued` - 1 WHERE `id` = 1 AND OLD.`status` = 'queued';
+  UPDATE `tenants` SET `queued` = `queued` - (OLD.`status` = 'queued'),
+    `running` = `running` - (OLD.`status` = 'running'),
+    `stored_bytes` = `stored_bytes` - OLD.`submitted_bytes` - OLD.`output_bytes`
+  WHERE `name` = OLD.`tenant`;
+END;
+--> statement-breakpoint
+-- Artifacts, items, and output that no result has brought yet. Their rows go before their execution's.
+CREATE TRIGGER `artifacts_stored` AFTER INSERT ON `artifacts`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + NEW.`size_bytes`
+  WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = NEW.`execution_id`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `artifacts_removed` AFTER DELETE ON `artifacts`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` - OLD.`size_bytes`
+  WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = OLD.`execution_id`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `items_stored` AFTER INSERT ON `run_items`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + length(CAST(NEW.`data` AS BLOB))
+  WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = NEW.`execution_id`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `items_removed` AFTER DELETE ON `run_items`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` - length(CAST(OLD.`data` AS BLOB))
+  WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = OLD.`execution_id`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `output_stored` AFTER INSERT ON `output_chunks`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + length(NEW.`data`)
+  WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = NEW.`execution_id`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `output_removed` AFTER DELETE ON `output_chunks`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` - length(OLD.`data`)
+  WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = OLD.`execution_id`);
 END;
 --> statement-breakpoint
 -- Ended executions by status, and how long each phase took. A job waits in the queue only from its run_at on.
@@ -167,29 +215,43 @@ BEGIN
       WHERE `settings`.`name` = 'webhook_types' AND `type`.`value` = 'execution.' || NEW.`status`));
 END;
 --> statement-breakpoint
--- The bytes of uploaded files, which max_files_bytes bounds.
+-- The bytes of uploaded files, which max_files_bytes bounds, and those of each tenant.
 INSERT INTO `file_bytes` (`id`, `total`) VALUES (1, 0);
 --> statement-breakpoint
 CREATE TRIGGER `files_stored` AFTER INSERT ON `files`
 BEGIN
   UPDATE `file_bytes` SET `total` = `total` + NEW.`size_bytes` WHERE `id` = 1;
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + NEW.`size_bytes` WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `files_removed` AFTER DELETE ON `files`
 BEGIN
   UPDATE `file_bytes` SET `total` = `total` - OLD.`size_bytes` WHERE `id` = 1;
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` - OLD.`size_bytes` WHERE `name` = OLD.`tenant`;
 END;
 --> statement-breakpoint
-CREATE TRIGGER `removals_of_file` AFTER INSERT ON `removals`
-WHEN NEW.`file_bytes` > 0
+CREATE TRIGGER `removals_due` AFTER INSERT ON `removals`
+WHEN NEW.`file_bytes` + NEW.`artifact_bytes` > 0
 BEGIN
   UPDATE `file_bytes` SET `total` = `total` + NEW.`file_bytes` WHERE `id` = 1;
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + NEW.`file_bytes` + NEW.`artifact_bytes`
+  WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
-CREATE TRIGGER `removals_of_file_done` AFTER DELETE ON `removals`
-WHEN OLD.`file_bytes` > 0
+CREATE TRIGGER `removals_grown` AFTER UPDATE OF `file_bytes`, `artifact_bytes` ON `removals`
+BEGIN
+  UPDATE `file_bytes` SET `total` = `total` + NEW.`file_bytes` - OLD.`file_bytes` WHERE `id` = 1;
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + NEW.`file_bytes` - OLD.`file_bytes`
+    + NEW.`artifact_bytes` - OLD.`artifact_bytes`
+  WHERE `name` = NEW.`tenant`;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `removals_done` AFTER DELETE ON `removals`
+WHEN OLD.`file_bytes` + OLD.`artifact_bytes` > 0
 BEGIN
   UPDATE `file_bytes` SET `total` = `total` - OLD.`file_bytes` WHERE `id` = 1;
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` - OLD.`file_bytes` - OLD.`artifact_bytes`
+  WHERE `name` = OLD.`tenant`;
 END;
 --> statement-breakpoint
 -- Keys of the configuration, and everybody without keys, are of this tenant.

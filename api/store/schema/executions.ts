@@ -83,6 +83,9 @@ export const executions = sqliteTable(
     inputHash: text("input_hash").notNull(),
     codeBytes: integer("code_bytes").notNull(),
     inputBytes: integer("input_bytes").notNull(),
+    /** What `tenants.stored_bytes` counts of it: code, input, stdin, args and files of the request; streams and output. */
+    submittedBytes: integer("submitted_bytes").notNull().default(0),
+    outputBytes: integer("output_bytes").notNull().default(0),
     parentExecutionId: text("parent_execution_id"),
     relationship: text("relationship", { enum: relationships }),
     idempotencyKey: text("idempotency_key"),
@@ -191,21 +194,6 @@ export const executions = sqliteTable(
 export const isQueued = sql`${executions.status} = 'queued'`;
 export const isRunning = sql`${executions.status} = 'running'`;
 export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
-
-/**
- * Number of queued executions, in one row. Triggers update it at every change of a status, so that
- * submissions and /health do not count a long queue.
- */
-export const queueLength = sqliteTable("queue_length", {
-  id: integer("id").primaryKey(),
-  queued: integer("queued").notNull(),
-});
-
-/** The last turn that the queue of a job type has reached: see store/jobs/line.ts. */
-export const queueFronts = sqliteTable("queue_fronts", {
-  jobType: text("job_type").primaryKey(),
-  turn: integer("turn").notNull(),
-});
 
 /** The metadata of executions by key and value, for the filters of lists. Triggers keep it. */
 export const executionMetadata = sqliteTable(

@@ -74,8 +74,9 @@ export const removals = sqliteTable(
     tenant: tenant(),
     /** Epoch ms; late enough for every upload or backup that began before the change to have ended. */
     dueAt: integer("due_at").notNull(),
-    /** Bytes of an uploaded file; 0 for other bytes, which nothing counts. */
+    /** Bytes of an uploaded file, and of the artifacts of a removed record: they count until they are gone. */
     fileBytes: integer("file_bytes").notNull().default(0),
+    artifactBytes: integer("artifact_bytes").notNull().default(0),
   },
   (t) => [index("removals_due").on(t.dueAt)],
 );
