@@ -11,6 +11,7 @@ import { readEnvironment } from "./environments.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
+import { findTenant } from "../store/tenants.ts";
 import { readQueueStats } from "../store/statistics/queue.ts";
 
 /** Whether a submission can be accepted and run now. */
@@ -58,16 +59,17 @@ export async function explainWait(
 
 async function whyMoreThanItsTurn(
   deps: ClientDeps,
-  { jobType, availableAt, attempt, inputs }: ExecutionRow,
+  { tenant, jobType, availableAt, attempt, inputs }: ExecutionRow,
 ): Promise<string | undefined> {
   const { config, db, now } = deps;
   if (attempt === 0 && availableAt > now()) return `It is to start at ${timestamp(availableAt)}.`;
   const environment = await readEnvironment(deps, jobType);
   if (!environment) return `Job type ${jobType} is not configured any more: cancel the job.`;
-  const [known, builds, { runningByAgent }] = await Promise.all([
+  const [known, builds, { runningByAgent }, owner] = await Promise.all([
     listAgents(db),
     openBuilds(db),
     readQueueStats(db),
+    findTenant(db, tenant),
   ]);
   const at = now();
   const live = known.filter((agent) => isLive(agent, config, at));
@@ -76,5 +78,8 @@ async function whyMoreThanItsTurn(
   if (nobody !== undefined) return nobody;
   if (availableAt > at)
     return `It could not be started, and is tried again at ${timestamp(availableAt)}.`;
+  const { running = 0, maxRunning = null } = owner ?? {};
+  if (maxRunning !== null && running >= maxRunning)
+    return `Tenant ${tenant} has ${running} running jobs (max_running ${maxRunning}): it waits until one ends.`;
   return whyNobodyTakes(environment, known, config, at, inputs, runningByAgent);
 }

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import type { TenantLimits } from "../../shared/wire/tenant.ts";
-import { by, handleOf, newExecution, offers } from "../testing/temp-store.ts";
+import { by, handleOf, newExecution, noLimits, offers } from "../testing/temp-store.ts";
 import { miscounted } from "../testing/tenant-uses.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { listAudit } from "./audit.ts";
@@ -16,15 +16,8 @@ import { findTenant, fullQuota, listTenants, ownTenant, setLimits, usageOf } fro
 
 useStore();
 
-const none: TenantLimits = {
-  max_queued: null,
-  max_running: null,
-  max_stored_bytes: null,
-  max_cpu_s_day: null,
-  max_requests: null,
-};
 const limit = (limits: Partial<TenantLimits>) =>
-  setLimits(store.db, "search", { ...none, ...limits }, by(1000));
+  setLimits(store.db, "search", { ...noLimits, ...limits }, by(1000));
 const its = (columns: Parameters<typeof newExecution>[0] = {}) =>
   newExecution({ tenant: "search", ...columns });
 const submit = async (columns?: Parameters<typeof its>[0]) =>
@@ -33,11 +26,11 @@ const used = async () => (await ownTenant(handleOf(store.db, "search")))!;
 
 test("limits make a tenant, replace all its limits, and tell whether they changed", async () => {
   const { db } = store;
-  await setLimits(db, "search", { ...none, max_queued: 5, max_requests: 7 }, by(1000));
-  await setLimits(db, "search", { ...none, max_running: 2 }, by(2000));
-  await setLimits(db, "search", { ...none, max_running: 2 }, by(3000));
+  await setLimits(db, "search", { ...noLimits, max_queued: 5, max_requests: 7 }, by(1000));
+  await setLimits(db, "search", { ...noLimits, max_running: 2 }, by(2000));
+  await setLimits(db, "search", { ...noLimits, max_running: 2 }, by(3000));
   const row = await findTenant(handleOf(db, "search"), "search");
-  expect(usageOf(row!, 0).limits).toEqual({ ...none, max_queued: 1000, max_running: 2 });
+  expect(usageOf(row!, 0).limits).toEqual({ ...noLimits, max_queued: 1000, max_running: 2 });
   expect(row!.createdAt).toBe(1000);
   expect((await listTenants(db)).map(({ name }) => name)).toEqual(["default", "search"]);
   expect(await findTenant(handleOf(db, "default"), "search")).toBeUndefined();

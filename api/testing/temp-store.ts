@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Client } from "@libsql/client";
+import type { TenantLimits } from "../../shared/wire/tenant.ts";
 import { Config } from "../../shared/config/config.ts";
 import { openDatabase } from "../platform/libsql.node.ts";
 import { database, type Database } from "../store/database.ts";
@@ -82,3 +83,11 @@ export async function leasedJob(db: Database): Promise<ExecutionRow> {
   const [row] = await claimNext(db, terms, { slots: 1, gpus: 0 }, offers);
   return row!;
 }
+
+export const noLimits: TenantLimits = {
+  max_queued: null,
+  max_running: null,
+  max_stored_bytes: null,
+  max_cpu_s_day: null,
+  max_requests: null,
+};

@@ -4,8 +4,8 @@ import { type ExecutionRow, executionColumns } from "./row.ts";
 import { transact, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
-import { executions, isQueued } from "../schema.ts";
-import { moveFronts } from "./line.ts";
+import { executions, isQueued, tenants } from "../schema.ts";
+import { fullTenants, moveFronts } from "./line.ts";
 import { decoder, listed, query, rowQuery, statement } from "../statement.ts";
 
 /** A job type whose jobs may be leased, and the values for their records. */
@@ -44,7 +44,7 @@ export async function claimNext(
   return claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq);
 }
 
-const { seq, rank, jobType, availableAt, startBy, attempt, inputs } = executions;
+const { seq, rank, tenant, jobType, availableAt, startBy, attempt, inputs } = executions;
 const given = sql.placeholder;
 /** A job that was leased before may start late. */
 const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${attempt} > 0)`;
@@ -56,7 +56,9 @@ const firstDue = rowQuery(
   query
     .select({ seq })
     .from(executions)
-    .where(and(isDue, sql`${jobType} in ${listed("jobTypes")}`))
+    .where(
+      and(isDue, sql`${jobType} in ${listed("jobTypes")}`, sql`${tenant} not in ${fullTenants}`),
+    )
     .limit(1),
 );
 
@@ -65,10 +67,10 @@ const offered = (what: keyof Offer): SQL =>
   sql`(select value ->> ${sql.raw(`'${what}'`)} from json_each(${given("offers")}) where value ->> 'jobType' = ${jobType})`;
 
 /**
- * The first jobs of each offered type, as many as there are slots. The next jobs to lease are among
- * them. The cost does not depend on how many jobs of other types wait before them.
+ * The first jobs of each offered type, as many as there are slots, without those of full tenants. The next
+ * jobs to lease are among them. The cost does not depend on how many jobs of other types wait before them.
  */
-const heads = sql`select ${seq} as seq, ${rank} as rank, offer.value ->> 'gpus' as gpus
+const heads = sql`select ${seq} as seq, ${rank} as rank, ${tenant} as tenant, offer.value ->> 'gpus' as gpus
   from json_each(${given("offers")}) as offer cross join ${executions}
   where ${seq} in (
     select waiting.seq from ${executions} as waiting
@@ -76,7 +78,14 @@ const heads = sql`select ${seq} as seq, ${rank} as rank, offer.value ->> 'gpus' 
       and waiting.available_at <= ${given("now")}
       and (waiting.start_by is null or waiting.start_by > ${given("now")} or waiting.attempt > 0)
       and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs))
+      and waiting.tenant not in ${fullTenants}
     order by waiting.rank, waiting.seq limit ${given("slots")})`;
+
+/** Those that their tenants have room for: a claim may find the room for one of two, and the next claim the rest. */
+const roomy = sql`select seq, rank, gpus from (
+    select *, row_number() over (partition by tenant order by rank, seq) as nth from (${heads}))
+  where nth <= coalesce((select max_running - running from ${tenants}
+    where ${tenants.name} = tenant and max_running is not null), nth)`;
 
 /**
  * The jobs to lease. `needed` is the number of GPUs that a job and all jobs before it need. With 3
@@ -89,7 +98,7 @@ const heads = sql`select ${seq} as seq, ${rank} as rank, offer.value ->> 'gpus' 
  *     4       plain   0     4       leased, because it needs no GPU
  */
 const next = sql`(select seq from (
-    select seq, rank, gpus, sum(gpus) over (order by rank, seq) as needed from (${heads}))
+    select seq, rank, gpus, sum(gpus) over (order by rank, seq) as needed from (${roomy}))
   where gpus = 0 or needed <= ${given("gpus")}
   order by rank, seq limit ${given("slots")})`;
 

@@ -405,6 +405,7 @@ CREATE TABLE `tenants` (
 	`max_requests` integer
 );
 --> statement-breakpoint
+CREATE INDEX `tenants_bounded` ON `tenants` (`name`) WHERE "tenants"."max_running" IS NOT NULL;--> statement-breakpoint
 CREATE TABLE `webhook_deliveries` (
 	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`event_seq` integer NOT NULL,

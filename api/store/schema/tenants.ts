@@ -1,28 +1,38 @@
+import { sql } from "drizzle-orm";
 import { index, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
 import type { Scope } from "../../../shared/wire/client/keys.ts";
 
 /** Who owns records. A limit that is null does not hold. Times are epoch milliseconds. */
-export const tenants = sqliteTable("tenants", {
-  /** `[a-z0-9][a-z0-9-]{0,62}` */
-  name: text("name").primaryKey(),
-  createdAt: integer("created_at").notNull(),
-  /** The time until which somebody counts as listening to its webhook events. */
-  listeningUntil: integer("listening_until"),
+export const tenants = sqliteTable(
+  "tenants",
+  {
+    /** `[a-z0-9][a-z0-9-]{0,62}` */
+    name: text("name").primaryKey(),
+    createdAt: integer("created_at").notNull(),
+    /** The time until which somebody counts as listening to its webhook events. */
+    listeningUntil: integer("listening_until"),
 
-  /** What it uses now. Triggers keep these. */
-  queued: integer("queued").notNull().default(0),
-  running: integer("running").notNull().default(0),
-  storedBytes: integer("stored_bytes").notNull().default(0),
-  /** A UTC day, in days since 1970, and the CPU time of its jobs that ended on it. */
-  cpuDay: integer("cpu_day").notNull().default(0),
-  cpuMs: integer("cpu_ms").notNull().default(0),
+    /** What it uses now. Triggers keep these. */
+    queued: integer("queued").notNull().default(0),
+    running: integer("running").notNull().default(0),
+    storedBytes: integer("stored_bytes").notNull().default(0),
+    /** A UTC day, in days since 1970, and the CPU time of its jobs that ended on it. */
+    cpuDay: integer("cpu_day").notNull().default(0),
+    cpuMs: integer("cpu_ms").notNull().default(0),
 
-  maxQueued: integer("max_queued"),
-  maxRunning: integer("max_running"),
-  maxStoredBytes: integer("max_stored_bytes"),
-  maxCpuSDay: integer("max_cpu_s_day"),
-  maxRequests: integer("max_requests"),
-});
+    maxQueued: integer("max_queued"),
+    maxRunning: integer("max_running"),
+    maxStoredBytes: integer("max_stored_bytes"),
+    maxCpuSDay: integer("max_cpu_s_day"),
+    maxRequests: integer("max_requests"),
+  },
+  // A claim reads those alone that have the limit.
+  (t) => [
+    index("tenants_bounded")
+      .on(t.name)
+      .where(sql`${t.maxRunning} IS NOT NULL`),
+  ],
+);
 
 /** Keys that operators made. Those of the configuration are not here. Times are epoch milliseconds. */
 export const apiKeys = sqliteTable(
