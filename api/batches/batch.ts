@@ -5,6 +5,7 @@ import { notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
 import { tellEnd } from "../jobs/followed.ts";
 import { cancelMembers, findBatch } from "../store/batches/batches.ts";
+import { ofTenant } from "../store/tenant.ts";
 
 /** @throws AppError 404 when the batch is unknown. */
 export async function readBatch({ db }: ClientDeps, id: string): Promise<Batch> {
@@ -20,6 +21,7 @@ export async function readBatch({ db }: ClientDeps, id: string): Promise<Batch> 
     total: members.reduce((sum, [, n]) => sum + n, 0),
     finished: members.every(([status]) => isTerminal(status)),
     counts,
+    ...ofTenant(db, found),
   };
 }
 

@@ -15,6 +15,8 @@ const idleMs = 15_000;
  * The events of a job from a cursor on, as they happen, up to its `end`; "idle" where nothing has happened
  * for long. It reads only as fast as it is read, and any process can continue it. It ends early when the
  * signal aborts or the record is removed.
+ *
+ * @throws AppError 401 when the client's key has become void.
  */
 export async function* follow(
   deps: ClientDeps,
@@ -30,6 +32,7 @@ export async function* follow(
     // Clients and proxies see at once that the stream has begun.
     yield "idle";
     while (!signal.aborted) {
+      await deps.recheck();
       const execution = await db.share(`execution ${id}`, () => findExecution(db, id));
       if (!execution) return;
       if (await endIfOverdue(deps, execution)) continue;
@@ -38,6 +41,7 @@ export async function* follow(
       if (!isOver && (await keepFollowed(deps, execution))) continue;
       await db.durable();
       for await (const event of readEvents(execution)) {
+        await deps.recheck();
         yield event;
         spokeAt = now();
         if (signal.aborted) return;

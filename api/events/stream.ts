@@ -1,5 +1,6 @@
 import type { JobEvent } from "../../shared/wire/client/events.ts";
 import type { Deps } from "../deps.ts";
+import { AppError } from "../errors.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { contentTypes, encodeEvent, type EventFormat } from "./encode.ts";
 
@@ -51,7 +52,8 @@ export function eventStream(
           if (step.done !== true) return controller.enqueue(encodeEvent(format, step.value));
         } catch (error) {
           // The client continues from its cursor.
-          const isExpected = isStoreOutage(error) || hungUp.signal.aborted;
+          const isRefused = error instanceof AppError && error.code === "unauthorized";
+          const isExpected = isRefused || isStoreOutage(error) || hungUp.signal.aborted;
           if (!isExpected) log.error("events: {error}", { error });
         }
         finished();

@@ -8,6 +8,7 @@ import { fileKey } from "../domain/files/store-key.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { quotaExceeded } from "../quota.ts";
 import { postponeRemoval } from "../store/retention.ts";
+import { type AnyDb, ofTenant } from "../store/tenant.ts";
 import {
   expectFile,
   findByUploadKey,
@@ -135,7 +136,9 @@ export function toUploadedFile(file: FileRow): UploadedFile {
   };
 }
 
-export function toFilePage(rows: FileRow[], limit: number, offset: number): FilePage {
-  const items = rows.slice(0, limit).map(toUploadedFile);
+export function toFilePage(db: AnyDb, rows: FileRow[], limit: number, offset: number): FilePage {
+  const items = rows
+    .slice(0, limit)
+    .map((row) => ({ ...toUploadedFile(row), ...ofTenant(db, row) }));
   return { items, limit, offset, has_more: rows.length > limit, count: items.length };
 }

@@ -1,7 +1,7 @@
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import type { ClientDeps } from "../deps.ts";
 import { notFound } from "../errors.ts";
-import type { AnyDb } from "../store/tenant.ts";
+import { type AnyDb, ofTenant } from "../store/tenant.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { emptyPayload, findExecution, withPayloads } from "../store/jobs/read.ts";
 import { withAttempts } from "./attempts.ts";
@@ -64,12 +64,16 @@ export async function readRecords(
   const plain = full.map((one) => toRecord(one, "all"));
   const records = fields.includes("attempts") ? await withAttempts(db, plain) : plain;
   const wanted = new Set<string>(["execution_id", ...fields]);
-  return records.map((record) =>
-    Object.fromEntries(Object.entries(record).filter(([field]) => wanted.has(field))),
-  );
+  return records.map((record, at) => ({
+    ...Object.fromEntries(Object.entries(record).filter(([field]) => wanted.has(field))),
+    ...ofTenant(db, rows[at]!),
+  }));
 }
 
 async function readWhole(db: AnyDb, rows: ExecutionRow[], view: View): Promise<ExecutionRecord[]> {
-  const records = (await withPayloads(db, rows)).map((full) => toRecord(full, view));
+  const records = (await withPayloads(db, rows)).map((full) => ({
+    ...toRecord(full, view),
+    ...ofTenant(db, full.execution),
+  }));
   return view === "all" ? withAttempts(db, records) : records;
 }

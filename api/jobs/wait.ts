@@ -12,7 +12,11 @@ import { tellEnd } from "./followed.ts";
 
 import { backstopMs } from "../waiting.ts";
 import { requireExecution } from "./read-records.ts";
-/** Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then. */
+/**
+ * Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then.
+ *
+ * @throws AppError 401 when the client's key has become void.
+ */
 export async function waitForEnd(
   deps: ClientDeps,
   id: string,
@@ -33,6 +37,7 @@ export async function waitForEnd(
       }
       if (isTerminal(execution.status) || left <= 0 || signal.aborted) return execution;
       await wakes.next(Math.min(left, backstopMs, overdueInMs), signal);
+      await deps.recheck();
     }
   } finally {
     wakes.close();
@@ -107,6 +112,7 @@ export async function waitForSync(
       }
     }
   } catch (error) {
+    if (error instanceof AppError && error.code === "unauthorized") await giveUp();
     if (!isStoreOutage(error)) throw error;
     const detail = `The database is unavailable for the moment. Job ${id} is stored: GET /jobs/${id}/result has its result.`;
     throw unavailable(detail, 5, { jobId: id, cause: error });

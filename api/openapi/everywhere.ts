@@ -43,9 +43,12 @@ function describeOperation(
 ): Operation {
   const access = accessTo(method, path, config);
   const isLocked = config.api_auth_enabled && access !== "public";
-  const roles = access === undefined || access === "any" ? [] : [access];
+  const hasScope = access !== undefined && access !== "any" && access !== "public";
+  const roles = hasScope ? [access] : [];
   const refusals: ErrorCode[] = ["internal", "unavailable"];
   if (isLocked) refusals.push("unauthorized");
+  // A header that names no tenant.
+  if (roles.length > 0) refusals.push("invalid_request");
   if (!config.api_auth_enabled || roles.length > 0) refusals.push("forbidden");
   // Unknown keys are limited too.
   if (isLocked || isRateLimited(path, config)) refusals.push("rate_limited");
@@ -59,6 +62,7 @@ function describeOperation(
   const parameters = [
     ...(operation.parameters ?? []),
     { $ref: "#/components/parameters/X-Correlation-ID" },
+    ...(roles.length > 0 ? [{ $ref: "#/components/parameters/X-Airlock-Tenant" }] : []),
   ];
   const security = isLocked ? [{ ApiKey: roles }, { Bearer: roles }] : [];
   return { ...operation, parameters, responses, ...(config.api_auth_enabled && { security }) };

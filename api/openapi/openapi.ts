@@ -35,6 +35,13 @@ export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
       "Identifies the request in logs and answers. If it is missing or not a plain token, the request gets a new id.",
     schema: { type: "string" },
   });
+  app.openAPIRegistry.registerComponent("parameters", "X-Airlock-Tenant", {
+    name: "X-Airlock-Tenant",
+    in: "header",
+    description:
+      "The tenant that the request is about, with the scope `admin`; default: the key's own. `*` reads records and lists of all tenants.",
+    schema: { type: "string", pattern: "^(\\*|[a-z0-9][a-z0-9-]{0,62})$" },
+  });
   if (config.api_auth_enabled) registerKeys(app, config);
 
   /** By the names of the job types in it: the configuration bounds how many there are. */

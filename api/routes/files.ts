@@ -102,8 +102,9 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   });
   app.openapi(list, async (c) => {
     const { before, limit, offset } = c.req.valid("query");
-    const rows = await listFiles(c.get("client").db, before, now(), limit + 1, offset);
-    return c.json(toFilePage(rows, limit, offset), 200);
+    const { db } = c.get("client");
+    const rows = await listFiles(db, before, now(), limit + 1, offset);
+    return c.json(toFilePage(db, rows, limit, offset), 200);
   });
 
   for (const method of ["get", "head"] as const) {

@@ -19,6 +19,7 @@ import {
   webhookEvent,
   webhookEventPage,
 } from "../openapi/examples/webhooks.ts";
+import { ofTenant } from "../store/tenant.ts";
 import { listDeliveries } from "../store/webhooks/list.ts";
 import { resend, toDelivery } from "../webhooks/deliveries.ts";
 import { listenForEvents } from "../webhooks/listen.ts";
@@ -71,8 +72,9 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   app.openapi(list, async (c) => {
     const { status, endpoint, job_id, before, limit } = c.req.valid("query");
     const filter = { status, endpoint, jobId: job_id, before };
-    const rows = await listDeliveries(c.get("client").db, filter, limit + 1);
-    const items = rows.slice(0, limit).map(toDelivery);
+    const { db } = c.get("client");
+    const rows = await listDeliveries(db, filter, limit + 1);
+    const items = rows.slice(0, limit).map((row) => ({ ...toDelivery(row), ...ofTenant(db, row) }));
     return c.json({ items, limit, has_more: rows.length > limit, count: items.length }, 200);
   });
 

@@ -32,6 +32,11 @@ export function bindTenant(db: Database, tenant: string, share: TenantDb["share"
   };
 }
 
+/** Whose a row is, for answers about all tenants. */
+export function ofTenant(db: AnyDb, { tenant }: { tenant: string }): { tenant?: string } {
+  return whole in db && db.tenant === "*" ? { tenant } : {};
+}
+
 /** Makes the conditions of one statement. */
 export interface Owner {
   /** Whether a row of a table is the tenant's. Each mention of a tenant's table needs one, with its alias. */

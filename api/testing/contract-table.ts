@@ -43,6 +43,7 @@ import { refusedFileRows } from "./contract/refused-files.ts";
 import { removeRows } from "./contract/remove.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
+import { tenantRows } from "./contract/tenants.ts";
 import { validationRows } from "./contract/validation.ts";
 import { webhookEventRows } from "./contract/webhook-events.ts";
 import { webhookRows } from "./contract/webhooks.ts";
@@ -93,6 +94,7 @@ export const contractTable: Row[] = [
   ...compatRows,
   ...leasePostRows,
   // The last ones: unknown keys make the service careful for a minute.
+  ...tenantRows,
   ...keyRows,
 ];
 

@@ -15,7 +15,7 @@ const lookMs = 500;
  * ignored. Each request keeps the service storing events for at least another minute.
  */
 export async function listenForEvents(
-  { db, now }: ClientDeps,
+  { db, now, recheck }: ClientDeps,
   { after, limit, waitMs }: { after: number | undefined; limit: number; waitMs: number },
   signal: AbortSignal,
 ): Promise<WebhookEventPage> {
@@ -33,6 +33,7 @@ export async function listenForEvents(
   let rows = await eventsAfter(db, from, limit + 1);
   while (rows.length === 0 && now() < waitsUntil && !signal.aborted) {
     await pause(Math.min(lookMs, end - now()), signal);
+    await recheck();
     rows = await eventsAfter(db, from, limit + 1);
   }
   const shown = rows.slice(0, limit);

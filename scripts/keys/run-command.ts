@@ -106,7 +106,6 @@ async function setLimits(
 }
 
 function describeTenant({ name, limits, usage }: Tenant): string {
-  const shown = (limit: number | null): string => (limit === null ? "none" : String(limit));
   return `${name}\n${table([
     ["", "USED", "LIMIT"],
     ["queued", String(usage.queued), shown(limits.max_queued)],
@@ -116,3 +115,5 @@ function describeTenant({ name, limits, usage }: Tenant): string {
     ["requests in the rate limit's window", "", shown(limits.max_requests)],
   ])}`;
 }
+
+const shown = (limit: number | null): string => (limit === null ? "none" : String(limit));

@@ -4,6 +4,7 @@ import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "../json.ts";
 import { limits } from "./limits.ts";
 import { orNull } from "../or-null.ts";
+import { ShownTenant } from "./tenant.ts";
 import { Timestamp } from "./timestamp.ts";
 
 export const containerBackends = ["engine", "zygote"] as const;
@@ -118,6 +119,7 @@ export const JobStatus = z
     started_at: Timestamp.nullable(),
     message: z.string().optional().meta({ description: "Why a queued job waits." }),
     cancel_requested: z.boolean().optional(),
+    tenant: ShownTenant,
   })
   .meta({ id: "JobStatus" });
 export type JobStatus = z.infer<typeof JobStatus>;
@@ -258,6 +260,7 @@ export const ExecutionRecord = z
     compile: Compilation.optional(),
     warnings: Warnings.optional(),
     batch_id: JobId.optional().meta({ description: "Left out where there is none." }),
+    tenant: ShownTenant,
     ...FullView.partial().shape,
     ...WholeView.partial().shape,
   })

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { artifactNameRule, isArtifactName } from "../artifact-name.ts";
 import { JobId } from "./execution.ts";
 import { limits } from "./limits.ts";
+import { ShownTenant } from "./tenant.ts";
 import { Timestamp } from "./timestamp.ts";
 
 /** A file of a request: its bytes are in the request, or it says where they are. */
@@ -85,6 +86,7 @@ export const UploadedFile = z
     expires_at: Timestamp.meta({
       description: "It is kept until then, and longer while a record refers to it.",
     }),
+    tenant: ShownTenant,
   })
   .meta({ id: "UploadedFile" });
 export type UploadedFile = z.infer<typeof UploadedFile>;

@@ -9,6 +9,11 @@ export const TenantName = z
   )
   .meta({ example: "search" });
 
+/** Whose a record is. Only answers to requests for all tenants show it. */
+export const ShownTenant = TenantName.optional().meta({
+  description: "Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).",
+});
+
 /** Limits and use of tenants. */
 
 /** Waiting jobs of a tenant that has `max_running` and no `max_queued`: each costs every claim a little. */

@@ -1,14 +1,50 @@
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
+import { TenantName } from "../../../shared/wire/tenant.ts";
 import { clientDeps, type Deps } from "../../deps.ts";
+import { AppError } from "../../errors.ts";
 import { endOverdueJobs } from "../../jobs/end-overdue.ts";
-import type { AppEnv } from "../context.ts";
+import { findTenant } from "../../store/tenants.ts";
+import type { AppEnv, Caller } from "../context.ts";
+import { mcpPath } from "./foreign-pages.ts";
+import { need } from "./scopes.ts";
 
-/** Gives the handlers of clients what they work with, bound to the caller's tenant. */
+/** Names the tenant whose records a request is about; `*` is all. */
+export const tenantHeader = "X-Airlock-Tenant";
+
+/** Gives the handlers of clients what they work with, bound to the caller's tenant or the one that it names. */
 export function bindClient(deps: Deps): MiddlewareHandler<AppEnv> {
   const endOverdue = (): Promise<void> => endOverdueJobs(deps);
   return async (c, next) => {
     const caller = c.get("caller");
-    if (caller) c.set("client", clientDeps(deps, caller.tenant, endOverdue, caller.recheck));
+    if (caller) {
+      const tenant = (await namedTenant(deps, c, caller)) ?? caller.tenant;
+      c.set("client", clientDeps(deps, tenant, endOverdue, caller.recheck));
+    }
     await next();
   };
+}
+
+/**
+ * @throws AppError 403 if the caller may not see another tenant's records, 400 for an unknown tenant, or if a
+ * request that changes something names no single one.
+ */
+async function namedTenant(
+  { db }: Deps,
+  c: Context<AppEnv>,
+  caller: Caller,
+): Promise<string | undefined> {
+  const name = c.req.header(tenantHeader);
+  // The requests of its tools bring the header again.
+  if (name === undefined || name === caller.tenant || c.req.path === mcpPath) return undefined;
+  need("admin", caller);
+  if (name === "*") {
+    if (c.req.method === "GET" || c.req.method === "HEAD") return name;
+    throw invalid("* is for reading: name one tenant.");
+  }
+  if (TenantName.safeParse(name).success && (await findTenant(db, name))) return name;
+  throw invalid("There is no tenant of this name: PUT /tenants/{name} makes one.");
+}
+
+function invalid(detail: string): AppError {
+  return new AppError("invalid_request", `${tenantHeader}: ${detail}`);
 }

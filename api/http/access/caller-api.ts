@@ -1,6 +1,7 @@
 import type { Context, ExecutionContext, Hono } from "hono";
 import type { Config } from "../../../shared/config/config.ts";
 import type { AppEnv } from "../context.ts";
+import { tenantHeader } from "./bind-client.ts";
 import { alreadyCounted } from "./rate-limit.ts";
 
 /** Sends a request to this app, as `fetch` does. */
@@ -21,7 +22,8 @@ export function callerApi(
   isCounted: () => boolean = () => true,
 ): CallerApi {
   const address = ["X-Forwarded-For", "CF-Connecting-IP"];
-  const passed = key === undefined ? ["Authorization", api_auth_header, ...address] : address;
+  const passed =
+    key === undefined ? ["Authorization", api_auth_header, tenantHeader, ...address] : address;
   return async (path, init = {}) => {
     const headers = new Headers(init.headers);
     headers.set("X-Correlation-ID", c.get("correlationId"));

@@ -21,7 +21,7 @@ import {
   listDeadLetters,
   type DeadLetterRow,
 } from "../../store/jobs/dead-letters.ts";
-import type { AnyDb } from "../../store/tenant.ts";
+import { type AnyDb, ofTenant } from "../../store/tenant.ts";
 import { deadLetterPage, deadLetterStats as statsExample } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { json, problems } from "../../openapi/responses/bodies.ts";
@@ -116,6 +116,7 @@ async function toDeadLetters(db: AnyDb, rows: DeadLetterRow[]): Promise<DeadLett
       created_at: timestamp(row.createdAt),
       client_ip: row.clientIp,
       correlation_id: row.correlationId,
+      ...ofTenant(db, row),
     };
   });
 }

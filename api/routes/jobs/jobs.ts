@@ -12,6 +12,7 @@ import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { explainWait } from "../../jobs/availability.ts";
 import { queuePosition } from "../../store/jobs/read.ts";
+import { ofTenant } from "../../store/tenant.ts";
 import { cancel, waitForEnd } from "../../jobs/wait.ts";
 import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
@@ -47,7 +48,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
     const { id } = c.req.valid("param");
     const client = c.get("client");
     const execution = await requireExecution(client, id);
-    const status = toJobStatus(execution);
+    const status = { ...toJobStatus(execution), ...ofTenant(client.db, execution) };
     if (execution.status !== "queued") return c.json(status, 200);
     const position = await queuePosition(client.db, execution);
     return c.json({ ...status, message: await explainWait(client, execution, position) }, 200);

@@ -9,6 +9,7 @@ import { type AnyDb, batch, perTenant, run, tenantRow, tenantRows } from "../ten
 
 export interface BatchState {
   id: string;
+  tenant: string;
   createdAt: number;
   /** Members by status. */
   counts: Map<ExecutionStatus, number>;
@@ -22,7 +23,7 @@ export async function findBatch(db: AnyDb, id: string): Promise<BatchState | und
 
 const batchById = tenantRow((own) =>
   query
-    .select({ createdAt: batches.createdAt })
+    .select({ createdAt: batches.createdAt, tenant: batches.tenant })
     .from(batches)
     .where(and(eq(batches.id, sql.placeholder("id")), own(batches))),
 );

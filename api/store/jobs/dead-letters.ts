@@ -16,6 +16,7 @@ export async function listDeadLetters(
     query
       .select({
         id: deadLetters.id,
+        tenant: deadLetters.tenant,
         createdAt: deadLetters.createdAt,
         executionId: executions.id,
         jobType: executions.jobType,

@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
-import { AuditPage } from "../../../shared/wire/client/audit.ts";
 import {
   ApiKey,
   ApiKeyList,
@@ -9,14 +8,15 @@ import {
   Scope,
   type Scope as ScopeName,
 } from "../../../shared/wire/client/keys.ts";
-import { Tenant, TenantList } from "../../../shared/wire/client/tenants.ts";
+import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
+import { Follower } from "../follower.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import type { Row } from "./row.ts";
 import { apiKeys, operatorKey } from "./servers.ts";
 
 const server = "with keys";
-const operator = { "X-API-Key": operatorKey };
-const bearer = (key: string) => ({ Authorization: `Bearer ${key}` });
+export const operator = { "X-API-Key": operatorKey };
+export const bearer = (key: string) => ({ Authorization: `Bearer ${key}` });
 
 /** Makes a key by the public interface. */
 export async function newKey(
@@ -193,6 +193,28 @@ export const keyRows: Row[] = [
     },
   },
   {
+    rule: "Streams and waiting requests of a revoked key end",
+    server,
+    async check(api) {
+      const { id, key } = await newKey(api, { tenant: "waits", scopes: ["run", "read"] });
+      const submitted = await api.post("/execute/async", { code: "1" }, bearer(key));
+      const { job_id } = SubmittedJob.parse(body(submitted));
+      const { cursor } = body(await api.get("/webhooks/events", bearer(key))) as { cursor: string };
+      const waits = [
+        api.get(`/jobs/${job_id}/result?wait=true&timeout=600`, bearer(key)),
+        api.get(`/webhooks/events?after=${cursor}&wait=20`, bearer(key)),
+      ];
+      const follower = await Follower.open(api.url, `/jobs/${job_id}/events`, bearer(key));
+      await api.post(`/keys/${id}/revoke`, undefined, operator);
+      await follower.rest();
+      expect(follower.seen.map(({ event }) => event)).not.toContain("end");
+      for (const wait of waits) expect((await wait).status).toBe(401);
+      const ofTenant = { ...operator, "X-Airlock-Tenant": "waits" };
+      const cancelled = await api.post(`/jobs/${job_id}/cancel`, undefined, ofTenant);
+      expect(cancelled.status).toBe(200);
+    },
+  },
+  {
     rule: "Two different keys in one request are 401, whoever made them",
     server,
     async check(api) {
@@ -202,67 +224,6 @@ export const keyRows: Row[] = [
       expect(await both(apiKeys[0])).toBe(401);
       expect(await both((await newKey(api, { scopes: ["read"] })).key)).toBe(401);
       expect(await both(key)).toBe(200);
-    },
-  },
-  {
-    rule: "PUT /tenants/{name} makes the tenant and replaces its limits; a key sees its own tenant's",
-    server,
-    async check(api) {
-      const put = (limits: object) =>
-        api.send("PUT", "/tenants/limited", {
-          headers: { ...operator, "Content-Type": "application/json" },
-          body: JSON.stringify(limits),
-        });
-      const first = Tenant.parse(body(await put({ max_queued: 5, max_cpu_s_day: 60 })));
-      expect(first).toMatchObject({ name: "limited", usage: { queued: 0, running: 0 } });
-      expect(first.limits).toMatchObject({ max_queued: 5, max_cpu_s_day: 60, max_running: null });
-      const second = Tenant.parse(body(await put({ max_queued: 7 })));
-      expect(second.limits).toMatchObject({ max_queued: 7, max_cpu_s_day: null });
-      expectFault(await put({ max_queued: -1 }), "max_queued");
-      expect(body(await api.get("/tenants/limited", operator))).toEqual(second);
-      const { tenants } = TenantList.parse(body(await api.get("/tenants", operator)));
-      expect(tenants.map(({ name }) => name)).toEqual(
-        expect.arrayContaining(["default", "limited"]),
-      );
-      expect((await api.get("/tenants/nobody", operator)).status).toBe(404);
-      const { key } = await newKey(api, { tenant: "limited", scopes: ["read"] });
-      const usage = await api.get("/usage", bearer(key));
-      expect(body(usage)).toMatchObject({ tenant: "limited", limits: { max_queued: 7 } });
-    },
-  },
-  {
-    rule: "The audit log has each change of keys and limits with who made it, and nothing of a change that was none",
-    server,
-    async check(api) {
-      const tenant = `audited-${randomBytes(4).toString("hex")}`;
-      const { id, key } = await newKey(api, { tenant, scopes: ["read"] });
-      await api.post(`/keys/${id}/rotate`, {}, operator);
-      const limits = { headers: { ...operator, "Content-Type": "application/json" }, body: "{}" };
-      await api.send("PUT", `/tenants/${tenant}`, {
-        ...limits,
-        body: JSON.stringify({ max_queued: 3 }),
-      });
-      await api.send("PUT", `/tenants/${tenant}`, {
-        ...limits,
-        body: JSON.stringify({ max_queued: 3 }),
-      });
-      for (let n = 0; n < 2; n++) await api.post(`/keys/${id}/revoke`, undefined, operator);
-      const reply = await api.get(`/audit?tenant=${tenant}`, operator);
-      const { items } = AuditPage.parse(body(reply));
-      expect(items.map(({ action, target }) => [action, target])).toEqual([
-        ["key.revoke", id],
-        ["tenant.limits", tenant],
-        ["key.rotate", id],
-        ["key.create", id],
-      ]);
-      expect(items[0]).toMatchObject({ key_name: "operator_keys", tenant });
-      expect(items[0]!.key_id).toMatch(/^[0-9a-f]{16}$/);
-      expect(reply.text).not.toContain(key);
-      const older = `/audit?tenant=${tenant}&before=${items[1]!.id}&limit=1`;
-      const page = AuditPage.parse(body(await api.get(older, operator)));
-      expect(page).toMatchObject({ items: [items[2]], has_more: true, count: 1 });
-      const one = await api.get(`/audit?tenant=${tenant}&action=key.rotate`, operator);
-      expect(AuditPage.parse(body(one)).items).toEqual([items[2]]);
     },
   },
   {

@@ -3,6 +3,7 @@ import { Problem } from "../errors.ts";
 import { ExecutionStatus, JobId, JsonObjectSchema } from "../execution.ts";
 import { limits } from "../limits.ts";
 import { ExecuteRequest, SubmittedJob } from "./submission.ts";
+import { ShownTenant } from "../tenant.ts";
 import { Timestamp } from "../timestamp.ts";
 
 export const BatchRequest = z
@@ -49,6 +50,7 @@ export const Batch = z
     total: z.int().meta({ description: "Members; a removed execution does not count." }),
     finished: z.boolean().meta({ description: "Every member has ended." }),
     counts: BatchCounts,
+    tenant: ShownTenant,
   })
   .meta({ id: "Batch" });
 export type Batch = z.infer<typeof Batch>;

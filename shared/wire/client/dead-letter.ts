@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { ExecutionErrorType } from "../errors.ts";
 import { JsonObjectSchema } from "../execution.ts";
+import { ShownTenant } from "../tenant.ts";
 import { Timestamp } from "../timestamp.ts";
 
 const DeadLetterJob = z
@@ -19,6 +20,7 @@ export const DeadLetter = z
     created_at: Timestamp,
     client_ip: z.string(),
     correlation_id: z.string(),
+    tenant: ShownTenant,
   })
   .meta({ id: "DeadLetter" });
 export type DeadLetter = z.infer<typeof DeadLetter>;

@@ -3,7 +3,7 @@ import { orNull } from "../../or-null.ts";
 import { ExecutionErrorType, ExecutionPhase } from "../errors.ts";
 import { JobId, Relationship, TerminalStatus } from "../execution.ts";
 import { WebhookType } from "./webhook-type.ts";
-import { TenantName } from "../tenant.ts";
+import { ShownTenant, TenantName } from "../tenant.ts";
 import { Timestamp } from "../timestamp.ts";
 
 const WebhookError = z
@@ -101,6 +101,7 @@ export const WebhookDelivery = z
     created_at: Timestamp,
     next_attempt_at: Timestamp.nullable(),
     ended_at: Timestamp.nullable(),
+    tenant: ShownTenant,
   })
   .meta({ id: "WebhookDelivery" });
 export type WebhookDelivery = z.infer<typeof WebhookDelivery>;

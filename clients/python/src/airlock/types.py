@@ -357,6 +357,8 @@ class ExecutionRecord(Record):
     warnings: Optional[List[str]]
     #: Left out where there is none.
     batch_id: Optional[str]
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
     job_ref: Optional[str]
     #: How the code got its sandbox; absent for a container of its own.
     container_backend: Optional[Literal["engine", "zygote"]]
@@ -525,6 +527,8 @@ class Batch(Record):
     #: Every member has ended.
     finished: bool
     counts: BatchCounts
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
 
 
 class BatchCounts(Record):
@@ -549,6 +553,8 @@ class UploadedFile(Record):
     created_at: str
     #: It is kept until then, and longer while a record refers to it.
     expires_at: str
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
 
 
 class FilePage(TypedDict):
@@ -573,6 +579,8 @@ class JobStatus(Record):
     #: Why a queued job waits.
     message: Optional[str]
     cancel_requested: Optional[bool]
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
 
 
 class InProgressResult(Record):
@@ -695,6 +703,8 @@ class NarrowedRecord(Record):
     warnings: Optional[List[str]]
     #: Left out where there is none.
     batch_id: Optional[str]
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
     job_ref: Optional[str]
     #: How the code got its sandbox; absent for a container of its own.
     container_backend: Optional[Literal["engine", "zygote"]]
@@ -813,6 +823,8 @@ class DeadLetter(Record):
     created_at: str
     client_ip: str
     correlation_id: str
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
 
 
 class DeadLetterJob(Record):
@@ -861,6 +873,8 @@ class WebhookDelivery(Record):
     created_at: str
     next_attempt_at: Optional[str]
     ended_at: Optional[str]
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
 
 
 class WebhookEventPage(TypedDict):
