@@ -1,7 +1,8 @@
 import { createServer } from "node:http";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { listen } from "../../../shared/testing/listen.ts";
 import { pythonClient } from "../../testing/python-client.ts";
+import { operatorKey, startTenantService } from "../../testing/tenant-service.ts";
 
 const python = pythonClient();
 
@@ -32,4 +33,45 @@ print(json.dumps([refused(tenant) for tenant in ("", "Search", "*a", "ü")]))`;
   );
   expect(refusals).not.toContain(null);
   expect(tenants).toEqual(["search", "*", "search", "maps", undefined]);
+});
+
+test("keys, limits, usage and the audit log have methods", async () => {
+  const api = await startTenantService();
+  onTestFinished(() => api.close());
+  const program = `
+def told(work):
+    try:
+        return work()
+    except airlock.ProblemError as error:
+        return type(error).__name__
+async def main():
+    operator = airlock.connect_async(sys.argv[1], sys.argv[2])
+    made = await operator.keys.create("ci", ["run", "read"], tenant="search", expires_in_s=3600)
+    [listed] = await operator.keys.list()
+    limits = await operator.tenants.set_limits("search", max_queued=1)
+    client = airlock.connect(sys.argv[1], made.key, retries=0)
+    job = client.submit("1")
+    usage = client.usage()
+    seen = [told(lambda: one.get(job.job_id).execution_id == job.job_id) for one in (
+        airlock.connect(sys.argv[1], sys.argv[2]), client)]
+    rotated = await operator.keys.rotate(made.id, old_valid_s=60)
+    revoked = await operator.keys.revoke(made.id)
+    entries = [one async for one in operator.audit(tenant="search", limit=3)]
+    return [
+        [listed.id == made.id == rotated.id, "key" in listed, listed.scopes, rotated.key != made.key],
+        [limits.limits["max_queued"], (await operator.tenants.get("search")).usage.queued],
+        [one.name for one in await operator.tenants.list()],
+        [usage.tenant, usage.usage.queued],
+        [seen, told(lambda: client.keys.list())],
+        [revoked.revoked_at is not None, [one.action for one in entries]],
+    ]
+print(json.dumps(asyncio.run(main())))`;
+  expect(await python.run(program, api.url, operatorKey)).toEqual([
+    [true, false, ["run", "read"], true],
+    [1, 1],
+    ["default", "search"],
+    ["search", 1],
+    [["NotFoundError", true], "ForbiddenError"],
+    [true, ["key.revoke", "key.rotate", "tenant.limits"]],
+  ]);
 });

@@ -184,6 +184,8 @@ function isWorthRepeating(error: unknown, isSafe: boolean): boolean {
   // A proxy cannot say whether the service has the request.
   if (!error.problem) return isSafe && [429, 502, 503, 504].includes(error.status);
   if (error.code === "rate_limited") return true;
+  // Other quotas are free again in hours.
+  if (error.code === "quota_exceeded") return error.problem.quota === "max_queued";
   // If it names no job, nothing was stored.
   return error.code === "unavailable" && (isSafe || error.jobId === undefined);
 }

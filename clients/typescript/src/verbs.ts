@@ -3,8 +3,10 @@ import { asking } from "./ask.ts";
 import { batches, type Batches } from "./batches.ts";
 import { deadLetters, type DeadLetters } from "./dead-letters.ts";
 import { files, type Files } from "./files.ts";
+import type { Usage } from "./generated.ts";
 import { jobs, type Jobs } from "./jobs.ts";
 import { stream, type Stream } from "./stream.ts";
+import { audit, type Audit, keys, type Keys, tenants, type Tenants } from "./tenants.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
 export interface Verbs extends Jobs {
@@ -15,6 +17,11 @@ export interface Verbs extends Jobs {
   readonly artifacts: Artifacts;
   readonly batches: Batches;
   readonly deadLetters: DeadLetters;
+  readonly keys: Keys;
+  readonly tenants: Tenants;
+  /** What the tenant of the key uses, and what it may use. */
+  readonly usage: (options?: CallOptions) => Promise<Usage>;
+  readonly audit: Audit;
   /** Sends any request. Resolves when the headers of the answer are there; the caller reads the body. */
   readonly request: (path: string, init?: RequestInit, options?: CallOptions) => Promise<Response>;
 }
@@ -31,6 +38,10 @@ export function verbs(service: Transport): Verbs {
     artifacts: artifacts(ask, service),
     batches: batches(ask),
     deadLetters: deadLetters(ask),
+    keys: keys(ask),
+    tenants: tenants(ask),
+    usage: (options) => ask("/usage", {}, options),
+    audit: audit(ask),
     request: service.open,
   };
 }

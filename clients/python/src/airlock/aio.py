@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import math
-from os import PathLike
 from typing import (
     TYPE_CHECKING,
     Any,
     AsyncIterator,
     Callable,
-    List,
     Mapping,
     Optional,
     Sequence,
     Union,
 )
 
+from .aio_parts import (
+    AsyncArtifacts,
+    AsyncBatches,
+    AsyncDeadLetters,
+    AsyncFiles,
+    AsyncKeys,
+    AsyncTenants,
+)
 from .client import Airlock, connect
 from .events import JobEvent
-from .files import FileBody
 from .threads import call, in_loop, iterate
 from .types import (
-    Artifact,
     AsyncSubmitRequest,
     AsyncSubmitRequestOptional,
-    Batch,
-    DeadLetter,
-    DeadLetterStats,
+    AuditAction,
+    AuditEntry,
     DerivedJob,
-    ExecutionErrorType,
     ExecutionRecord,
     ExecutionStatus,
     ForkRequestOptional,
@@ -36,7 +38,7 @@ from .types import (
     RerunRequest,
     SubmittedBatch,
     SubmittedJob,
-    UploadedFile,
+    Usage,
 )
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class AsyncAirlock:
         self.artifacts = AsyncArtifacts(client)
         self.batches = AsyncBatches(client)
         self.dead_letters = AsyncDeadLetters(client)
+        self.keys = AsyncKeys(client)
+        self.tenants = AsyncTenants(client)
 
     async def __aenter__(self) -> AsyncAirlock:
         return self
@@ -192,6 +196,22 @@ class AsyncAirlock:
             lambda it: it.batch(jobs, atomic=atomic, idempotency_key=idempotency_key),
         )
 
+    async def usage(self) -> Usage:
+        """See :meth:`airlock.Airlock.usage`."""
+        return await call(self._client, lambda it: it.usage())
+
+    def audit(
+        self,
+        *,
+        action: Optional[AuditAction] = None,
+        tenant: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """See :meth:`airlock.Airlock.audit`."""
+        return iterate(
+            self._client, lambda it: it.audit(action=action, tenant=tenant, limit=limit)
+        )
+
     async def request(
         self,
         method: str,
@@ -201,74 +221,3 @@ class AsyncAirlock:
     ) -> Any:
         """See :meth:`airlock.Airlock.request`."""
         return await call(self._client, lambda it: it.request(method, path, query, body))
-
-
-class AsyncFiles:
-    """See :class:`airlock.files.Files`."""
-
-    def __init__(self, client: Airlock) -> None:
-        self._client = client
-
-    async def upload(self, name: str, body: FileBody) -> UploadedFile:
-        return await call(self._client, lambda it: it.files.upload(name, body))
-
-    async def list(self) -> List[UploadedFile]:
-        return await call(self._client, lambda it: it.files.list())
-
-    async def get(self, file_id: str) -> bytes:
-        return await call(self._client, lambda it: it.files.get(file_id))
-
-    async def save(self, file_id: str, to: Union[str, PathLike[str]]) -> None:
-        await call(self._client, lambda it: it.files.save(file_id, to))
-
-    async def delete(self, file_id: str) -> None:
-        await call(self._client, lambda it: it.files.delete(file_id))
-
-
-class AsyncArtifacts:
-    """See :class:`airlock.files.Artifacts`."""
-
-    def __init__(self, client: Airlock) -> None:
-        self._client = client
-
-    async def list(self, job_id: str) -> List[Artifact]:
-        return await call(self._client, lambda it: it.artifacts.list(job_id))
-
-    async def get(self, job_id: str, name: str) -> bytes:
-        return await call(self._client, lambda it: it.artifacts.get(job_id, name))
-
-    async def save(self, job_id: str, name: str, to: Union[str, PathLike[str]]) -> None:
-        await call(self._client, lambda it: it.artifacts.save(job_id, name, to))
-
-
-class AsyncBatches:
-    """See :class:`airlock.batches.Batches`."""
-
-    def __init__(self, client: Airlock) -> None:
-        self._client = client
-
-    async def get(self, batch_id: str) -> Batch:
-        return await call(self._client, lambda it: it.batches.get(batch_id))
-
-    async def cancel(self, batch_id: str) -> Batch:
-        return await call(self._client, lambda it: it.batches.cancel(batch_id))
-
-
-class AsyncDeadLetters:
-    """See :class:`airlock.dead_letters.DeadLetters`."""
-
-    def __init__(self, client: Airlock) -> None:
-        self._client = client
-
-    def list(
-        self, *, error_type: Optional[ExecutionErrorType] = None, limit: Optional[int] = None
-    ) -> AsyncIterator[DeadLetter]:
-        return iterate(
-            self._client, lambda it: it.dead_letters.list(error_type=error_type, limit=limit)
-        )
-
-    async def stats(self) -> DeadLetterStats:
-        return await call(self._client, lambda it: it.dead_letters.stats())
-
-    async def delete(self, id: int) -> None:
-        await call(self._client, lambda it: it.dead_letters.delete(id))

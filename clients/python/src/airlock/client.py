@@ -16,10 +16,13 @@ from .files import Artifacts, Files
 from .problems import WaitTimeoutError
 from .record import shape
 from .retries import is_worth_repeating, pause_s
+from .tenants import Keys, Tenants, audit
 from .transport import Transport, step
 from .types import (
     AsyncSubmitRequest,
     AsyncSubmitRequestOptional,
+    AuditAction,
+    AuditEntry,
     DerivedJob,
     ExecutionRecord,
     ExecutionStatus,
@@ -28,6 +31,7 @@ from .types import (
     RerunRequest,
     SubmittedBatch,
     SubmittedJob,
+    Usage,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +77,8 @@ class Airlock:
         self.artifacts = Artifacts(transport)
         self.batches = Batches(transport)
         self.dead_letters = DeadLetters(transport)
+        self.keys = Keys(transport)
+        self.tenants = Tenants(transport)
 
     def __enter__(self) -> Airlock:
         return self
@@ -254,6 +260,20 @@ class Airlock:
         requests = [{"code": job} if isinstance(job, str) else job for job in jobs]
         body = {"jobs": requests, "atomic": atomic, **_given({"idempotency_key": idempotency_key})}
         return shape(SubmittedBatch, self.request("POST", "/execute/batch", body=body))
+
+    def usage(self) -> Usage:
+        """What the tenant of the key uses, and what it may use."""
+        return shape(Usage, self.request("GET", "/usage"))
+
+    def audit(
+        self,
+        *,
+        action: Optional[AuditAction] = None,
+        tenant: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> Iterator[AuditEntry]:
+        """What was changed and by whom, the newest first. Needs a key with the scope ``admin``."""
+        return audit(self._transport, action, tenant, limit)
 
     def request(
         self,

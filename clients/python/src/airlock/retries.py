@@ -47,5 +47,8 @@ def is_worth_repeating(error: AirlockError, is_safe: bool) -> bool:
         return is_safe and error.status in (429, 502, 503, 504)
     if error.code == "rate_limited":
         return True
+    if error.code == "quota_exceeded":
+        # Other quotas are free again in hours.
+        return error.problem.quota == "max_queued"
     # If it names no job, nothing was stored.
     return error.code == "unavailable" and (is_safe or error.job_id is None)

@@ -21,6 +21,7 @@ __all__ = [
     "ExecutionError",
     "Quota",
     "SyncResult",
+    "ResultItem",
     "Compilation",
     "ExecuteRequest",
     "ExecuteRequestOptional",
@@ -255,9 +256,27 @@ class SyncResult(Record):
     job_type: str
     #: Id of the execution's record and artifacts.
     job_id: str
+    #: With `results: true` in the request, what the code showed: values passed to `display`, figures, and the value of its last expression. Left out otherwise.
+    results: Optional[List[ResultItem]]
+    #: true if something was left out of `results`; otherwise the field is left out.
+    results_truncated: Optional[bool]
     compile: Optional[Compilation]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]
+
+
+class ResultItem(Record):
+    """A value that the code showed."""
+
+    #: 1 is the first.
+    number: int
+    #: It is the value of the code's last expression.
+    main: bool
+    #: Forms of the value by MIME type, as text; pictures and other bytes in base64. `text/plain` is its repr.
+    data: Dict[str, str]
+    #: Bytes of stdout that come before it.
+    stdout_at: int
+    stderr_at: int
 
 
 class Compilation(Record):
@@ -294,6 +313,8 @@ class ExecuteRequestOptional(TypedDict, total=False):
     stdin: str
     #: The arguments of the code: `sys.argv[1:]`.
     args: List[str]
+    #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
+    results: bool
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -352,6 +373,10 @@ class ExecutionRecord(Record):
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
     metadata: Optional[Dict[str, str]]
+    #: With `results: true` in the request, what the code showed: values passed to `display`, figures, and the value of its last expression. Left out otherwise.
+    results: Optional[List[ResultItem]]
+    #: true if something was left out of `results`; otherwise the field is left out.
+    results_truncated: Optional[bool]
     compile: Optional[Compilation]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]
@@ -483,6 +508,8 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     stdin: str
     #: The arguments of the code: `sys.argv[1:]`.
     args: List[str]
+    #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
+    results: bool
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -614,6 +641,8 @@ class RerunRequest(TypedDict, total=False):
     stdin: str
     #: The arguments of the code: `sys.argv[1:]`.
     args: List[str]
+    #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
+    results: bool
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -636,6 +665,8 @@ class ForkRequestOptional(TypedDict, total=False):
     stdin: str
     #: The arguments of the code: `sys.argv[1:]`.
     args: List[str]
+    #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
+    results: bool
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -698,6 +729,10 @@ class NarrowedRecord(Record):
     timing: Optional[Timing]
     #: As submitted; left out where there is none.
     metadata: Optional[Dict[str, str]]
+    #: With `results: true` in the request, what the code showed: values passed to `display`, figures, and the value of its last expression. Left out otherwise.
+    results: Optional[List[ResultItem]]
+    #: true if something was left out of `results`; otherwise the field is left out.
+    results_truncated: Optional[bool]
     compile: Optional[Compilation]
     #: What of the request or of /output was left out without an error: `requirements` that the service does not install, files that cannot be artifacts. Left out where there is none.
     warnings: Optional[List[str]]

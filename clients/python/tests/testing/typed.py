@@ -32,3 +32,11 @@ async def wait(client: airlock.AsyncAirlock) -> str:
         return [record.status async for record in client.list(status="failed")][0]
     except airlock.InvalidRequestError as error:
         return error.problem.detail if error.problem else error.job_id or ""
+
+
+key: airlock.NewApiKey = client.keys.create("ci", ["run"], tenant="search")
+client.keys.create("ci", ["fly"])  # type: ignore
+secret: str = key.key
+stored: float = client.tenants.set_limits("search", max_queued=1).usage.stored_bytes
+client.tenants.set_limits("search", max_qeued=1)  # type: ignore
+who: List[str] = [entry.key_name for entry in client.audit(action="key.create")]
