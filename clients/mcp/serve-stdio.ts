@@ -8,11 +8,12 @@ import { mcpServer } from "./server.ts";
 export interface Service {
   url: string;
   key?: string | undefined;
+  tenant?: string | undefined;
   version: string;
 }
 
 /** Serves the Model Context Protocol on stdin and stdout, for programs that start their servers. */
-export function serveMcp({ url, key, version }: Service): void {
+export function serveMcp({ url, key, tenant, version }: Service): void {
   const fetchIt: typeof fetch = async (path, init) => {
     try {
       return await fetch(path, init);
@@ -23,7 +24,9 @@ export function serveMcp({ url, key, version }: Service): void {
     }
   };
   // Clients give up a call after 60 s.
-  const airlock = verbs(transport({ url, key, retries: 2, timeoutMs: 15_000, fetch: fetchIt }));
+  const airlock = verbs(
+    transport({ url, key, tenant, retries: 2, timeoutMs: 15_000, fetch: fetchIt }),
+  );
   serveStdio(() =>
     mcpServer({
       airlock,

@@ -1,7 +1,11 @@
 import { chmodSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
-import { checkKey, checkUrl as checkUrlItself } from "../../typescript/src/check-options.ts";
+import {
+  checkKey,
+  checkTenant,
+  checkUrl as checkUrlItself,
+} from "../../typescript/src/check-options.ts";
 import { UsageError } from "./exit.ts";
 import { makeFolder } from "./make-folder.ts";
 
@@ -9,6 +13,8 @@ import { makeFolder } from "./make-folder.ts";
 export interface Settings {
   url: string;
   key?: string | undefined;
+  /** Whose records the command is about, if not those of the key. It is never stored. */
+  tenant?: string | undefined;
 }
 
 const defaultUrl = "http://127.0.0.1:8080";
@@ -35,8 +41,12 @@ export function readSettings(
   const url = checkUrl(given.url ?? stored.url ?? defaultUrl);
   // A stored key is for the stored address: another service must not get it.
   const key = given.key ?? (stored.url && sameOrigin(url, stored.url) ? stored.key : undefined);
-  refusing(() => checkKey(key));
-  return { url, key };
+  const { tenant } = flags;
+  refusing(() => {
+    checkKey(key);
+    checkTenant(tenant);
+  });
+  return { url, key, tenant };
 }
 
 /** The key for this command, if it is not a stored one. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { layOut } from "./terminal.ts";
-import { bytes, duration, parseDuration, parsePairs, parseSince } from "./words.ts";
+import { bytes, duration, parseBytes, parseDuration, parsePairs, parseSince } from "./words.ts";
 
 const asIs = (_: string, text: string): string => text;
 const columns = [{ title: "ID" }, { title: "SIZE", right: true }, { title: "NAME" }];
@@ -46,6 +46,10 @@ test("times, sizes and pairs are shown and read", () => {
   expect([0, 999, 1500, 2e9].map(bytes)).toEqual(["0 B", "999 B", "1.5 kB", "2.0 GB"]);
   expect(parseDuration("90s", "--expires")).toBe(90_000);
   expect(() => parseDuration("90", "--expires")).toThrow("--expires");
+  expect(
+    ["5", "48.2 MB", "10GB", "10g", "1 KiB"].map((text) => parseBytes(text, "--size")),
+  ).toEqual([5, 48_200_000, 1e10, 10 * 1024 ** 3, 1024]);
+  expect(() => parseBytes("1 heap", "--size")).toThrow("--size");
   expect(parseSince("10m", 1_000_000)).toBe(400_000);
   expect(parseSince("2026-11-22T00:00:00Z")).toBe(Date.UTC(2026, 10, 22));
   expect(parsePairs(["a=b=c"], "-m")).toEqual({ a: "b=c" });

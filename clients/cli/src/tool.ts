@@ -22,6 +22,8 @@ const listings: Readonly<Record<string, string>> = {
   "file-id": "airlock files list",
   "job-type": "airlock types",
   "dead-letter": "airlock dlq list",
+  key: "airlock keys list",
+  tenant: "airlock keys limits",
   delivery: "airlock webhooks deliveries",
 };
 
@@ -31,6 +33,7 @@ type Work = (tool: Tool, ...args: never[]) => Promise<number | void>;
 export interface GlobalOptions {
   url?: string;
   key?: string;
+  tenant?: string;
   json?: boolean;
 }
 
@@ -41,6 +44,10 @@ export function globalOptions(): Option[] {
       "address of the service; else AIRLOCK_URL, else as stored by login",
     ),
     new Option("--key <key>", "API key; else AIRLOCK_KEY, else as stored by login"),
+    new Option(
+      "--tenant <name>",
+      "act for this tenant, * to read all; needs a key with the scope admin",
+    ),
     new Option("--json", "answer with one JSON document"),
   ];
 }
@@ -50,6 +57,27 @@ export function addCommand(parent: Command, usage: string, summary: string): Com
   const command = parent.command(usage).description(summary);
   for (const option of globalOptions()) command.addOption(option.hideHelp());
   return command.showHelpAfterError("(--help shows how)");
+}
+
+/** The column that says whose each item is, where those of all tenants are listed. */
+export function tenantColumn({ globals }: Tool) {
+  const isShown = globals.tenant === "*";
+  return {
+    fields: isShown ? ["tenant"] : [],
+    titles: isShown ? [{ title: "TENANT" }] : [],
+    cells: (item: object): string[] => {
+      const { tenant = "" } = item as { tenant?: string };
+      return isShown ? [tenant] : [];
+    },
+  };
+}
+
+/** Has the help of a command name an option that every command takes, by what it means there. */
+export function showOption({ options }: Command, long: string, description: string): void {
+  for (const option of options.filter((one) => one.long === long)) {
+    option.description = description;
+    option.hideHelp(false);
+  }
 }
 
 /** An option whose values are named in help and completion. The service checks the value. */

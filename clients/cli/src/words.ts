@@ -30,6 +30,16 @@ export function bytes(count: number): string {
   return `${at === 0 ? value : value.toFixed(1)} ${units[at]}`;
 }
 
+/** "250", "500MB", "10 GiB", "10g": as `bytes` writes them, in binary units, and as in the configuration. */
+export function parseBytes(text: string, option: string): number {
+  const [, count = "", unit = "", i = "", b = ""] =
+    /^(\d+(?:\.\d+)?) ?([KMGT]?)(i?)(B?)$/i.exec(text) ?? [];
+  const base = b !== "" && i === "" ? 1000 : 1024;
+  const size = Math.round(Number(count) * base ** " KMGT".indexOf(unit.toUpperCase() || " "));
+  if (count !== "" && Number.isSafeInteger(size)) return size;
+  throw new UsageError(`${option} "${text}" must be a number of bytes, or such as 500MB or 10g`);
+}
+
 const unitMs: Record<string, number> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** "10m", "2h", "1d" as milliseconds. */

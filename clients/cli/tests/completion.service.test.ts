@@ -29,6 +29,9 @@ test("bash completes commands, subcommands and options", async () => {
   expect(await offered("--url http://127.0.0.1:1 run --url")).toEqual(["--url"]);
   expect(await offered("completion ")).toEqual(["bash", "zsh", "fish"]);
   expect(await offered("ps -s f")).toEqual(["failed"]);
+  expect(await offered("keys c")).toEqual(["create"]);
+  expect(await offered("keys create --ten")).toEqual(["--tenant"]);
+  expect(await offered("keys create --scopes a")).toEqual(["agents", "admin"]);
 });
 
 test("bash completes what the service knows, and nothing where there is none", async () => {
@@ -40,6 +43,8 @@ test("bash completes what the service knows, and nothing where there is none", a
   expect(await offered(`cancel 0123 ${end.slice(0, 2)}`)).toEqual([end]);
   expect(await offered("run -t def")).toEqual(["default"]);
   expect(await offered("build ")).toEqual(["default"]);
+  expect(await offered("keys limits ")).toEqual(["default"]);
+  expect(await offered("--tenant def")).toEqual(["default"]);
   expect(await offered(`--url ${api.url} ps -t def`, "http://127.0.0.1:1")).toEqual(["default"]);
   expect(await offered("show ", "http://127.0.0.1:1")).toEqual([""]);
 });

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
-import { exitCode, UsageError } from "../exit.ts";
+import { exitCode } from "../exit.ts";
+import { findOne } from "../find-one.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { age, parseDuration } from "../words.ts";
 
@@ -83,7 +84,7 @@ export function addAgents(program: Command): void {
       does(async ({ airlock, terminal }: Tool, given: string) => {
         const { hosts } = await airlock.api.listHosts();
         const open = hosts.filter(({ revoked_at }) => !revoked_at);
-        const { id } = one(open, given, "host", "airlock agents hosts");
+        const { id } = findOne(open, given, "host", "airlock agents hosts");
         const host = await airlock.api.revokeHost({ id });
         if (terminal.json) terminal.document(host);
         else
@@ -102,7 +103,7 @@ export function addAgents(program: Command): void {
       .action(
         does(async ({ airlock, terminal }: Tool, given: string) => {
           const { agents: found } = await airlock.api.getPoolStats();
-          const { id } = one(found, given, "agent", "airlock agents list");
+          const { id } = findOne(found, given, "agent", "airlock agents list");
           const call = verb === "drain" ? airlock.api.drainAgent : airlock.api.resumeAgent;
           const agent = await call({ id });
           if (terminal.json) terminal.document(agent);
@@ -120,7 +121,7 @@ async function rotate({ airlock, terminal }: Tool, given: string): Promise<numbe
   const { hosts } = await airlock.api.listHosts();
   const open = hosts.filter(({ revoked_at }) => !revoked_at);
   let host = await airlock.api.rotateHost({
-    id: one(open, given, "host", "airlock agents hosts").id,
+    id: findOne(open, given, "host", "airlock agents hosts").id,
   });
   const { id, name } = host;
   const end = Date.now() + rotationMs;
@@ -138,19 +139,4 @@ async function rotate({ airlock, terminal }: Tool, given: string): Promise<numbe
     );
   }
   return isDone ? 0 : exitCode.failed;
-}
-
-/** Finds the one item with this id or name. */
-function one<T extends { id: string; name: string }>(
-  all: readonly T[],
-  given: string,
-  what: string,
-  list: string,
-): T {
-  const [found, ...more] = all.filter(({ id, name }) => id === given || name === given);
-  if (!found) throw new UsageError(`there is no ${what} ${given}; ${list} shows them`);
-  if (more.length === 0) return found;
-  throw new UsageError(
-    `${more.length + 1} have the name ${given}: say the id, which ${list} shows`,
-  );
 }

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { ExecutionErrorType } from "../../../typescript/src/index.ts";
 import { forEach } from "../for-each.ts";
-import { addCommand, does, type Tool } from "../tool.ts";
+import { addCommand, does, tenantColumn, type Tool } from "../tool.ts";
 import { age, moreThan, parseCount, parseNumber } from "../words.ts";
 
 /** Commands about the dead letter queue. */
@@ -12,7 +12,9 @@ export function addDlq(program: Command): void {
     .option("--error-type <type>", "with one type of error")
     .option("-n, --number <count>", "at most so many", "20")
     .action(
-      does(async ({ airlock, terminal }: Tool, options: { errorType?: string; number: string }) => {
+      does(async (tool: Tool, options: { errorType?: string; number: string }) => {
+        const { airlock, terminal } = tool;
+        const tenant = tenantColumn(tool);
         const { errorType, number } = options;
         const page = await airlock.api.listDeadLetters({
           ...(errorType !== undefined && { errorType: errorType as ExecutionErrorType }),
@@ -25,12 +27,14 @@ export function addDlq(program: Command): void {
             { title: "ID", right: true },
             { title: "JOB" },
             { title: "AGE", right: true },
+            ...tenant.titles,
             { title: "ERROR" },
           ],
           page.items.map((letter) => [
             String(letter.id),
             letter.job_id,
             age(letter.created_at),
+            ...tenant.cells(letter),
             `${letter.error_type}: ${letter.error_message ?? ""}`,
           ]),
         );

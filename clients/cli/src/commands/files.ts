@@ -6,7 +6,7 @@ import { type SaveOptions, saveArtifacts } from "../files/save-artifacts.ts";
 import { checkTarget, saveBody } from "../files/save-body.ts";
 import { openFile } from "../files/open-file.ts";
 import { plain } from "../terminal.ts";
-import { addCommand, does, type Tool } from "../tool.ts";
+import { addCommand, does, tenantColumn, type Tool } from "../tool.ts";
 import { bytes } from "../words.ts";
 
 /** Commands about files: those that jobs read, and those that they wrote. */
@@ -26,7 +26,9 @@ export function addFiles(program: Command): void {
   addCommand(files, "list", "files that are stored")
     .alias("ls")
     .action(
-      does(async ({ airlock, terminal }: Tool) => {
+      does(async (tool: Tool) => {
+        const { airlock, terminal } = tool;
+        const tenant = tenantColumn(tool);
         const stored = await airlock.files.list();
         if (terminal.json) return terminal.document(stored);
         if (stored.length === 0) return terminal.note("no files");
@@ -35,13 +37,15 @@ export function addFiles(program: Command): void {
             { title: "ID" },
             { title: "SIZE", right: true },
             { title: "EXPIRES" },
+            ...tenant.titles,
             { title: "NAME" },
           ],
-          stored.map(({ file_id, size_bytes, expires_at, name }) => [
-            file_id,
-            bytes(size_bytes),
-            expires_at.slice(0, 16),
-            name,
+          stored.map((file) => [
+            file.file_id,
+            bytes(file.size_bytes),
+            file.expires_at.slice(0, 16),
+            ...tenant.cells(file),
+            file.name,
           ]),
         );
       }),

@@ -8,7 +8,7 @@ import { readText } from "../files/read-text.ts";
 import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
-import { addCommand, does, oneOf, type Tool } from "../tool.ts";
+import { addCommand, does, oneOf, tenantColumn, type Tool } from "../tool.ts";
 import { age, between, collect, moreThan, parseCount, parsePairs, parseSince } from "../words.ts";
 import { submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
@@ -96,7 +96,9 @@ export function addJobs(program: Command): void {
   );
 }
 
-async function listExecutions({ airlock, terminal }: Tool, options: ListOptions): Promise<void> {
+async function listExecutions(tool: Tool, options: ListOptions): Promise<void> {
+  const { airlock, terminal } = tool;
+  const tenant = tenantColumn(tool);
   const { status, error, jobType, batch, metadata, number } = options;
   const page = await airlock.api.listExecutions({
     ...(status && { status: status as ExecutionRecord["status"][] }),
@@ -107,7 +109,7 @@ async function listExecutions({ airlock, terminal }: Tool, options: ListOptions)
       metadata: Object.entries(parsePairs(metadata, "--metadata")).map((pair) => pair.join(":")),
     }),
     limit: parseCount(number),
-    fields: "status,job_type,created_at,started_at,ended_at,exit_code",
+    fields: ["status,job_type,created_at,started_at,ended_at,exit_code", ...tenant.fields].join(),
   });
   if (terminal.json) return terminal.document(page.items);
   if (page.items.length === 0) return terminal.note("no executions");
@@ -118,6 +120,7 @@ async function listExecutions({ airlock, terminal }: Tool, options: ListOptions)
       { title: "WAITED", right: true },
       { title: "RAN", right: true },
       { title: "AGE", right: true },
+      ...tenant.titles,
       { title: "TYPE" },
     ],
     page.items.map((item) => [
@@ -126,6 +129,7 @@ async function listExecutions({ airlock, terminal }: Tool, options: ListOptions)
       between(item.created_at ?? null, item.started_at ?? item.ended_at ?? null),
       item.started_at ? between(item.started_at, item.ended_at ?? null) : "-",
       age(item.created_at),
+      ...tenant.cells(item),
       item.job_type ?? "",
     ]),
   );

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import type { WebhookDelivery } from "../../../typescript/src/index.ts";
 import { forEach } from "../for-each.ts";
-import { addCommand, does, oneOf, type Tool } from "../tool.ts";
+import { addCommand, does, oneOf, tenantColumn, type Tool } from "../tool.ts";
 import { age, moreThan, parseCount, parseNumber } from "../words.ts";
 
 interface ListOptions {
@@ -23,7 +23,9 @@ export function addWebhooks(program: Command): void {
     .option("--job <id>", "about one job")
     .option("-n, --number <count>", "at most so many", "20")
     .action(
-      does(async ({ airlock, terminal }: Tool, options: ListOptions) => {
+      does(async (tool: Tool, options: ListOptions) => {
+        const { airlock, terminal } = tool;
+        const tenant = tenantColumn(tool);
         const { status, endpoint, job, number } = options;
         const page = await airlock.api.listWebhookDeliveries({
           ...(status !== undefined && { status: status as WebhookDelivery["status"] }),
@@ -39,6 +41,7 @@ export function addWebhooks(program: Command): void {
             { title: "STATUS", colored: true },
             { title: "TRIES", right: true },
             { title: "AGE", right: true },
+            ...tenant.titles,
             { title: "RECEIVER" },
           ],
           page.items.map((one) => [
@@ -46,6 +49,7 @@ export function addWebhooks(program: Command): void {
             one.status,
             String(one.attempts),
             age(one.created_at),
+            ...tenant.cells(one),
             one.endpoint ?? one.callback_url ?? "",
           ]),
         );

@@ -31,6 +31,11 @@ export const lookups: Readonly<Record<string, Lookup>> = {
     (await api.getPoolStats()).agents.map(({ name, state }) => [name, state]),
   host: async ({ api }) =>
     (await api.listHosts()).hosts.filter((one) => !one.revoked_at).map(({ name }) => [name]),
+  key: async ({ keys }) =>
+    (await keys.list())
+      .filter((one) => one.revoked_at === null)
+      .map(({ name, tenant, scopes }) => [name, `${tenant}: ${scopes.join(", ")}`]),
+  tenant: async ({ tenants }) => (await tenants.list()).map(({ name }) => [name]),
   "dead-letter": async ({ api }) =>
     (await api.listDeadLetters({ limit: 100 })).items.map((one) => [
       String(one.id),

@@ -1,0 +1,187 @@
+import type { Command } from "commander";
+import type {
+  AuditAction,
+  TenantLimits,
+  TenantUsage,
+  Usage,
+} from "../../../typescript/src/index.ts";
+import { UsageError } from "../exit.ts";
+import { addCommand, does, oneOf, type Tool } from "../tool.ts";
+import {
+  age,
+  bytes,
+  moreThan,
+  parseBytes,
+  parseCount,
+  parseDuration,
+  parseNumber,
+} from "../words.ts";
+
+const auditActions: AuditAction[] = [
+  "key.create",
+  "key.rotate",
+  "key.revoke",
+  "tenant.limits",
+  "host.invite",
+  "host.revoke",
+  "host.rotate",
+  "agent.drain",
+  "agent.resume",
+  "build.request",
+  "execution.delete",
+  "dlq.delete",
+];
+
+interface LimitOptions {
+  maxQueued?: string;
+  maxRunning?: string;
+  maxStoredBytes?: string;
+  maxCpuSDay?: string;
+  maxRequests?: string;
+}
+
+/** The command about the limits of tenants. */
+export function addLimits(keys: Command): void {
+  addCommand(keys, "limits", "show what tenants use and may use, or set limits of one")
+    .argument("[tenant]", "one tenant; is made if it is new and gets limits")
+    .option("--max-queued <count>", "jobs that may wait; none takes a limit away")
+    .option("--max-running <count>", "jobs that may run at once; others wait")
+    .option("--max-stored-bytes <size>", "all that it stores, such as 10g")
+    .option("--max-cpu-s-day <seconds>", "CPU time of its jobs in a day, such as 3600 or 1h")
+    .option("--max-requests <count>", "requests with its keys in the window of the rate limit")
+    .action(
+      does(async (tool: Tool, name: string | undefined, options: LimitOptions) => {
+        const { airlock, terminal } = tool;
+        const changes = parseLimits(options);
+        if (name === undefined) {
+          if (Object.keys(changes).length > 0) throw new UsageError("name the tenant to limit");
+          return listTenants(tool);
+        }
+        const tenant =
+          Object.keys(changes).length === 0
+            ? await airlock.tenants.get(name)
+            : await airlock.tenants.setLimits(name, {
+                ...(await limitsOf(tool, name)),
+                ...changes,
+              });
+        if (terminal.json) terminal.document(tenant);
+        else for (const line of describeUsage({ ...tenant, tenant: name })) terminal.line(line);
+      }),
+    );
+}
+
+/** Commands about the tenant of the key, and what was changed. */
+export function addTenants(program: Command): void {
+  addCommand(program, "usage", "show what your tenant uses and may use").action(
+    does(async ({ airlock, terminal }: Tool) => {
+      const usage = await airlock.usage();
+      if (terminal.json) terminal.document(usage);
+      else for (const line of describeUsage(usage)) terminal.line(line);
+    }),
+  );
+
+  addCommand(program, "audit", "list what was changed and by whom, the newest first")
+    .addOption(oneOf("--action <action>", "one kind of change", auditActions))
+    .option("-n, --number <count>", "at most so many", "20")
+    .action(
+      does(async ({ airlock, terminal, globals }: Tool, options: AuditOptions) => {
+        const { action, number } = options;
+        const { items, has_more } = await airlock.api.listAudit({
+          ...(action !== undefined && { action: action as AuditAction }),
+          ...(globals.tenant !== undefined && globals.tenant !== "*" && { tenant: globals.tenant }),
+          limit: parseCount(number),
+        });
+        if (terminal.json) return terminal.document(items);
+        if (items.length === 0) return terminal.note("nothing was changed");
+        terminal.table(
+          [
+            { title: "AGE", right: true },
+            { title: "ACTION" },
+            { title: "BY" },
+            { title: "TENANT" },
+            { title: "TARGET" },
+          ],
+          items.map((one) => [age(one.at), one.action, one.key_name, one.tenant, one.target]),
+        );
+        if (has_more) terminal.note(moreThan(number));
+      }),
+    );
+}
+
+interface AuditOptions {
+  action?: string;
+  number: string;
+}
+
+/** The limits that the options name; `none` is null. */
+function parseLimits(options: LimitOptions): Partial<TenantLimits> {
+  const limits: Partial<TenantLimits> = {};
+  for (const [name, option, parse] of limitOptions) {
+    const text = options[option];
+    if (text === "none") limits[name] = null;
+    else if (text !== undefined) limits[name] = parse(text, `--${name.replaceAll("_", "-")}`);
+  }
+  return limits;
+}
+
+const parseSeconds = (text: string, option: string): number =>
+  /^\d+$/.test(text) ? Number(text) : Math.round(parseDuration(text, option) / 1000);
+
+type Parse = (text: string, option: string) => number;
+
+const limitOptions: [keyof TenantLimits, keyof LimitOptions, Parse][] = [
+  ["max_queued", "maxQueued", parseNumber],
+  ["max_running", "maxRunning", parseNumber],
+  ["max_stored_bytes", "maxStoredBytes", parseBytes],
+  ["max_cpu_s_day", "maxCpuSDay", parseSeconds],
+  ["max_requests", "maxRequests", parseNumber],
+];
+
+/** Those that it has: the service takes all at once. A new tenant has none. */
+async function limitsOf({ airlock }: Tool, name: string): Promise<TenantLimits> {
+  const all = await airlock.tenants.list();
+  return all.find((one) => one.name === name)?.limits ?? {};
+}
+
+async function listTenants({ airlock, terminal }: Tool): Promise<void> {
+  const tenants = await airlock.tenants.list();
+  if (terminal.json) return terminal.document(tenants);
+  terminal.table(
+    [
+      { title: "QUEUED", right: true },
+      { title: "RUNNING", right: true },
+      { title: "STORED", right: true },
+      { title: "CPU TODAY", right: true },
+      { title: "REQUESTS", right: true },
+      { title: "TENANT" },
+    ],
+    tenants.map(({ name, usage, limits }) => [
+      ...rowsOf(usage, limits).map(([, used, limit]) => [used, limit].filter(Boolean).join(" / ")),
+      name,
+    ]),
+  );
+}
+
+function* describeUsage({ tenant, usage, limits }: Usage): Generator<string> {
+  yield `tenant    ${tenant}`;
+  for (const [name, used, limit] of rowsOf(usage, limits)) {
+    const of = limit === undefined ? "no limit" : `of at most ${limit}`;
+    yield `${name.padEnd(9)} ${used === "" ? (limit ?? "no limit") : `${used}, ${of}`}`;
+  }
+}
+
+/** What is used, how much of it, and how much may be. */
+function rowsOf(usage: TenantUsage, limits: TenantLimits): [string, string, string | undefined][] {
+  return [
+    ["queued", String(usage.queued), limit(limits.max_queued)],
+    ["running", String(usage.running), limit(limits.max_running)],
+    ["stored", bytes(usage.stored_bytes), limit(limits.max_stored_bytes, bytes)],
+    ["CPU today", time(usage.cpu_s_today), limit(limits.max_cpu_s_day, time)],
+    ["requests", "", limit(limits.max_requests)],
+  ];
+}
+
+const limit = (value: number | null | undefined, words: (value: number) => string = String) =>
+  value === null || value === undefined ? undefined : words(value);
+
+const time = (s: number): string => `${Math.round(s)} s`;
