@@ -6,16 +6,21 @@ import { Announcement, Heading, Status } from "./parts/common.tsx";
 import { KeyDialog } from "./panels/key-dialog.tsx";
 import { lostSince } from "./service/client.ts";
 import { useFeed } from "./service/feed.ts";
-import { forgetKey, key, keyWanted } from "./service/key.ts";
+import { TenantSwitch } from "./panels/tenant-switch.tsx";
+import { forgetKey, key, keyWanted, tenant } from "./service/key.ts";
 import { route } from "./service/location.ts";
 import { getHealth, type Health } from "./service/records.ts";
+import { listTenants } from "./service/tenants.ts";
+import { Audit } from "./views/audit.tsx";
 import { DeadLetters } from "./views/dead-letters.tsx";
 import { Execution } from "./views/execution.tsx";
 import { Executions } from "./views/executions.tsx";
 import { HealthView } from "./views/health.tsx";
 import { JobTypes } from "./views/job-types.tsx";
+import { Keys } from "./views/keys.tsx";
 import { Playground } from "./views/playground.tsx";
 import { Queue } from "./views/queue.tsx";
+import { UsageView } from "./views/usage.tsx";
 import { Webhooks } from "./views/webhooks.tsx";
 
 const views = [
@@ -25,11 +30,20 @@ const views = [
   ["job-types", "Job types"],
   ["dead-letters", "Dead letters"],
   ["webhooks", "Webhooks"],
+  ["keys", "Keys"],
+  ["usage", "Usage"],
+  ["audit", "Audit"],
   ["health", "Health"],
 ] as const;
+/** Shown to a key with the scope admin only. */
+const ofAdmins: readonly string[] = ["keys", "audit"];
+const tenantsMs = 30_000;
 
 export function App() {
   const health = useFeed("health", getHealth);
+  const tenants = useFeed("tenants of the switch", listTenants, isForbidden, tenantsMs).value.data;
+  const isAdmin = Array.isArray(tenants);
+  const shown = views.filter(([view]) => isAdmin || !ofAdmins.includes(view));
   const places = useRef<HTMLUListElement>(null);
   // On a narrow screen the list of views is wider than the screen. `scrollIntoView` would also move the place from
   // which Tab goes on (seen in Chromium 150), past the link to the content.
@@ -39,7 +53,7 @@ export function App() {
     if (!list || !here) return;
     const middle = here.offsetLeft - list.offsetLeft + here.offsetWidth / 2;
     list.scrollLeft = middle - list.clientWidth / 2;
-  }, [route.value.view]);
+  }, [route.value.view, isAdmin]);
   return (
     <>
       <a class="skip" href="#view" onClick={skip}>
@@ -51,7 +65,7 @@ export function App() {
             Airlock
           </a>
           <ul ref={places}>
-            {views.map(([view, title]) => (
+            {shown.map(([view, title]) => (
               <li key={view}>
                 <a href={addressOf(view)} aria-current={isHere(view) ? "page" : undefined}>
                   {title}
@@ -59,6 +73,7 @@ export function App() {
               </li>
             ))}
           </ul>
+          {isAdmin && <TenantSwitch names={tenants.map(({ name }) => name)} />}
           <ServiceState health={health.value.data} />
         </nav>
         <main id="view" tabIndex={-1}>
@@ -69,6 +84,11 @@ export function App() {
               the console keeps trying.
             </p>
           )}
+          {tenant.value === "*" && (
+            <p class="note">
+              You see all tenants. To run or change something of one, choose it as the tenant.
+            </p>
+          )}
           <View />
         </main>
       </div>
@@ -77,6 +97,8 @@ export function App() {
     </>
   );
 }
+
+const isForbidden = (tenants: unknown): boolean => tenants === "forbidden";
 
 function isHere(view: string): boolean {
   const shown = route.value.view;
@@ -133,6 +155,12 @@ function View() {
       return <DeadLetters query={now.query} />;
     case "webhooks":
       return <Webhooks query={now.query} />;
+    case "keys":
+      return <Keys query={now.query} />;
+    case "usage":
+      return <UsageView />;
+    case "audit":
+      return <Audit query={now.query} />;
     case "health":
       return <HealthView />;
     case "nowhere":

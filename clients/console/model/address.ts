@@ -5,7 +5,7 @@ export type Route =
   | { view: "playground"; query: URLSearchParams }
   | { view: "executions"; query: URLSearchParams }
   | { view: "execution"; id: string; query: URLSearchParams }
-  | { view: "queue" | "job-types" | "dead-letters" | "webhooks" | "health"; query: URLSearchParams }
+  | { view: (typeof plain)[number]; query: URLSearchParams }
   | { view: "nowhere"; query: URLSearchParams };
 
 const base = "/console";
@@ -36,7 +36,16 @@ function decode(part: string): string | undefined {
   }
 }
 
-const plain = ["queue", "job-types", "dead-letters", "webhooks", "health"] as const;
+const plain = [
+  "queue",
+  "job-types",
+  "dead-letters",
+  "webhooks",
+  "keys",
+  "usage",
+  "audit",
+  "health",
+] as const;
 const isPlain = (view: string): view is (typeof plain)[number] =>
   (plain as readonly string[]).includes(view);
 

@@ -6,7 +6,7 @@ import { files as filesOf, type Files } from "../../typescript/src/files.ts";
 import { stream } from "../../typescript/src/stream.ts";
 import { type Transport, transport } from "../../typescript/src/transport.ts";
 import { learnTime } from "./clock.ts";
-import { askForKey, key } from "./key.ts";
+import { askForKey, key, tenant } from "./key.ts";
 
 /** Time since which the service has not answered; undefined while it answers. */
 export const lostSince = signal<number | undefined>(undefined);
@@ -37,6 +37,7 @@ const silentMs = 10_000;
 async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (key.value !== "") headers.set("Authorization", `Bearer ${key.value}`);
+  if (tenant.value !== "") headers.set("X-Airlock-Tenant", tenant.value);
   // Other requests may take their time, such as a build.
   const isRead = (init.method ?? "GET") === "GET";
   const askedAt = Date.now();

@@ -3,15 +3,16 @@ import { useEffect } from "preact/hooks";
 import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
 import { lostSince, sparing } from "./client.ts";
 import { clock, serviceNow } from "./clock.ts";
-import { key } from "./key.ts";
+import { key, tenant } from "./key.ts";
 import { cameBack } from "./location.ts";
 
 const usualMs = 5000;
 
-/** What a tab read, for other tabs with the same key, which then need not poll. */
+/** What a tab read, for other tabs with the same key and tenant, which then need not poll. */
 const looks = new BroadcastChannel("airlock-looks");
 interface Look {
   key: string;
+  tenant: string;
   name: string;
   data: unknown;
 }
@@ -73,7 +74,7 @@ export function useFeed<T>(
       if (!isDone && !document.hidden) timer = setTimeout(refresh, sparing(ms));
     };
     const hear = ({ data: look }: MessageEvent<Look>): void => {
-      const isMine = look.name === name && look.key === key.value;
+      const isMine = look.name === name && look.key === key.value && look.tenant === tenant.value;
       if (!isMine || document.hidden || isDone || isLooking) return;
       lostSince.value = undefined;
       show(look.data as T);
@@ -88,8 +89,9 @@ export function useFeed<T>(
         const data = await load(ended.signal);
         if (ended.signal.aborted) return;
         show(data);
+        const told: Look = { key: key.value, tenant: tenant.value, name, data };
         // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
-        if (!isDone) looks.postMessage({ key: key.value, name, data } satisfies Look);
+        if (!isDone) looks.postMessage(told);
       } catch (error) {
         if (ended.signal.aborted) return;
         if (error instanceof ProblemError && error.retryAfterS) pauseMs = error.retryAfterS * 1000;

@@ -7,6 +7,16 @@ const othersMs = 150;
 /** The API key, for as long as the tab is open. */
 export const key = signal(sessionStorage.getItem(place) ?? "");
 
+const tenantPlace = "airlock-tenant";
+/** Whose records this tab shows: "" for those of the key's own tenant, * for all. Only a key with the scope admin may choose. */
+export const tenant = signal(sessionStorage.getItem(tenantPlace) ?? "");
+
+/** Shows the records of a tenant, and nothing of what was shown before. */
+export function chooseTenant(name: string): void {
+  sessionStorage.setItem(tenantPlace, name);
+  location.reload();
+}
+
 /** Why a key is asked for; undefined while none is. */
 export const keyWanted = signal<"missing" | "wrong" | undefined>(undefined);
 
@@ -14,15 +24,18 @@ let asked: PromiseWithResolvers<void> | undefined;
 
 /** Only pages of the same origin receive it, and nothing is stored. */
 const tabs = new BroadcastChannel(place);
-type Message = { wants: "another"; than: string } | { gives: string } | { forgets: true };
+type Message =
+  | { wants: "another"; than: string }
+  | { gives: string; tenant: string }
+  | { forgets: true };
 // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
 const tell = (message: Message): void => tabs.postMessage(message);
 
 tabs.addEventListener("message", ({ data }: MessageEvent<Message>) => {
   // A tab that asks for a key has none that works.
   if ("wants" in data && !asked && key.value !== "" && key.value !== data.than)
-    tell({ gives: key.value });
-  if ("gives" in data && asked && key.value !== data.gives) take(data.gives);
+    tell({ gives: key.value, tenant: tenant.value });
+  if ("gives" in data && asked && key.value !== data.gives) take(data.gives, data.tenant);
   if ("forgets" in data && key.value !== "") drop();
 });
 
@@ -39,17 +52,20 @@ export function askForKey(): Promise<void> {
   return asked.promise;
 }
 
-function take(given: string): void {
+/** Another key may not choose a tenant: then nothing could be shown. */
+function take(given: string, itsTenant: string): void {
   key.value = given;
+  tenant.value = itsTenant;
   sessionStorage.setItem(place, given);
+  sessionStorage.setItem(tenantPlace, itsTenant);
   keyWanted.value = undefined;
   asked?.resolve();
   asked = undefined;
 }
 
 export function giveKey(given: string): void {
-  take(given.trim());
-  tell({ gives: key.value });
+  take(given.trim(), "");
+  tell({ gives: key.value, tenant: "" });
 }
 
 /** The next person at this browser, in this tab too, does not get what was written with the key. */

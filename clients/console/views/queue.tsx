@@ -110,7 +110,7 @@ export function Queue() {
 interface FigureProps {
   name: ComponentChildren;
   value: number | string;
-  of?: number;
+  of?: number | string | undefined;
 }
 
 export function Figure({ name, value, of }: FigureProps) {
@@ -118,7 +118,9 @@ export function Figure({ name, value, of }: FigureProps) {
     <div class="figure">
       <strong>
         {typeof value === "number" ? formatCount(value) : value}
-        {of !== undefined && <span class="quiet"> of {formatCount(of)}</span>}
+        {of !== undefined && (
+          <span class="quiet"> of {typeof of === "number" ? formatCount(of) : of}</span>
+        )}
       </strong>
       <span class="quiet">{name}</span>
     </div>

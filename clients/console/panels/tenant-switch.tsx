@@ -1,0 +1,22 @@
+import { chooseTenant, tenant } from "../service/key.ts";
+
+/** Chooses whose records the console shows. */
+export function TenantSwitch({ names }: { names: string[] }) {
+  const chosen = tenant.value;
+  if (names.length < 2 && chosen === "") return null;
+  const isKnown = ["", "*", ...names].includes(chosen);
+  return (
+    <label class="tenant">
+      Tenant
+      <select value={chosen} onChange={(event) => chooseTenant(event.currentTarget.value)}>
+        <option value="">the key's own</option>
+        <option value="*">all</option>
+        {[...names, ...(isKnown ? [] : [chosen])].map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
