@@ -119,4 +119,4 @@ function detailsOf({ detail, client_ip, correlation_id }: AuditEntry): string {
 }
 
 const textOf = (value: unknown): string =>
-  typeof value === "object" && !Array.isArray(value) ? JSON.stringify(value) : String(value);
+  typeof value === "string" ? value : JSON.stringify(value).replaceAll(/[["\]]/g, "");
