@@ -4,7 +4,9 @@ import type { Forks } from "../fork/forks.ts";
 import { NotForkable } from "../fork/mother.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/errors.ts";
+import type { InputFile, SandboxJob } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import { job } from "../sandbox/testing/fake-supervisor.ts";
 import { createPoolWorld, idOf, never, request } from "../testing/pool-world.ts";
 import { chooseSandbox } from "./choose-sandbox.ts";
 
@@ -19,6 +21,8 @@ function createWorld(
   const opened: Sandbox[] = [];
   const closed: Sandbox[] = [];
   const steps: string[] = [];
+  /** The job that was sent ahead to each fork. */
+  const ahead: (SandboxJob | undefined)[] = [];
   const forks: Forks = {
     probed: () => Promise.resolve(),
     problem: () => problem,
@@ -38,7 +42,8 @@ function createWorld(
         giveBack: (how) => steps.push(how ?? `give back ${name}`),
       });
     },
-    open: async (_spec, _signal, provided) => {
+    open: async (_spec, _signal, provided, job) => {
+      ahead.push(job);
       const { packages, files } = provided ?? { packages: null, files: [] };
       if (packages) steps.push(`open with ${packages.bundle} for ${packages.requirements.join()}`);
       for (const { name, bundle } of files) steps.push(`mount ${bundle} at ${name}`);
@@ -66,7 +71,7 @@ function createWorld(
     clock: world.clock,
     log: getLogger("test"),
   });
-  return { pool, world, forks, opened, closed, steps };
+  return { pool, world, forks, opened, closed, steps, ahead };
 }
 
 const wanted: WantedPackages = {
@@ -193,6 +198,24 @@ test("what is expected is opened ahead, and so is the next fork of a kind whose 
   await vi.waitFor(() => expect([opened.length, closed.length]).toEqual([2, 1]));
   await pool.close();
   expect(closed).toHaveLength(2);
+});
+
+test("a job goes ahead to a fork that is opened for it alone, unless files have to come first", async () => {
+  const small = { name: "small", sizeBytes: 10, sha256: "a", path: "a" };
+  const take = async ({ pool }: ReturnType<typeof createWorld>, files: readonly InputFile[] = []) =>
+    pool.giveBack(
+      await pool.acquire({ ...request({ memoryBytes: 512 << 20 }), files }, never, job),
+    );
+  const without = createWorld();
+  await take(without);
+  await take(without, [small]);
+  expect(without.ahead).toEqual([job, undefined]);
+
+  const ready = createWorld(undefined, { idleMs: 60_000 });
+  await take(ready);
+  // The fork that is kept ready for the next job knows none.
+  await vi.waitFor(() => expect(ready.ahead).toEqual([job, undefined]));
+  await ready.pool.close();
 });
 
 test("a mother outlives the end of the pool for as long as a job runs in it", async () => {

@@ -60,7 +60,7 @@ export function chooseSandbox({
   const isUsable = (): boolean => mustFork || forks.problem() === null;
 
   const ready = createReadyList({
-    open: ({ spec }, signal) => forks.open(spec, signal),
+    open: ({ spec }, signal, job) => forks.open(spec, signal, undefined, job),
     perKind: idleMs === 0 ? 0 : 1,
     most: mostForksReady,
     starters: 1,
@@ -164,7 +164,7 @@ export function chooseSandbox({
   }
 
   return {
-    async acquire(request, signal) {
+    async acquire(request, signal, job) {
       const spec = forkSpec(request);
       if (spec === null) return containers.acquire(request, signal);
       const kind = poolKindOf(kinds, request, "zygote");
@@ -172,9 +172,11 @@ export function chooseSandbox({
       try {
         const files = filesToMount(request);
         const isPlain = request.packages === null && files.length === 0;
+        // Files that are sent come before the job.
+        const ahead = request.files.length === 0 ? job : undefined;
         const sandbox = await takeLearned(request, spec, (own) =>
           isPlain
-            ? ready.take({ ...request, spec: own }, signal)
+            ? ready.take({ ...request, spec: own }, signal, ahead)
             : openWith(request, files, own, signal),
         );
         kind.in_use += 1;

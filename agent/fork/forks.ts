@@ -102,12 +102,12 @@ export function createForks(deps: ForksDeps): Forks {
         wanted.took,
       ),
     borrowFile: (tenant, file, signal) => borrowFile(bundles, secret, tenant, file, signal),
-    async open(spec, signal, provided) {
+    async open(spec, signal, ...more) {
       await health.probed(signal);
       const problem = health.problem();
       if (problem !== null)
         throw new EngineError("not_forked", `jobs are not forked here: ${problem}`);
-      return openFork(spec, signal, provided);
+      return openFork(spec, signal, ...more);
     },
     async unpack(image, signal) {
       if (health.problem() !== null) return;

@@ -10,9 +10,8 @@ import { type Channel, encodeSwitchFrame, openChannel, switchDecoder } from "./s
 import { type MotherSpec, motherProfile } from "./mother-profile.ts";
 import { type MotherSettings, motherProgram } from "../python/program.ts";
 
-const Hello = z.object({
-  machine: z.enum(["x86_64", "aarch64"]),
-});
+const Hello = z.object({ machine: z.enum(["x86_64", "aarch64"]) });
+type Hello = z.infer<typeof Hello>;
 const Times = z.record(z.string(), z.number()).default({});
 const ZygoteReady = z.object({ problem: z.string(), took_ms: Times });
 const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
@@ -249,6 +248,9 @@ async function connect(
       receivers.delete(number);
       gone.resolve(parseMessage(Gone, payload));
     });
+    // A job that is sent at once goes in the same write.
+    link.input.cork();
+    process.nextTick(() => link.input.uncork());
     if (end.signal.aborted) receivers.get(number)?.("", null);
     else send(encodeSwitchFrame(number, "O", Buffer.from(JSON.stringify({ zygote, ...order }))));
     return {
@@ -295,5 +297,3 @@ function readyOf(payload: Buffer): z.infer<typeof ZygoteReady> {
     return { problem: "the zygote sent something else than that it is ready", took_ms: {} };
   }
 }
-
-type Hello = z.infer<typeof Hello>;

@@ -1,6 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import { EngineError } from "../sandbox/errors.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxJob } from "../sandbox/job.ts";
 import { openSession } from "../sandbox/session/session.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
 import { temporaryFileSizes } from "../sandbox/surroundings.ts";
@@ -13,11 +14,16 @@ export interface Provided {
   readonly files: readonly { readonly bundle: string; readonly name: string }[];
 }
 
-/** @throws NotForkable if it needs a container of its own; EngineError; the signal's reason. */
+/**
+ * Opens a fork. A job that is `ahead` begins as soon as the fork is ready: it saves a way through the engine.
+ *
+ * @throws NotForkable if it needs a container of its own; EngineError; the signal's reason.
+ */
 export type OpenFork = (
   spec: SandboxSpec,
   signal: AbortSignal,
   provided?: Provided,
+  ahead?: SandboxJob,
 ) => Promise<Sandbox>;
 
 export interface OpenForkDeps {
@@ -39,6 +45,7 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
     spec: SandboxSpec,
     signal: AbortSignal,
     { packages, files }: Provided = { packages: null, files: [] },
+    ahead?: SandboxJob,
   ): Promise<Sandbox> {
     signal.throwIfAborted();
     const beganAtMs = performance.now();
@@ -54,7 +61,8 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
       files: files.map(({ bundle, name }) => [bundle, name] as const),
       ...sizes,
     });
-    const session = await openSession(channel.link, signal).catch(async (error: unknown) => {
+    const opening = openSession(channel.link, signal, undefined, ahead);
+    const session = await opening.catch(async (error: unknown) => {
       // The next job gets another zygote, because this one or its mother may hang. A job that was given up sooner
       // is no sign of that: clients can cancel their jobs at any time.
       const mayHang = !signal.aborted || performance.now() - beganAtMs > forkMs;
@@ -95,13 +103,13 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
     }
   }
 
-  /** Tries once more if the mother or the zygote fails: nothing of the job has been sent to them yet. */
-  return async (spec, signal, provided) => {
+  /** Tries once more if the mother or the zygote fails: no job has run in them yet, or one that nobody can have noticed. */
+  return async (spec, signal, provided, ahead) => {
     try {
-      return await forkOnce(spec, signal, provided);
+      return await forkOnce(spec, signal, provided, ahead);
     } catch (error) {
       if (!(error instanceof EngineError) || error.code !== "not_forked") throw error;
-      return forkOnce(spec, signal, provided);
+      return forkOnce(spec, signal, provided, ahead);
     }
   };
 }

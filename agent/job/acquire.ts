@@ -15,6 +15,7 @@ import type { RuntimeChoice } from "../policy/runtime-choice.ts";
 import type { WantedPackages } from "../sandbox/package-request.ts";
 import type { JobFiles } from "../files/job-files.ts";
 import { EngineError } from "../sandbox/errors.ts";
+import type { SandboxJob } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 export type AcquireDeps = {
@@ -31,9 +32,10 @@ export type AcquireDeps = {
   readonly requirements: { readonly allowed: boolean };
 };
 
-/** A sandbox for one job, the reference that pins its image, and the runtime if it is known. */
+/** A sandbox for one job, what it is to run, the reference that pins its image, and the runtime if it is known. */
 export type Acquired = {
   readonly sandbox: Sandbox;
+  readonly job: SandboxJob;
   readonly packages: WantedPackages | null;
   readonly jobRef: string;
   readonly runtime: string | null;
@@ -93,10 +95,29 @@ async function acquireOnce(
   );
   // Who runs Python alone pays nothing for it.
   if (job.program) deps.languages.lookInto(job.image, request);
-  const sandbox = await deps.sandboxes.acquire(request, signal);
+  const own = sandboxJob(job);
+  const sandbox = await deps.sandboxes.acquire(request, signal, own);
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
   const jobRef = `${job.job_type.name}@${image}`;
-  return { sandbox, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
+  return { sandbox, job: own, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
+}
+
+/** What a sandbox runs for a leased job. */
+function sandboxJob(job: LeasedJob): SandboxJob {
+  return {
+    code: job.code,
+    results: job.results,
+    program: job.program && {
+      ...job.program,
+      compileTimeoutMs: job.program.compile_timeout_s * 1000,
+    },
+    inputJson: job.input_json,
+    stdin: job.stdin,
+    args: job.args,
+    timeoutMs: job.timeout_s * 1000,
+    maxSockets: job.job_type.network === "none" ? job.job_type.max_sockets : undefined,
+    caps: { streamBytes: job.caps.stream_bytes, artifactBytes: job.caps.artifact_bytes },
+  };
 }
 
 const tooLarge = new JobRefusal(

@@ -135,34 +135,18 @@ async function runCode(
   spoolDir: string,
 ): Promise<Outcome> {
   const { live } = run;
-  const { job, cancel, drop } = run.lease;
+  const { cancel, drop } = run.lease;
   const { sandbox, jobRef } = acquired;
-  const report = await sandbox.run(
-    {
-      code: job.code,
-      results: job.results,
-      program: job.program && {
-        ...job.program,
-        compileTimeoutMs: job.program.compile_timeout_s * 1000,
-      },
-      inputJson: job.input_json,
-      stdin: job.stdin,
-      args: job.args,
-      timeoutMs: job.timeout_s * 1000,
-      maxSockets: job.job_type.network === "none" ? job.job_type.max_sockets : undefined,
-      caps: { streamBytes: job.caps.stream_bytes, artifactBytes: job.caps.artifact_bytes },
+  const report = await sandbox.run(acquired.job, {
+    signal: AbortSignal.any([cancel.signal, drop.signal]),
+    spoolDir,
+    onStarted: () => {
+      run.startedMs = deps.clock.nowMs();
+      live.started(jobRef);
     },
-    {
-      signal: AbortSignal.any([cancel.signal, drop.signal]),
-      spoolDir,
-      onStarted: () => {
-        run.startedMs = deps.clock.nowMs();
-        live.started(jobRef);
-      },
-      onOutput: live.output,
-      onItem: live.item,
-    },
-  );
+    onOutput: live.output,
+    onItem: live.item,
+  });
   live.ended();
   drop.signal.throwIfAborted();
   if (!report.started)

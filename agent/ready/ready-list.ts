@@ -1,4 +1,5 @@
 import { EngineError } from "../sandbox/errors.ts";
+import type { SandboxJob } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { kindKey, type SandboxRequest } from "../sandbox/sandbox-request.ts";
 import { abortable } from "../waiting/abortable.ts";
@@ -9,11 +10,16 @@ import { withSpare } from "./spare.ts";
 /** Sandboxes that are opened before their jobs come: some of each kind that jobs have lately asked for. */
 export interface ReadyList {
   /**
-   * Takes a sandbox from the list, open or still opening. Opens another one if there is none.
+   * Takes a sandbox from the list, open or still opening. Opens another one if there is none, and only that one may
+   * get the job before it is ready.
    *
    * @throws EngineError; the signal's reason.
    */
-  readonly take: (request: SandboxRequest, signal: AbortSignal) => Promise<Sandbox>;
+  readonly take: (
+    request: SandboxRequest,
+    signal: AbortSignal,
+    job?: SandboxJob,
+  ) => Promise<Sandbox>;
   readonly keepReadyFor: (request: SandboxRequest) => void;
   /** Opens what is missing, unless a job waits for a sandbox. Closes what has waited for too long. */
   readonly fill: () => void;
@@ -29,7 +35,11 @@ export interface KindCount {
 }
 
 export interface ReadyListDeps {
-  readonly open: (request: SandboxRequest, signal: AbortSignal) => Promise<Sandbox>;
+  readonly open: (
+    request: SandboxRequest,
+    signal: AbortSignal,
+    job?: SandboxJob,
+  ) => Promise<Sandbox>;
   /** Sandboxes for each kind, and for all kinds together. */
   readonly perKind: number;
   readonly most: number;
@@ -169,10 +179,10 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
     return true;
   }
 
-  async function open(request: SandboxRequest, signal: AbortSignal): Promise<Sandbox> {
+  async function open(...asked: Parameters<ReadyListDeps["open"]>): Promise<Sandbox> {
     awaited += 1;
     try {
-      return await deps.open(request, signal);
+      return await deps.open(...asked);
     } finally {
       awaited -= 1;
     }
@@ -213,13 +223,13 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
   if (perKind > 0) void tick();
 
   return {
-    async take(request, signal) {
+    async take(request, signal, job) {
       signal.throwIfAborted();
       const kind = ask(request);
       fillSoon();
       const waiting = await takeWaiting(kind, signal);
-      if (waiting === null) return open(request, signal);
-      return withSpare(waiting, (limit) => open(request, limit));
+      if (waiting === null) return open(request, signal, job);
+      return withSpare(waiting, (limit) => open(request, limit, job));
     },
     keepReadyFor(request) {
       ask(request);

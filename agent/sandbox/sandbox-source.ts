@@ -1,15 +1,21 @@
 import type { PoolKind } from "../../shared/wire/health.ts";
+import type { SandboxJob } from "./job.ts";
 import type { Sandbox } from "./sandbox.ts";
 import type { SandboxRequest } from "./sandbox-request.ts";
 
 /** Gives jobs their sandboxes: containers, or forks. */
 export interface SandboxSource {
   /**
-   * Takes a sandbox for a job; the caller gives it back.
+   * Takes a sandbox for a job; the caller gives it back. A job that needs no more than the request says may begin
+   * before the caller has the sandbox.
    *
    * @throws EngineError; the signal's reason.
    */
-  readonly acquire: (request: SandboxRequest, signal: AbortSignal) => Promise<Sandbox>;
+  readonly acquire: (
+    request: SandboxRequest,
+    signal: AbortSignal,
+    job?: SandboxJob,
+  ) => Promise<Sandbox>;
   /**
    * Takes a sandbox back after its job, and removes it in the background. Resolves at once, unless
    * more removals are pending than there are slots. Safe to call twice.

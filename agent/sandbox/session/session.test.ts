@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 import { encodeFrame } from "../protocol/frames.ts";
 import { openSession, type Patience } from "./session.ts";
@@ -27,6 +27,18 @@ const never = new AbortController().signal;
 function optionsWith(changes: Partial<RunOptions> = {}): RunOptions {
   return { signal: never, spoolDir: mkdtempSync(join(spoolRoot, "run-")), ...changes };
 }
+
+test("a job that is sent ahead is sent once, before the supervisor is ready, and is the only one", async () => {
+  const { link, heard, output, say } = fakeSupervisor();
+  const opening = openSession(link, never, undefined, job);
+  await vi.waitFor(() => expect(heard).toEqual(["J", "C", "I", "G"]));
+  say(ready, started, exit, summary);
+  const session = await opening;
+  await expect(session.run({ ...job }, optionsWith())).rejects.toThrow("another job was sent");
+  expect(await session.run(job, optionsWith())).toMatchObject({ ending: "exited", started: true });
+  expect(heard).toHaveLength(4);
+  output.end();
+});
 
 /** Runs a job against a supervisor that says `frames` and then ends. */
 async function runAgainst(...frames: Buffer[]): Promise<RunReport> {

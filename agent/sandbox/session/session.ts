@@ -35,6 +35,7 @@ export interface Session {
   giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
   /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
   readonly tellRequirements: (requirements: readonly string[]) => void;
+  /** A job that was sent ahead is not sent again. */
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
 }
 
@@ -59,7 +60,8 @@ const defaultPatience: Patience = {
 };
 
 /**
- * Waits until the supervisor is ready for its job.
+ * Waits until the supervisor is ready for its job. Sends the job before, if it is `ahead`: the supervisor runs it as
+ * soon as it is ready, and nothing else can be given to it.
  *
  * @throws EngineError if it ends or reports a failure; the signal's reason on abort.
  */
@@ -67,8 +69,10 @@ export async function openSession(
   link: Link,
   signal: AbortSignal,
   patience: Patience = defaultPatience,
+  ahead: SandboxJob | null = null,
 ): Promise<Session> {
   signal.throwIfAborted();
+  if (ahead) sendJob(link.input, ahead);
   const frames = readFrames(link);
   const giveUp = (): void => link.destroy();
   signal.addEventListener("abort", giveUp);
@@ -100,7 +104,11 @@ export async function openSession(
       },
       giveFiles: (files, limit) => giveFiles(link, files, died.signal, limit),
       tellRequirements: (requirements) => tellRequirements(link, requirements),
-      run: (job, options) => runJob(link, frames, upcoming, job, options, patience),
+      async run(job, options) {
+        if (ahead && job !== ahead) throw new Error("another job was sent ahead");
+        if (!ahead && !options.signal.aborted) sendJob(link.input, job);
+        return runJob(link, frames, upcoming, job, options, patience);
+      },
     };
   } catch (error) {
     signal.throwIfAborted();
@@ -187,7 +195,6 @@ async function runJob(
     if (recorder.progress !== "exited") expectFrameWithin(graceMs + overtimeMs);
   }
 
-  sendJob(link.input, job);
   const compileMs = job.program?.compile.length ? job.program.compileTimeoutMs + graceMs : 0;
   expectFrameWithin(compileMs + job.timeoutMs + graceMs + overtimeMs);
   options.signal.addEventListener("abort", cancel);

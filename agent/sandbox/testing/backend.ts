@@ -7,7 +7,7 @@ import { isLab, tier } from "../../../shared/testing/tier.ts";
 import { createForks, type Forks, type ForksDeps, whyNotForked } from "../../fork/forks.ts";
 import { NotForkable } from "../../fork/mother.ts";
 import type { PackageRequest } from "../package-request.ts";
-import type { InputFile } from "../job.ts";
+import type { InputFile, SandboxJob } from "../job.ts";
 import type { Sandbox } from "../sandbox.ts";
 import type { SandboxSpec } from "../spec.ts";
 
@@ -30,11 +30,12 @@ export function openOn(
   spec: SandboxSpec,
   signal: AbortSignal,
   chosen = backend,
+  ahead?: SandboxJob,
 ): Promise<Sandbox> {
   if (chosen === "engine" || whyNotForked(spec) !== null)
     return openSandbox(place.engine, spec, signal);
   return forksOfProcess(place)
-    .open(spec, signal)
+    .open(spec, signal, undefined, ahead)
     .catch((error: unknown) => {
       if (error instanceof NotForkable) return openSandbox(place.engine, spec, signal);
       throw error;

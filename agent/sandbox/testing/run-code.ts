@@ -55,15 +55,16 @@ export async function runCode(
   const place = { engine, image };
   const limit = AbortSignal.timeout(60_000);
   const inputFiles = writeFiles(spoolDir, settings.inputFiles ?? {});
+  const job = jobOf(code, settings.job);
   const open = (): Promise<Sandbox> => {
     if (packages) return openWithPackages(place, spec, packages, limit, installSignal);
     if (inputFiles.length > 0) return openWithFiles(place, spec, inputFiles, limit);
-    return openOn(place, spec, limit, settings.backend);
+    return openOn(place, spec, limit, settings.backend, job);
   };
   const sandbox = await open();
   try {
     const options = { spoolDir, ...settings.options };
-    const report = await runIn(sandbox, code, { ...settings, options });
+    const report = await runIn(sandbox, job, { options });
     const files = report.artifacts.map(({ name, path }) => [name, readFileSync(path, "utf8")]);
     await sandbox.close();
     const left = await engine.list(labels.agentId, agentId, AbortSignal.timeout(60_000));
@@ -83,21 +84,25 @@ export async function runCode(
   }
 }
 
-/** Runs code in a sandbox that is open, or in the session of one. */
+/** Runs code, or a job that was sent ahead, in a sandbox that is open, or in the session of one. */
 export function runIn(
   sandbox: Pick<Sandbox, "run">,
-  code: SandboxJob["code"],
+  code: SandboxJob["code"] | SandboxJob,
   { job, options }: Pick<Settings, "job" | "options"> = {},
 ): Promise<RunReport> {
+  return sandbox.run(isJob(code) ? code : jobOf(code, job), {
+    signal: new AbortController().signal,
+    spoolDir: options?.spoolDir ?? tempFolder(),
+    ...options,
+  });
+}
+
+const isJob = (code: SandboxJob["code"] | SandboxJob): code is SandboxJob =>
+  typeof code === "object" && "inputJson" in code;
+
+function jobOf(code: SandboxJob["code"], more: Partial<SandboxJob> = {}): SandboxJob {
   const caps = { streamBytes: 1_000_000, artifactBytes: 50_000_000 };
-  return sandbox.run(
-    { code, inputJson: "{}", timeoutMs: 60_000, caps, ...job },
-    {
-      signal: new AbortController().signal,
-      spoolDir: options?.spoolDir ?? tempFolder(),
-      ...options,
-    },
-  );
+  return { code, inputJson: "{}", timeoutMs: 60_000, caps, ...more };
 }
 
 /** The agent's files with these contents. */
