@@ -10,6 +10,7 @@ const cursors: fc.Arbitrary<EventCursor> = fc.record({
   truncated: both,
   stdout: fc.integer({ min: 0, max: 2 ** 40 }),
   stderr: fc.integer({ min: 0, max: 2 ** 40 }),
+  items: fc.integer({ min: 0, max: 1000 }),
 });
 
 test("a cursor can be written as an id and read back, and an id fits into a header", () => {

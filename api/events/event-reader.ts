@@ -66,14 +66,14 @@ export function createEventReader(deps: ClientDeps, from: EventCursor | undefine
     if (e.leaseId !== null) {
       if (follower.cursor.state === "new") yield await running(deps, e, follower);
       if (!isOver || e.resultHash === null) yield* follower.texts(e, follower.stored(e.id));
-      // Their offsets say after which output they come.
-      if (e.results !== null) yield* displays(deps, e, follower);
       if (!isOver) {
+        yield* displays(deps, e, follower);
         yield* withheld(deps, e, follower);
         return;
       }
       if (e.resultHash !== null) yield* result(deps, e, follower);
       for (const name of streamNames) yield* follower.flush(e, name);
+      yield* displays(deps, e, follower);
     }
     yield* ended(deps, e, follower);
   };
@@ -94,8 +94,9 @@ async function running(
   return { event: "status", id, data: { ...data, status: "running" } };
 }
 
+/** What the code has shown. The offsets of an item say after which output it came. */
 async function* displays({ db }: ClientDeps, e: ExecutionRow, follower: FollowerPosition): Events {
-  for (;;) {
+  while (e.results !== null) {
     const { items, attempt } = follower.cursor;
     const read = () => itemsAfter(db, { executionId: e.id, attempt }, items);
     const rows = await db.share(`items ${e.id} ${attempt} ${items}`, read);

@@ -36,6 +36,7 @@ import { metricsRows } from "./contract/metrics.ts";
 import { placementRows } from "./contract/placement.ts";
 import { probeRows } from "./contract/probes.ts";
 import { programRows } from "./contract/programs.ts";
+import { resultRows } from "./contract/results.ts";
 import { protocolRows } from "./contract/protocol.ts";
 import { rangeRows } from "./contract/ranges.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
@@ -62,6 +63,7 @@ export const contractTable: Row[] = [
   ...idempotencyRows,
   ...inputRows,
   ...programRows,
+  ...resultRows,
   ...deriveRows,
   ...artifactRows,
   ...rangeRows,

@@ -13,8 +13,8 @@ export const release = (agent: ScriptedAgent, lease: string) =>
   agent.post(lease, "release", { error: dockerError });
 
 /** An agent with a job of its own. */
-export async function working(api: Api) {
-  const { job_id } = await api.submit();
+export async function working(api: Api, fields: object = {}) {
+  const { job_id } = await api.submit(fields);
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
   return { agent, job_id, lease_id };
