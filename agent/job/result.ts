@@ -1,5 +1,6 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type { ResultItem, Timing } from "../../shared/wire/execution.ts";
+import type { Timing } from "../../shared/wire/execution.ts";
+import type { ResultItem } from "../../shared/wire/result-item.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import type { Acquired } from "./acquire.ts";
 import { describeLeftOut } from "../sandbox/output/classify.ts";

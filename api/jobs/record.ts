@@ -5,9 +5,9 @@ import {
   type ExecutionStatus,
   type JobStatus,
   type QueueStatus,
-  type ResultItem,
   type SyncResult,
 } from "../../shared/wire/execution.ts";
+import { type ResultItem } from "../../shared/wire/result-item.ts";
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";

@@ -4,6 +4,7 @@ import { ExecutionError } from "./errors.ts";
 import { isJsonObject, type JsonObject } from "../json.ts";
 import { limits } from "./limits.ts";
 import { orNull } from "../or-null.ts";
+import { results } from "./result-item.ts";
 import { ShownTenant } from "./tenant.ts";
 import { Timestamp } from "./timestamp.ts";
 
@@ -56,37 +57,6 @@ export const Compilation = z
   })
   .meta({ id: "Compilation" });
 export type Compilation = z.infer<typeof Compilation>;
-
-/** A MIME type without parameters, or with a few. */
-const MimeType = z.string().regex(/^[\w.+-]{1,64}\/[\w.+;= -]{1,64}$/);
-/** Forms of one value by MIME type. */
-export const MimeBundle = z.record(MimeType, z.string());
-
-export const ResultItem = z
-  .object({
-    number: z.int().min(1).max(limits.resultItemsMax).meta({ description: "1 is the first." }),
-    main: z.boolean().meta({ description: "It is the value of the code's last expression." }),
-    data: MimeBundle.meta({
-      description:
-        "Forms of the value by MIME type, as text; pictures and other bytes in base64. `text/plain` is its repr.",
-      example: { "text/plain": "42" },
-    }),
-    stdout_at: z.int().min(0).meta({ description: "Bytes of stdout that come before it." }),
-    stderr_at: z.int().min(0),
-  })
-  .meta({ id: "ResultItem", description: "A value that the code showed." });
-export type ResultItem = z.infer<typeof ResultItem>;
-
-/** Only of jobs that asked for results. */
-const results = {
-  results: z.array(ResultItem).optional().meta({
-    description:
-      "With `results: true` in the request, what the code showed: values passed to `display`, figures, and the value of its last expression. Left out otherwise.",
-  }),
-  results_truncated: z.boolean().optional().meta({
-    description: "true if something was left out of `results`; otherwise the field is left out.",
-  }),
-};
 
 const Warnings = z.array(z.string()).meta({
   description:

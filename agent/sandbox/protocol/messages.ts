@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { MimeBundle } from "../../../shared/wire/execution.ts";
+import { MimeBundle } from "../../../shared/wire/result-item.ts";
 import { FrameError } from "./frames.ts";
 
 /** JSON payloads of the supervisor's frames; python/pid1/supervisor.py and python/collector/collect.py write them. */

@@ -1,5 +1,5 @@
 import { and, asc, eq, gt, sql, type SQL } from "drizzle-orm";
-import type { ResultItem } from "../../../shared/wire/execution.ts";
+import type { ResultItem } from "../../../shared/wire/result-item.ts";
 import { transact, type Database } from "../database.ts";
 import { executions, runItems } from "../schema.ts";
 import { type Filled, listed, query, statement } from "../statement.ts";

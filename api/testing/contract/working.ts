@@ -13,7 +13,7 @@ export const release = (agent: ScriptedAgent, lease: string) =>
   agent.post(lease, "release", { error: dockerError });
 
 /** An agent with a job of its own. */
-export async function working(api: Api, fields: object = {}) {
+export async function working(api: Api, fields: Record<string, unknown> = {}) {
   const { job_id } = await api.submit(fields);
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();

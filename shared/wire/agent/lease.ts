@@ -3,11 +3,11 @@ import { ExecutionError } from "../errors.ts";
 import {
   Compilation,
   ContainerBackend,
-  ResultItem,
   ResourceUsage,
   TerminalStatus,
   Timing,
 } from "../execution.ts";
+import { ResultItem } from "../result-item.ts";
 import { InputWay, LeasedFile } from "../file.ts";
 import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "../health.ts";
 import { ImageDigest } from "../build.ts";

@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { ExecutionRecord, JobId, ResultItem } from "../execution.ts";
+import { ExecutionRecord, JobId } from "../execution.ts";
+import { ResultItem } from "../result-item.ts";
 import { streamNames } from "../output.ts";
 import { Timestamp } from "../timestamp.ts";
 
