@@ -9,6 +9,7 @@ import { bearer, newKey, operator } from "./keys.ts";
 import type { Row } from "./row.ts";
 
 const server = "with keys";
+const as = (tenant: string) => ({ ...operator, "X-Airlock-Tenant": tenant });
 
 export const tenantRows: Row[] = [
   {
@@ -18,7 +19,6 @@ export const tenantRows: Row[] = [
       const { key } = await newKey(api, { tenant: "named", scopes: ["run", "read"] });
       const submitted = await api.post("/execute/async", { code: "1" }, bearer(key));
       const { job_id } = SubmittedJob.parse(body(submitted));
-      const as = (tenant: string) => ({ ...operator, "X-Airlock-Tenant": tenant });
       const ids = async (headers: Record<string, string>, query = "") => {
         const page = body(await api.get(`/executions?${query}`, headers)) as ExecutionPage;
         return page.items.map(({ execution_id, tenant }) => [execution_id, tenant]);
