@@ -1,0 +1,144 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import { createApp } from "../../app.ts";
+import { createKey, type NewKey, revokeKey, rotateKey, showKeys } from "../../keys/keys.ts";
+import { by } from "../../testing/temp-store.ts";
+import { testDeps } from "../../testing/test-deps.ts";
+import { store, useStore } from "../../testing/use-store.ts";
+import { Scope } from "../../../shared/wire/client/keys.ts";
+import { checkTable } from "./scopes.ts";
+
+const configured = "a-key-of-16-characters";
+const operator = "an-operator-of-16-characters";
+const maker = { ...by(), scopes: Scope.options };
+
+useStore();
+let now = 1_000_000_000;
+let reads = 0;
+let background: Promise<unknown>[] = [];
+let deps: ReturnType<typeof testDeps>;
+let app: ReturnType<typeof createApp>;
+beforeEach(() => {
+  const { client } = store.db;
+  const execute = client.execute.bind(client);
+  client.execute = (statement: Parameters<typeof execute>[0]) => {
+    const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
+    if (/^select.*api_keys/i.test(text)) reads += 1;
+    return execute(statement);
+  };
+  background = [];
+  const config = { api_auth_enabled: true, api_keys: [configured], operator_keys: [operator] };
+  deps = {
+    ...testDeps(store.db, store.folder, () => now, config),
+    waitUntil: (work) => void background.push(work),
+  };
+  app = createApp(deps);
+});
+
+const newKey = (changes: Partial<NewKey> = {}) =>
+  createKey(deps, maker, {
+    name: "ci",
+    tenant: "search",
+    scopes: ["read"],
+    expiresInMs: null,
+    ...changes,
+  });
+async function statusWith(key: string, path = "/executions", of = app): Promise<number> {
+  return (await of.request(path, { headers: { Authorization: `Bearer ${key}` } })).status;
+}
+
+test("a managed key is read once a second, a configured one never", async () => {
+  const { key } = await newKey();
+  reads = 0;
+  for (let n = 0; n < 20; n++) expect(await statusWith(key)).toBe(200);
+  expect(reads).toBe(1);
+  for (let n = 0; n < 20; n++) expect(await statusWith(configured)).toBe(200);
+  expect(reads).toBe(1);
+  now += 1000;
+  expect(await statusWith(key)).toBe(200);
+  expect(reads).toBe(2);
+});
+
+test("a key holds until it expires, and no longer", async () => {
+  const { key, expires_at } = await newKey({ expiresInMs: 60_500 });
+  expect(expires_at).toBe(new Date(now + 60_500).toISOString());
+  now += 60_499;
+  expect(await statusWith(key)).toBe(200);
+  now += 1;
+  expect(await statusWith(key)).toBe(401);
+});
+
+test("a rotated key's old one holds for as long as was said, and the key's id stays", async () => {
+  const { id, key } = await newKey();
+  const next = await rotateKey(deps, { ...maker, at: now }, id, 60_500);
+  expect(next).toMatchObject({ id, old_valid_until: new Date(now + 60_500).toISOString() });
+  now += 60_499;
+  expect([await statusWith(key), await statusWith(next.key)]).toEqual([200, 200]);
+  now += 1;
+  expect([await statusWith(key), await statusWith(next.key)]).toEqual([401, 200]);
+});
+
+test("a key that another process revokes is void here within a second", async () => {
+  const { id, key } = await newKey();
+  const other = createApp(testDeps(store.db, store.folder, () => now, deps.config));
+  expect([await statusWith(key), await statusWith(key, "/executions", other)]).toEqual([200, 200]);
+  await revokeKey(deps, { ...maker, at: now }, id);
+  now += 1000;
+  expect([await statusWith(key), await statusWith(key, "/executions", other)]).toEqual([401, 401]);
+});
+
+test("the time of last use is written once a minute, and a failure of that refuses nobody", async () => {
+  const { key } = await newKey();
+  const usedAt = async () => {
+    await Promise.all(background);
+    const [shown] = await showKeys(deps);
+    return shown!.last_used_at;
+  };
+  const first = new Date(now).toISOString();
+  expect(await statusWith(key)).toBe(200);
+  expect(await usedAt()).toBe(first);
+  now += 60_000;
+  expect(await statusWith(key)).toBe(200);
+  expect(await usedAt()).toBe(first);
+  now += 1001;
+  expect(await statusWith(key)).toBe(200);
+  expect(await usedAt()).toBe(new Date(now).toISOString());
+  now += 120_000;
+  await store.db.client.execute(
+    "create trigger full before update on api_keys begin select raise(abort, 'full'); end",
+  );
+  expect(await statusWith(key)).toBe(200);
+  await Promise.all(background);
+});
+
+test("configured keys have the scopes of clients, those of operators all", async () => {
+  for (const path of ["/executions", "/metrics", "/job-types", "/usage"]) {
+    expect(await statusWith(configured, path)).toBe(200);
+  }
+  for (const path of ["/hosts", "/keys", "/tenants", "/audit"]) {
+    expect([await statusWith(configured, path), await statusWith(operator, path)]).toEqual([
+      403, 200,
+    ]);
+  }
+});
+
+describe("without keys", () => {
+  test.each([
+    ["on this machine, anybody is an operator", false, 200],
+    ["opened to a network, nobody is", true, 403],
+  ])("%s", async (_, allow_unauthenticated_network_access, status) => {
+    const config = { allow_unauthenticated_network_access };
+    const open = createApp(testDeps(store.db, store.folder, () => now, config));
+    for (const path of ["/hosts", "/keys"]) expect((await open.request(path)).status).toBe(status);
+    expect((await open.request("/executions")).status).toBe(200);
+  });
+});
+
+test("an app with a route that the table of scopes lacks, or without one of the table, is not made", () => {
+  expect(() => checkTable(app)).not.toThrow();
+  const more = createApp(deps).get("/secrets", (c) => c.text("x"));
+  expect(() => checkTable(more)).toThrow("lacks GET /secrets");
+  const any = createApp(deps).all("/any", (c) => c.text("x"));
+  expect(() => checkTable(any)).toThrow("lacks ALL /any");
+  const less = { routes: app.routes.filter(({ path }) => path !== "/usage") };
+  expect(() => checkTable(less)).toThrow("the app lacks GET /usage");
+});
