@@ -1,11 +1,11 @@
-import { and, inArray, lte, sql, type SQL } from "drizzle-orm";
+import { and, inArray, lte, not, sql, type SQL } from "drizzle-orm";
 import { type InputWay, waysOf } from "../../../shared/wire/file.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import { transact, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
 import { executions, isQueued, tenants } from "../schema.ts";
-import { fullTenants, moveFronts } from "./line.ts";
+import { isTenantFull, moveFronts } from "./line.ts";
 import { decoder, listed, query, rowQuery, statement } from "../statement.ts";
 
 /** A job type whose jobs may be leased, and the values for their records. */
@@ -38,9 +38,13 @@ export async function claimNext(
 ): Promise<ExecutionRow[]> {
   const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
   const ways = waysOf(inputs).join(" ");
-  if (offers.length === 0 || !(await firstDue(db, { now, jobTypes, ways }))) return [];
+  const due = offers.length > 0 && (await firstDue(db, { now, jobTypes, ways }));
+  if (!due) return [];
   const values = { ways, agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
-  const [claimed] = await transact(db, [claim(values), move(values)]);
+  const [claimed] = await transact(db, [
+    (due.isBounded ? claimBounded : claim)(values),
+    move(values),
+  ]);
   return claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq);
 }
 
@@ -51,14 +55,15 @@ const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${at
 const isKnown = sql`(${inputs} is null or instr(${given("ways")}, ${inputs}))`;
 const isDue = and(isQueued, lte(availableAt, given("now")), isInTime, isKnown);
 
+/** Whether any tenant has `max_running`. To look after it takes a tenth of a claim's time. */
+const isBounded = sql<number>`exists (select 1 from ${tenants} where ${tenants.maxRunning} is not null)`;
+
 /** Whether any job waits. This only reads, while a claim would take the write lock. */
 const firstDue = rowQuery(
   query
-    .select({ seq })
+    .select({ seq, isBounded })
     .from(executions)
-    .where(
-      and(isDue, sql`${jobType} in ${listed("jobTypes")}`, sql`${tenant} not in ${fullTenants}`),
-    )
+    .where(and(isDue, sql`${jobType} in ${listed("jobTypes")}`, not(isTenantFull(sql`${tenant}`))))
     .limit(1),
 );
 
@@ -70,20 +75,22 @@ const offered = (what: keyof Offer): SQL =>
  * The first jobs of each offered type, as many as there are slots, without those of full tenants. The next
  * jobs to lease are among them. The cost does not depend on how many jobs of other types wait before them.
  */
-const heads = sql`select ${seq} as seq, ${rank} as rank, ${tenant} as tenant, offer.value ->> 'gpus' as gpus
+const headsOf = (
+  which: SQL,
+): SQL => sql`select ${seq} as seq, ${rank} as rank, ${tenant} as tenant, offer.value ->> 'gpus' as gpus
   from json_each(${given("offers")}) as offer cross join ${executions}
   where ${seq} in (
     select waiting.seq from ${executions} as waiting
     where waiting.status = 'queued' and waiting.job_type = offer.value ->> 'jobType'
       and waiting.available_at <= ${given("now")}
       and (waiting.start_by is null or waiting.start_by > ${given("now")} or waiting.attempt > 0)
-      and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs))
-      and waiting.tenant not in ${fullTenants}
+      and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs)) ${which}
     order by waiting.rank, waiting.seq limit ${given("slots")})`;
 
 /** Those that their tenants have room for: a claim may find the room for one of two, and the next claim the rest. */
+const open = sql`and not ${isTenantFull(sql`waiting.tenant`)}`;
 const roomy = sql`select seq, rank, gpus from (
-    select *, row_number() over (partition by tenant order by rank, seq) as nth from (${heads}))
+    select *, row_number() over (partition by tenant order by rank, seq) as nth from (${headsOf(open)}))
   where nth <= coalesce((select max_running - running from ${tenants}
     where ${tenants.name} = tenant and max_running is not null), nth)`;
 
@@ -97,26 +104,29 @@ const roomy = sql`select seq, rank, gpus from (
  *     3       train   1     4       waits behind it
  *     4       plain   0     4       leased, because it needs no GPU
  */
-const next = sql`(select seq from (
-    select seq, rank, gpus, sum(gpus) over (order by rank, seq) as needed from (${roomy}))
+const nextOf = (heads: SQL): SQL => sql`(select seq from (
+    select seq, rank, gpus, sum(gpus) over (order by rank, seq) as needed from (${heads}))
   where gpus = 0 or needed <= ${given("gpus")}
   order by rank, seq limit ${given("slots")})`;
 
 const decode = decoder(executionColumns);
 const move = statement(moveFronts);
-const claim = statement(
-  query
-    .update(executions)
-    .set({
-      status: "running",
-      attempt: sql`${executions.attempt} + 1`,
-      leaseId: randomUuid,
-      agentId: sql`${given("agentId")}`,
-      leaseExpiresAt: sql`${given("expiresAt")}`,
-      startedAt: sql`${given("now")}`,
-      jobVersion: offered("jobVersion"),
-      jobRef: offered("jobRef"),
-    })
-    .where(and(isQueued, takesWork(given("agentId")), inArray(seq, next)))
-    .returning(executionColumns),
-);
+const claimOf = (heads: SQL) =>
+  statement(
+    query
+      .update(executions)
+      .set({
+        status: "running",
+        attempt: sql`${executions.attempt} + 1`,
+        leaseId: randomUuid,
+        agentId: sql`${given("agentId")}`,
+        leaseExpiresAt: sql`${given("expiresAt")}`,
+        startedAt: sql`${given("now")}`,
+        jobVersion: offered("jobVersion"),
+        jobRef: offered("jobRef"),
+      })
+      .where(and(isQueued, takesWork(given("agentId")), inArray(seq, nextOf(heads))))
+      .returning(executionColumns),
+  );
+const claim = claimOf(headsOf(sql``));
+const claimBounded = claimOf(roomy);

@@ -28,9 +28,10 @@ export function nextTurn(own: Owner, jobType: SQL): SQL<number> {
   return sql`1 + max(coalesce(${front}, 0), coalesce(${last}, 0))`;
 }
 
-/** Tenants whose `max_running` is reached: their jobs wait, and nobody waits for them. */
-export const fullTenants = sql`(select ${tenants.name} from ${tenants}
-  where ${tenants.maxRunning} is not null and ${tenants.running} >= ${tenants.maxRunning})`;
+/** Whether a tenant runs as many jobs as it may: its jobs wait, and nobody waits for them. */
+export const isTenantFull = (tenant: SQL): SQL => sql`exists (select 1 from ${tenants}
+  where ${tenants.name} = ${tenant} and ${tenants.maxRunning} is not null
+    and ${tenants.running} >= ${tenants.maxRunning})`;
 
 const { rank, seq, id, turn, jobType, agentId, startedAt } = executions;
 const given = sql.placeholder;
@@ -52,7 +53,7 @@ export const moveFronts = sql`
       (select max(iif(leased.type = offered.type, turn, min(turn, rank))) from leased) as turn,
       (select waiting.turn - 1 from ${executions} as waiting
         where waiting.status = 'queued' and waiting.job_type = offered.type and waiting.attempt = 0
-          and waiting.available_at <= ${given("now")} and waiting.tenant not in ${fullTenants}
+          and waiting.available_at <= ${given("now")} and not ${isTenantFull(sql`waiting.tenant`)}
         order by waiting.rank, waiting.seq limit 1) as before_first
     from offered where exists (select 1 from leased))
   insert into ${queueFronts} (job_type, turn)
