@@ -12,7 +12,10 @@ import { body, json, problems } from "../openapi/responses/bodies.ts";
 
 const tags = ["Keys and tenants"];
 const params = z.object({
-  name: TenantName.describe("The tenant's name.").openapi({ param: { name: "name", in: "path" } }),
+  name: TenantName.describe("The tenant's name.").openapi({
+    param: { name: "name", in: "path" },
+    example: "search",
+  }),
 });
 
 /** Tenants and their limits. */

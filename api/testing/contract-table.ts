@@ -20,6 +20,7 @@ import { healthRows } from "./contract/health.ts";
 import { auditRows } from "./contract/audit.ts";
 import { hostRows } from "./contract/hosts.ts";
 import { fileRows } from "./contract/files.ts";
+import { isolationRows } from "./contract/isolation.ts";
 import { idempotencyRows } from "./contract/idempotency.ts";
 import { foreignPageRows } from "./contract/foreign-pages.ts";
 import { imageRows } from "./contract/images.ts";
@@ -90,13 +91,14 @@ export const contractTable: Row[] = [
   ...authRows,
   ...foreignPageRows,
   ...rateLimitRows,
+  ...tenantRows,
   ...agentRows,
   ...joinRows,
   ...protocolRows,
   ...compatRows,
   ...leasePostRows,
   // The last ones: unknown keys make the service careful for a minute.
-  ...tenantRows,
+  ...isolationRows,
   ...keyRows,
 ];
 

@@ -125,6 +125,14 @@ export const servers = {
     }),
     AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "127.0.0.1",
   },
+  "with tenants": {
+    ...common,
+    ...locked,
+    AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { priority: 1000 } }),
+    AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({
+      all: { url: "http://127.0.0.1:1/", secrets: [receiverSecret] },
+    }),
+  },
   "in production": { ...common, AIRLOCK_PRODUCTION_MODE: "true" },
   "with short leases": {
     ...common,

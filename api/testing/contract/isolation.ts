@@ -1,0 +1,253 @@
+import { expect } from "vitest";
+import { endpointsOf, type OpenApiDocument } from "../openapi-document.ts";
+import type { Reply } from "../scripted-agent.ts";
+import { type Api, body } from "./api.ts";
+import type { Row } from "./row.ts";
+import { type Asked, isForOperators, type Probe, probesOf } from "./tenant-walk.ts";
+import {
+  type Headers,
+  keyOf,
+  makeThings,
+  nobodys,
+  secretsOf,
+  type Things,
+} from "./tenant-world.ts";
+
+const server = "with tenants";
+
+interface World {
+  own: Things;
+  others: Things;
+  nobody: Things;
+}
+
+const uuid = /[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g;
+
+/** What an answer says, without ids, times, and what the request carried. */
+function told({ status, headers, text }: Reply, carried: Things): object {
+  const values = [...Object.values(carried), ...secretsOf(carried.tenant)] as string[];
+  const sent = values.filter((value) => value.length > 1).toSorted((a, b) => b.length - a.length);
+  const plain = sent
+    .reduce((rest, value) => rest.replaceAll(value, "SENT"), text)
+    .replaceAll(uuid, "ID")
+    .replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "TIME")
+    .replaceAll(/"sha256":"[0-9a-f]{64}"/g, '"sha256":"HASH"');
+  const names = [...headers.keys()].filter((name) => name !== "connection").sort();
+  return { status, names, type: headers.get("Content-Type"), plain };
+}
+
+const send = (api: Api, { method, path, headers, body: text }: Asked, key: Headers) =>
+  api.send(method, path, {
+    headers: { ...headers, ...key },
+    ...(text !== undefined && { body: text }),
+  });
+
+/** Removes what a probe has made, so that the next one meets the same. */
+async function undo(api: Api, reply: Reply, key: Headers): Promise<void> {
+  if (reply.status >= 300 || !reply.headers.get("Content-Type")?.startsWith("application/json"))
+    return;
+  const { job_id, batch_id, file_id } = body(reply) as Record<string, string>;
+  if (batch_id && reply.status === 202)
+    await api.post(`/batches/${batch_id}/cancel`, undefined, key);
+  else if (job_id && reply.status === 202) await api.post(`/jobs/${job_id}/cancel`, undefined, key);
+  else if (file_id) await api.send("DELETE", `/files/${file_id}`, { headers: key });
+}
+
+const lists = [
+  "/executions?view=all",
+  "/dlq",
+  "/dlq/stats",
+  "/files",
+  "/usage",
+  "/job-types",
+  "/openapi.json",
+];
+const seen = (api: Api, key: Headers, more: string[] = []) =>
+  Promise.all([...lists, ...more].map(async (path) => (await api.get(path, key)).text));
+
+const isWrite = ({ what }: Probe): boolean => !/^(GET|HEAD) /.test(what);
+
+/** Sends what each probe carries, of somebody else and of nobody, and compares the answers. */
+async function walk(
+  api: Api,
+  probe: Probe,
+  key: Headers,
+  { own, others, nobody }: World,
+): Promise<void> {
+  const replies: Reply[] = [];
+  for (const carried of [others, nobody]) {
+    const reply = await send(api, probe.ask(carried, own), key);
+    await undo(api, reply, key);
+    replies.push(reply);
+  }
+  const [ofOthers, ofNobody] = replies as [Reply, Reply];
+  const sent = JSON.stringify(probe.ask(others, own));
+  const leaked = secretsOf(others.tenant).filter(
+    (one) => ofOthers.text.includes(one) && !sent.includes(one),
+  );
+  expect({ what: probe.what, leaked, ...told(ofOthers, others) }).toEqual({
+    what: probe.what,
+    leaked: [],
+    ...told(ofNobody, nobody),
+  });
+}
+
+interface Tool {
+  name: string;
+  inputSchema: { properties?: object };
+}
+
+/** `job_id` is somebody's; the others can carry nothing of a tenant. */
+const mcpArguments = new Set(
+  `job_id name offset code language input_data files stdin args job_type timeout requirements wait_seconds`.split(
+    " ",
+  ),
+);
+
+/** New ones for each row, and for its second try. */
+function twoTenants(): [a: string, b: string] {
+  const number = crypto.randomUUID().slice(0, 8);
+  return [`a-${number}`, `b-${number}`];
+}
+
+export const isolationRows: Row[] = [
+  {
+    rule: "Whatever of another tenant a request carries, the answer is the one for ids that nobody has; a parameter that this row does not know fails it",
+    server,
+    async check(api) {
+      const [a, b] = twoTenants();
+      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+      const own = await makeThings(api, b, keyB);
+      const others = await makeThings(api, a, keyA, "ml");
+      const world = { own, others, nobody: nobodys(others) };
+      await api.post("/execute/async", { code: "later" }, keyB);
+      const before = await seen(api, keyA);
+      const document = body(await api.get("/openapi.json", keyB)) as OpenApiDocument;
+      const endpoints = endpointsOf(document).filter(({ path }) => !isForOperators(path));
+      // Reads first: what writes carry is in this tenant's own records afterwards.
+      const probes = endpoints
+        .flatMap((endpoint) => probesOf(document, endpoint))
+        .toSorted((one, other) => Number(isWrite(one)) - Number(isWrite(other)));
+      expect(probes.length).toBeGreaterThan(70);
+      for (const probe of probes) await walk(api, probe, keyB, world);
+      expect(await seen(api, keyA)).toEqual(before);
+      // What the walk carries is there: its owner finds it.
+      for (const { what, ask } of probes.filter((probe) =>
+        /^GET \S*\{id\}\S* with path$/.test(probe.what),
+      )) {
+        if (what.includes("/build")) continue;
+        const { status } = await send(api, ask(others, others), keyA);
+        expect({ what, status }).toEqual({ what, status: 200 });
+      }
+    },
+  },
+  {
+    rule: "MCP: whatever of another tenant a tool or a resource is given, it answers as for what nobody has; an argument that this row does not know fails it",
+    server,
+    async check(api) {
+      const [a, b] = twoTenants();
+      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+      const others = await makeThings(api, a, keyA, "ml");
+      const nobody = nobodys(others);
+      const call = async (key: Headers, method: string, params: object = {}): Promise<string> => {
+        const response = await fetch(`${api.url}/mcp`, {
+          method: "POST",
+          headers: {
+            ...key,
+            "Content-Type": "application/json",
+            Accept: "application/json, text/event-stream",
+          },
+          body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }),
+        });
+        return response.text();
+      };
+      const listed = /\{.*\}/s.exec(await call(keyB, "tools/list"))![0];
+      const { tools } = (JSON.parse(listed) as { result: { tools: Tool[] } }).result;
+      const carrying = tools.flatMap(({ name, inputSchema: { properties = {} } }) => {
+        const unknown = Object.keys(properties).filter((one) => !mcpArguments.has(one));
+        expect({ name, unknown }).toEqual({ name, unknown: [] });
+        return "job_id" in properties ? [name] : [];
+      });
+      expect(carrying).toEqual(expect.arrayContaining(["get_job", "cancel_job", "read_artifact"]));
+      const uri = ({ job }: Things): string => `airlock://jobs/${job}/artifacts/out.txt`;
+      const asks: [string, (things: Things) => object][] = [
+        ...carrying.map((name): [string, (things: Things) => object] => [
+          "tools/call",
+          ({ job }) => ({
+            name,
+            arguments: { job_id: job, ...(name === "read_artifact" && { name: "out.txt" }) },
+          }),
+        ]),
+        ["resources/read", (things) => ({ uri: uri(things) })],
+      ];
+      for (const [method, params] of asks) {
+        const answers = await Promise.all(
+          [others, nobody].map(async (things) =>
+            (await call(keyB, method, params(things))).replaceAll(uuid, "ID"),
+          ),
+        );
+        expect({ method, answer: answers[0] }).toEqual({ method, answer: answers[1] });
+      }
+      const own = await call(keyA, "tools/call", {
+        name: "read_artifact",
+        arguments: { job_id: others.job, name: "out.txt" },
+      });
+      expect(own).toContain(secretsOf(a)[5]);
+      expect(await call(keyA, "resources/read", { uri: uri(others) })).toContain("artifact-of-");
+    },
+  },
+  {
+    rule: "While a tenant reads and follows its job, another one that asks for the same id at the same moment gets nothing of it",
+    server,
+    async check(api) {
+      const [a, b] = twoTenants();
+      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+      const { job, waiting } = await makeThings(api, a, keyA, "ml");
+      const end = new AbortController();
+      const follow = fetch(`${api.url}/jobs/${waiting}/events`, {
+        headers: keyA,
+        signal: end.signal,
+      });
+      await (await follow).body?.getReader().read();
+      const paths = [
+        `/executions/${job}?view=all`,
+        `/jobs/${job}`,
+        `/jobs/${waiting}`,
+        `/jobs/${waiting}/events`,
+      ];
+      for (const path of paths) {
+        const isStream = path.endsWith("/events");
+        const asks = Array.from({ length: 20 }, async (_, n) => {
+          const isOwner = n % 2 === 0;
+          if (isOwner && isStream) return [];
+          const { status } = await api.get(path, isOwner ? keyA : keyB);
+          return [`${isOwner ? "owner" : "other"} ${status}`];
+        });
+        const answers = new Set((await Promise.all(asks)).flat());
+        const expected = isStream ? ["other 404"] : ["owner 200", "other 404"];
+        expect({ path, answers: [...answers].sort() }).toEqual({ path, answers: expected.sort() });
+      }
+      end.abort();
+    },
+  },
+  {
+    rule: "What a tenant does shows in no answer that another one gets about itself",
+    server,
+    async check(api) {
+      const [a, b] = twoTenants();
+      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+      const { waiting, heard } = await makeThings(api, b, keyB);
+      const own = [
+        `/jobs/${waiting}/result`,
+        `/webhooks/events?after=${heard}`,
+        "/webhooks/events",
+        "/webhooks/deliveries?status=delivered",
+      ];
+      const plain = async (): Promise<string[]> =>
+        (await seen(api, keyB, own)).map((text) => text.replace(/"listening_s":\d+/, ""));
+      const before = await plain();
+      await makeThings(api, a, keyA, "ml");
+      expect(await plain()).toEqual(before);
+    },
+  },
+];
