@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 
-from .record import Record
+from .record import Record, Shown
 `;
 
 /**
@@ -94,7 +94,8 @@ function recordText(name: string, { properties = {}, required = [], description 
   const fields = Object.entries(properties).map(([field, schema]): [string, Schema] =>
     required.includes(field) ? [field, schema] : [field, { anyOf: [schema, { type: "null" }] }],
   );
-  return `\nclass ${name}(Record):\n${about}${fields.map(fieldText).join("")}`;
+  const base = name === "ResultItem" ? "Shown" : "Record";
+  return `\nclass ${name}(${base}):\n${about}${fields.map(fieldText).join("")}`;
 }
 
 /** Fields that may be missing are in a class of their own, which is also the type of keyword arguments. */

@@ -3,7 +3,9 @@
 # The gate gives both builtins of their own, so code that patches builtins or modules breaks nothing here by accident.
 import sys
 from _thread import allocate_lock
+from fcntl import ioctl
 from posix import F_OK, access, getpid, mkdir, write
+from time import sleep
 
 try:
     from _json import encode_basestring as quoted
@@ -11,6 +13,8 @@ except ImportError:
     from json.encoder import encode_basestring as quoted
 
 MOST_ITEMS, MOST_BYTES, MOST_OF_ITEM, MOST_OF_TEXT = 1000, 8 << 20, 1 << 20, 64 << 10
+FIONREAD = 0x541B
+PAUSES = [0] * 100 + [0.0005] * 100
 OURS = (lambda: 0).__code__.co_filename
 METHODS = {
     "text/html": "_repr_html_",
@@ -53,6 +57,11 @@ class Channel:
         try:
             while data:
                 data = data[write(self._fd, data) :]
+            # Until PID 1 has read it: what is printed from here on comes after it.
+            for pause in PAUSES:
+                if ioctl(self._fd, FIONREAD, bytes(4)) == bytes(4):
+                    return
+                sleep(pause)
         except OSError:
             pass  # the code closed it
 

@@ -78,14 +78,14 @@ class Job:
 
     def hear_more(self, outbox):
         """Relays items of a cell; False if there is nothing to read."""
+        # What the code wrote before an item goes first: cells.py waits until the item is read.
+        for stream in self.streams:
+            if stream.open:
+                stream.read(outbox)
         try:
             data = os.read(self.tell, MAX_DATA)
         except BlockingIOError:
             return False
-        # What the code wrote before an item goes first.
-        for stream in self.streams:
-            if stream.open:
-                stream.read(outbox)
         self.told.take(data, outbox)
         return data != b""
 

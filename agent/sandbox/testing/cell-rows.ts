@@ -3,7 +3,7 @@ import { classify } from "../output/classify.ts";
 import type { DisplayItem } from "../job.ts";
 import type { Python } from "./find-python.ts";
 import { runOnHost } from "./host-run.ts";
-import { errors, values } from "./programs/cells.ts";
+import { byTurns, errors, values } from "./programs/cells.ts";
 
 /** Rows: what cells show, and how they end. */
 export function cellRows(python: () => Python): void {
@@ -19,6 +19,13 @@ export function cellRows(python: () => Python): void {
     }).toEqual({ shown, out: "", err: "", end: "succeeded - 0", ...rest });
     expect(items.map(({ number }) => number)).toEqual(shown.map((_, n) => n + 1));
     expect(report.itemsTruncated).toBe(false);
+  });
+
+  test("a cell: items say after which output they come", async () => {
+    const { items } = await runOnHost(byTurns, { python: python(), results: true });
+    const expected = items.map((_, n) => [(n * (n + 1)) / 2, 2 * n]);
+    expect(items.map(({ stdoutAt, stderrAt }) => [stdoutAt, stderrAt])).toEqual(expected);
+    expect(items).toHaveLength(50);
   });
 }
 

@@ -35,6 +35,7 @@ export function callThatMade(record: ExecutionRecord, { code, input }: Submitted
       language: record.language,
       command: record.command,
       compile_timeout: record.compile_timeout,
+      results: record.results && true,
       startup_timeout: record.startup_timeout,
       requirements: requirements.length > 0 ? requirements : undefined,
       ...given,

@@ -5,6 +5,7 @@ import { clock } from "../service/clock.ts";
 import { type Timed, timesOf } from "../model/phases.ts";
 import { formatDuration, withLocalTimes } from "../model/time.ts";
 import { Artifacts } from "./artifacts.tsx";
+import { Shown } from "./shown.tsx";
 import { ExecutionLink, Problem, Status } from "../parts/common.tsx";
 import { OutputView } from "../parts/output.tsx";
 
@@ -69,6 +70,7 @@ export function Result({ followed }: { followed: Followed }) {
   const { record, output, version, id } = followed;
   const ended = isEnded(record);
   const files = record?.artifacts ?? [];
+  const shown = record?.results ?? followed.shown;
   const isCut = record?.stdout_truncated || record?.stderr_truncated;
   return (
     <>
@@ -102,6 +104,7 @@ export function Result({ followed }: { followed: Followed }) {
           The output is longer than the service keeps (max_stdout_bytes): its middle is left out.
         </p>
       )}
+      {shown.length > 0 && <Shown items={shown} isCut={record?.results_truncated === true} />}
       {record?.output && (
         <section aria-label="Result">
           <h2>Result</h2>

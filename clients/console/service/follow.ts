@@ -1,6 +1,7 @@
 import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
 import { Output, type Stream } from "../model/output.ts";
 import { events } from "./client.ts";
+import type { ResultItem } from "../../typescript/src/generated.ts";
 import { type ExecutionRecord, getExecution, getJob } from "./records.ts";
 
 /** A job as it is followed. */
@@ -12,6 +13,8 @@ export interface Followed {
   /** It was asked to end, and has not yet. */
   isCancelling: boolean;
   output: Output;
+  /** What it has shown so far; the record has all at the end. */
+  shown: ResultItem[];
   /** It has more output than is sent while it runs: the rest comes at its end. */
   isHeld: boolean;
   /** Grows with the output, which is one object. */
@@ -75,6 +78,7 @@ export async function follow(
     waits: undefined,
     isCancelling: false,
     output: new Output(),
+    shown: [],
     isHeld: false,
     version: 0,
   };
@@ -100,7 +104,13 @@ export async function follow(
       else if (event === "status")
         set({ record: await getExecution(id, signal), waits: undefined });
       else if (event === "retry")
-        set({ record: await getExecution(id, signal), output: new Output(), isHeld: false });
+        set({
+          record: await getExecution(id, signal),
+          output: new Output(),
+          shown: [],
+          isHeld: false,
+        });
+      else if (event === "display") set({ shown: [...followed.shown, data] });
       else if (event === "held") set({ isHeld: true });
       else if (event === "end") isWhole = true;
       // After it is handled: if that failed, the event comes again.

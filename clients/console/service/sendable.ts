@@ -71,12 +71,14 @@ export function readDraft(now: Draft, parent: Parent | undefined): Sendable | { 
   if (typed !== undefined && !(Number.isInteger(typed) && typed > 0)) {
     return { problem: "The time limit must be a whole number of seconds, at least 1." };
   }
+  const isSameLanguage = now.language === (parent && languageOf(parent.record));
+  const isPython = now.language === "python" && !(isSameLanguage && parent?.record.command);
+  const results = isPython && { results: true };
   const copied = keptFiles(parent?.files ?? [], now);
   const hasSameFiles = copied.length === parent?.files.length && now.files.length === 0;
-  const isSameLanguage = now.language === (parent && languageOf(parent.record));
   if (parent && hasSameFiles && isSameLanguage && isSame(read, readInput(parent.input))) {
     const limit = typed !== undefined && { timeout: typed };
-    const body = { code, job_type: jobType, args, stdin, ...limit };
+    const body = { code, job_type: jobType, args, stdin, ...results, ...limit };
     const path = `/jobs/${parent.record.execution_id}/fork`;
     return { call: { path, body }, isFork: true, copied: [] };
   }
@@ -85,7 +87,7 @@ export function readDraft(now: Draft, parent: Parent | undefined): Sendable | { 
   const { path, body } = executeCall({ ...now, ...read, args, timeout: typed ?? timeout, files });
   const { command, compile_timeout } = isSameLanguage ? parent!.record : {};
   const given = named({ startup_timeout, requirements, metadata, command, compile_timeout });
-  return { call: { path, body: { ...body, ...given } }, isFork: false, copied };
+  return { call: { path, body: { ...body, ...results, ...given } }, isFork: false, copied };
 }
 
 /** A command counts as Python: the choice of a language replaces it. */

@@ -35,6 +35,43 @@ describe("the playground", needs("chromium"), () => {
     await next.close();
   });
 
+  test("values, tables and pictures of a run are shown; HTML of the code runs no script and reaches nothing of the page", async () => {
+    const page = await world.open("/console");
+    const ends: string[] = [];
+    page.on("response", (response) => ends.push(`answered ${response.url()}`));
+    page.on("requestfailed", (request) => ends.push(`blocked ${request.url()}`));
+    await type(page, "table");
+    await page.getByRole("button", { name: "Run", exact: false }).first().click();
+    const { lease_id, results } = await world.agent.takeJob();
+    expect(results).toBe(true);
+    const html = `<table><tr><td>cell</td></tr></table><script>parent.document.title = "taken"</script>
+      <img src="/stolen" onerror="top.location = '/stolen'"><a href="/stolen" target="_top">go</a>
+      <a href="/stolen">away</a>`;
+    const png =
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    const at = { stdout_at: 0, stderr_at: 0 };
+    await world.agent.post(lease_id, "items", {
+      items: [{ number: 1, main: false, data: { "text/plain": "early" }, ...at }],
+    });
+    const shown = page.getByRole("region", { name: "Results" });
+    await shown.getByText("early").waitFor();
+    await world.agent.result(lease_id, {
+      items: [
+        { number: 2, main: false, data: { "text/plain": "a plot", "image/png": png }, ...at },
+        { number: 3, main: true, data: { "text/plain": "df", "text/html": html }, ...at },
+      ],
+    });
+    await page.frameLocator("iframe").getByText("cell").waitFor();
+    await shown.getByRole("img", { name: "a plot" }).waitFor();
+    expect(await page.evaluate("document.querySelector('.shown img').naturalWidth")).toBe(1);
+    for (const link of ["go", "away"]) await page.frameLocator("iframe").getByText(link).click();
+    expect(await page.title()).not.toBe("taken");
+    await expect.poll(() => ends.filter((end) => end.endsWith("/stolen")).length).toBe(1);
+    expect(ends).toContain(`blocked ${world.url}/stolen`);
+    expect(page.url()).toContain("/console");
+    await page.close();
+  });
+
   test("on a phone a run's state and output come to the top of the screen, above earlier runs too", async () => {
     const page = await world.open("/console");
     await page.setViewportSize({ width: 360, height: 740 });

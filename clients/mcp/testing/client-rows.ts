@@ -141,6 +141,29 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     },
   );
 
+  test("Python runs as a cell: values come as text, pictures as pictures", async () => {
+    const called = client.call("execute_code", { code: "1" });
+    const { lease_id, results } = await agent.takeJob();
+    expect(results).toBe(true);
+    const at = { stdout_at: 0, stderr_at: 0 };
+    const picture = { "text/plain": "<Figure>", "image/png": btoa("a figure") };
+    await agent.result(lease_id, {
+      items: [
+        { number: 1, main: false, data: picture, ...at },
+        { number: 2, main: true, data: { "text/plain": "42" }, ...at },
+      ],
+    });
+    const { content, structuredContent } = await called;
+    expect(structuredContent).toMatchObject({ results: ["<Figure>", "42"] });
+    expect(content[0]?.["text"]).toContain("--- results\n<Figure>\n42");
+    expect(content[1]).toEqual({ type: "image", data: btoa("a figure"), mimeType: "image/png" });
+    const other = client.call("execute_code", { code: "1", language: "bash" });
+    const job = await agent.takeJob();
+    expect(job.results).toBeUndefined();
+    await agent.result(job.lease_id);
+    await other;
+  });
+
   test("a result shows at most 512 KiB of pictures, and names all files in its text", async () => {
     const called = client.call("execute_code", { code: "1" });
     const { lease_id } = await agent.takeJob();

@@ -68,7 +68,12 @@ export const executeCode = tool({
   output: JobOutcome,
   isReadOnly: false,
   async run(call, { wait_seconds, ...request }) {
-    const { job_id } = await call.airlock.submit({ ...request, metadata: call.metadata });
+    const isPython = (request.language ?? "python") === "python";
+    const { job_id } = await call.airlock.submit({
+      ...request,
+      ...(isPython && { results: true }),
+      metadata: call.metadata,
+    });
     const end = cancelOnAbort(call, job_id);
     try {
       return await follow(call, job_id, wait_seconds);
@@ -83,10 +88,10 @@ export const executeCode = tool({
 
 function describe(facts: Facts): string {
   return `Runs Python code in a new isolated container and returns what it wrote. Nothing is kept from one call to the next: no variables, no files.
-- print() what you want to see: the value of the last expression is not shown. stdout and stderr come back; of long text, the head and the tail.
+- stdout and stderr come back; of long text, the head and the tail. Python code runs like a cell of a notebook: the value of its last expression is shown, and what it passes to display(). \`await\` works outside functions; magics (%, !) do not.
 - \`input_data\` is at /input/data.json, each of \`files\` at /input/<name>; \`stdin\` is the code's standard input, \`args\` are its sys.argv[1:].
 - A JSON object written to /output/result.json comes back as \`output\`.
-- Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP, together up to 512 KiB) come back as images, e.g. plt.savefig("/output/plot.png") (plt.show() shows nothing); other files as links, for read_artifact.
+- Every other file written to /output is kept: pictures (PNG, JPEG, GIF, WebP, together up to 512 KiB) come back as images; so do matplotlib's figures (plt.show()). Other files as links, for read_artifact.
 - \`language\` runs other languages than Python where the image has them; \`stdin\`, \`args\`, files and /output are the same.
 - To go on with a file of an earlier job, name it in \`files\`: {"name": "table.csv", "artifact": {"job_id": "…", "name": "table.csv"}}.
 - /output is the working directory. /tmp is writable too, everything else is not. There is no network, and pip cannot be called, unless the operator allows it.

@@ -2,7 +2,12 @@ import type { CallToolResult, ContentBlock } from "@modelcontextprotocol/server"
 import { encodeBase64 } from "hono/utils/encode";
 import { z } from "zod";
 import { ExecutionStatus, JobId, JsonObjectSchema } from "../../../shared/wire/execution.ts";
-import type { Artifact, ExecutionRecord, JobStatus } from "../../typescript/src/generated.ts";
+import type {
+  Artifact,
+  ExecutionRecord,
+  JobStatus,
+  ResultItem,
+} from "../../typescript/src/generated.ts";
 import type { Verbs } from "../../typescript/src/verbs.ts";
 import { artifactLink, artifactUri } from "./artifact-uri.ts";
 import { maxTextLength, shareLength } from "./capped-text.ts";
@@ -33,6 +38,10 @@ export const JobOutcome = z.object({
   duration_ms: z.int().nullable().optional().describe("Run time of the code."),
   stdout: z.string().optional().describe("Long text is shortened: its head and tail are kept."),
   stderr: z.string().optional(),
+  results: z
+    .array(z.string())
+    .optional()
+    .describe("What the code showed, as text; the value of its last expression is the main one."),
   output: JsonObjectSchema.optional().describe(
     "The code's /output/result.json; left out if it is too long.",
   ),
@@ -52,10 +61,12 @@ export async function endedResult(
   const { execution_id: job_id, status, exit_code, duration_ms, artifacts = [] } = record;
   const error = record.error ?? undefined;
   const json = record.output === null ? "" : JSON.stringify(record.output);
+  const results = record.results ?? [];
   const texts = shareLength(
     {
       stdout: record.stdout,
       stderr: record.stderr,
+      results: results.map(textOf).join("\n"),
       output: json,
       error: error?.message ?? "",
       warnings: (record.warnings ?? []).join("\n"),
@@ -70,6 +81,7 @@ export async function endedResult(
     duration_ms,
     stdout: texts.stdout,
     stderr: texts.stderr,
+    ...(results.length > 0 && { results: cutTexts(results, texts.results.length) }),
     ...(record.output !== null && texts.output === json && { output: record.output }),
     ...(error && { error: { ...error, message: texts.error } }),
     ...(artifacts.length > 0 && { files: filesOf(job_id, artifacts.slice(0, maxLinks)) }),
@@ -80,19 +92,46 @@ export async function endedResult(
     section("warnings", texts.warnings),
     section("stdout", texts.stdout),
     section("stderr", texts.stderr),
+    section("results", texts.results),
     section("output", texts.output),
     section("files, for read_artifact", texts.files),
-    Object.values(texts).join("") === "" ? "It wrote nothing: print() what you want to see." : "",
+    Object.values(texts).join("") === ""
+      ? "It showed nothing: print() what you want to see, or end with an expression."
+      : "",
     artifacts.length > maxLinks ? `${artifacts.length} files; list_artifacts has all.` : "",
   ];
   return {
     content: [
       { type: "text", text: text.filter(Boolean).join("\n") },
+      ...showPictures(results),
       ...(await showFiles(airlock, job_id, artifacts)),
     ],
     structuredContent,
     isError: status !== "succeeded",
   };
+}
+
+const textOf = ({ data }: ResultItem): string => data["text/plain"] ?? Object.keys(data).join(", ");
+
+/** The texts of the first items that have that many characters together. */
+function cutTexts(results: ResultItem[], length: number): string[] {
+  let left = length;
+  const texts = results.map(textOf);
+  return texts.filter((text) => (left -= text.length + 1) >= -1);
+}
+
+/** The first pictures that the code showed, as many as fit. */
+function showPictures(results: ResultItem[]): ContentBlock[] {
+  let left = (maxPicturesBytes * 4) / 3;
+  const blocks: ContentBlock[] = [];
+  for (const { data: forms } of results) {
+    const mimeType = pictureTypes.find((type) => forms[type] !== undefined);
+    const data = mimeType === undefined ? "" : forms[mimeType]!.replaceAll("\n", "");
+    if (mimeType === undefined || data.length > left || blocks.length === maxPictures) continue;
+    left -= data.length;
+    blocks.push({ type: "image", data, mimeType });
+  }
+  return blocks;
 }
 
 /** Characters of the text beside the job's own. */

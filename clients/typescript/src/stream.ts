@@ -1,6 +1,6 @@
 import { pathOf } from "./ask.ts";
 import { ConnectionError, notAirlock } from "./errors.ts";
-import type { ExecutionRecord } from "./generated.ts";
+import type { ExecutionRecord, ResultItem } from "./generated.ts";
 import { pauseMs, sleep } from "./pause.ts";
 import { readLines } from "./read-lines.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -13,10 +13,11 @@ export type JobEvent =
   | Named<"status", { status: "queued"; reason: string; position: number }>
   | Named<"status", { status: "running"; agent: string | null }>
   | Named<"stdout" | "stderr", { text: string }>
+  | Named<"display", ResultItem>
   | Named<"held", { stream: "stdout" | "stderr"; offset: number }>
   | Named<"truncated", { stream: "stdout" | "stderr" }>
   | Named<"retry", object>
-  | Named<"end", Omit<ExecutionRecord, "stdout" | "stderr"> & { output_url?: string }>;
+  | Named<"end", Omit<ExecutionRecord, "stdout" | "stderr" | "results"> & { output_url?: string }>;
 
 export interface StreamOptions extends CallOptions {
   /** The id of an event: only what came after it. */

@@ -110,6 +110,13 @@ display(A)`,
   ],
 ];
 
+/** Shows and prints by turns; each item has the bytes of both streams before it. */
+export const byTurns = `import sys
+for n in range(50):
+    display(n)
+    print("x" * n)
+    print("e", file=sys.stderr)`;
+
 export const errors: Row[] = [
   [
     "an exception ends it, without frames of ours",

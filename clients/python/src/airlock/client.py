@@ -136,7 +136,7 @@ class Airlock:
         """Queues code. With its own idempotency key, it is safe to repeat, which the client does.
 
         :param fields: Those of ``POST /execute/async``: ``input_data``, ``files``, ``stdin``, ``args``,
-            ``timeout`` (seconds), ``startup_timeout``, ``job_type``, ``requirements``, ``metadata``,
+            ``timeout`` (seconds), ``startup_timeout``, ``job_type``, ``requirements``, ``metadata``, ``results``,
             ``idempotency_key``, ``run_at``, ``queue_timeout``, ``max_attempts``, ``callback_url``.
         """
         body = {"code": code, **_given(fields)}

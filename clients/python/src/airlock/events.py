@@ -38,6 +38,10 @@ class JobEventData(Record):
     text: Optional[str]
     #: ``stdout`` or ``stderr``.
     stream: Optional[str]
+    #: What the code showed, by MIME type; ``number`` and ``main`` are those of a ResultItem.
+    data: Optional[Dict[str, str]]
+    number: Optional[int]
+    main: Optional[bool]
 
 
 class JobEvent(Record):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import html
+import json
 from typing import TYPE_CHECKING, Any, Dict, List, Type, TypeVar, cast, get_args, get_type_hints
 
 
@@ -24,6 +26,23 @@ class Record(Dict[str, Any]):
     def __dir__(self) -> List[str]:
         return sorted({*super().__dir__(), *fields_of(type(self)), *self})
 
+
+class Shown(Record):
+    """A value that the code showed. A notebook shows it, too."""
+
+    def _repr_mimebundle_(self, **_: Any) -> Dict[str, Any]:
+        """What the code may have made runs no script in the notebook: HTML is in a frame that forbids it."""
+        data: Dict[str, Any] = dict(self["data"])
+        data.pop("application/javascript", None)
+        if "application/json" in data:
+            data["application/json"] = json.loads(data["application/json"])
+        if "text/html" in data:
+            page = html.escape(data["text/html"])
+            data["text/html"] = f'<iframe sandbox srcdoc="{page}" style="{_FRAME}"></iframe>'
+        return data
+
+
+_FRAME = "width: 100%; height: 20em; border: 0; background: white"
 
 Kind = TypeVar("Kind", bound=Record)
 

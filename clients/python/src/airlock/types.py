@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
 
-from .record import Record
+from .record import Record, Shown
 
 __all__ = [
     "WebhookEvent",
@@ -265,7 +265,7 @@ class SyncResult(Record):
     warnings: Optional[List[str]]
 
 
-class ResultItem(Record):
+class ResultItem(Shown):
     """A value that the code showed."""
 
     #: 1 is the first.

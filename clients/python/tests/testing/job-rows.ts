@@ -23,6 +23,35 @@ export function jobRows(python: PythonClient): void {
     expect(await python.print(inFolder + program)).toBe(`${prints.join("\n")}\n`);
   });
 
+  test("results come with the record, and a notebook shows them", async () => {
+    const program = `
+code = """
+class Table:
+    def _repr_html_(self): return "<b onclick='x'>1</b>"
+    def __repr__(self): return "Table"
+    def _repr_json_(self): return {"a": 1}
+    def _repr_javascript_(self): return "alert(1)"
+display(Table())
+print("said")
+await __import__("asyncio").sleep(0, 6 * 7)
+"""
+client = airlock.connect(sys.argv[1], sys.argv[2])
+record = client.run(code, results=True)
+shown = [(item.number, item.main, item.data["text/plain"], item.stdout_at) for item in record.results]
+bundle = record.results[0]._repr_mimebundle_(include=None, exclude=None)
+events = [event for event in client.stream(record.execution_id) if event.event == "display"]
+print(json.dumps([shown, sorted(bundle), bundle["application/json"], bundle["text/html"][:50],
+    [event.data.number for event in events], client.run("1").results]))`;
+    const page = `<iframe sandbox srcdoc="&lt;b onclick=&#x27;x&#x27;&gt;1`.slice(0, 50);
+    const shown = [
+      [1, false, "Table", 0],
+      [2, true, "42", 5],
+    ];
+    const types = ["application/json", "text/html", "text/plain"];
+    const told = [shown, types, { a: 1 }, page, [1, 2], null];
+    expect(await python.run(program, service.url, key)).toEqual(told);
+  });
+
   test("cancelling an async run cancels its job", async () => {
     const program = `
 async def main():
