@@ -75,7 +75,7 @@ export function explainFailure(error: unknown, listing?: string): string {
   const correlation = error.correlationId === undefined ? "" : ` · ${error.correlationId}`;
   const message =
     error.code === "unauthorized"
-      ? "the API key is missing or wrong: give one with --key, or store one with airlock login"
+      ? "the API key is missing, wrong or void: give one with --key, or store one with airlock login"
       : error.message;
   const isUnknown = error.code === "not_found" && listing !== undefined;
   const hint = isUnknown ? ` ${listing} lists those that do.` : "";

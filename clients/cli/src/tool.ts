@@ -27,6 +27,10 @@ const listings: Readonly<Record<string, string>> = {
   delivery: "airlock webhooks deliveries",
 };
 
+/** Whether a command is about tenants: `--tenant` then names one in its request, which may be new. */
+const namesTenants = (command: Command): boolean =>
+  [command.name(), command.parent?.name()].some((name) => name === "keys" || name === "audit");
+
 type Work = (tool: Tool, ...args: never[]) => Promise<number | void>;
 
 /** Options that every command takes, before or after its name. */
@@ -63,12 +67,9 @@ export function addCommand(parent: Command, usage: string, summary: string): Com
 export function tenantColumn({ globals }: Tool) {
   const isShown = globals.tenant === "*";
   return {
-    fields: isShown ? ["tenant"] : [],
     titles: isShown ? [{ title: "TENANT" }] : [],
-    cells: (item: object): string[] => {
-      const { tenant = "" } = item as { tenant?: string };
-      return isShown ? [tenant] : [];
-    },
+    cells: ({ tenant = "" }: { tenant?: string | undefined }): string[] =>
+      isShown ? [tenant] : [],
   };
 }
 
@@ -96,7 +97,11 @@ export function does(work: Work) {
     const listing = listings[named];
     try {
       const settings = readSettings(globals, process.env, this.name() === "login");
-      const airlock = connect({ ...settings, fetch: patientFetch(settings.url, terminal) });
+      const airlock = connect({
+        ...settings,
+        tenant: namesTenants(this) ? undefined : settings.tenant,
+        fetch: patientFetch(settings.url, terminal),
+      });
       // An empty variable of a script would make another request.
       if ([given[0]].flat().includes("")) throw new UsageError(`<${named}> is empty`);
       // Commander adds the command itself.

@@ -110,7 +110,7 @@ test("run uploads the files that the code reads", async () => {
 test("build says that the key is wrong", async () => {
   const { code, stderr } = await commandFor(service.url, "another-key").run(["build", "default"]);
   expect(code).toBe(exitCode.refused);
-  expect(stderr).toContain("airlock: the API key is missing or wrong");
+  expect(stderr).toContain("airlock: the API key is missing, wrong or void");
 });
 
 test("run tells a time limit, a refusal and a service that is gone apart by its exit code", async () => {

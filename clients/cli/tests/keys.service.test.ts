@@ -81,7 +81,7 @@ test("audit lists what was done, by action and tenant", async () => {
   await create("audited", "audited");
   const { stdout } = await airlock.run(["audit", "-n", "1", "--action", "key.create"]);
   expect(stdout).toMatch(
-    /^ *AGE +ACTION +BY +TENANT +TARGET\n.* key\.create +operator_keys +audited /,
+    /^ *AGE +ACTION +BY +TENANT +TARGET +DETAIL\n.* key\.create +operator_keys +audited /,
   );
   const entries = await json<{ tenant: string; action: string }[]>([
     "audit",
@@ -95,7 +95,7 @@ test("audit lists what was done, by action and tenant", async () => {
 
 test("a key without the scope is told which it lacks, and keys are for one tenant", async () => {
   const own = commandFor(api.url, await create("plain", "plain"));
-  for (const args of [["keys", "list"], ["audit"]]) {
+  for (const args of [["keys", "list"], ["audit"], ["--tenant", "maps", "ps"]]) {
     const { code, stderr } = await own.run(args);
     expect([code, stderr]).toEqual([126, expect.stringContaining("scope admin")]);
   }
@@ -104,4 +104,15 @@ test("a key without the scope is told which it lacks, and keys are for one tenan
   expect((await airlock.run(["keys", "create", "--tenant", "No", ...scopes])).code).toBe(2);
   const unknown = await airlock.run(["keys", "create", "--name", "a", "--scopes", "fly"]);
   expect([unknown.code, unknown.stderr]).toEqual([126, expect.stringContaining("scopes.0")]);
+});
+
+test("--tenant acts for another tenant, and * shows whose each record is", async () => {
+  const own = commandFor(api.url, await create("theirs", "theirs"));
+  const id = (await own.run(["run", "--detach", "-"], { stdin: "1" })).stdout.trim();
+  expect((await airlock.run(["ps"])).stdout).not.toContain(id);
+  expect((await airlock.run(["--tenant", "theirs", "ps"])).stdout).toContain(id);
+  const all = await airlock.run(["ps", "--tenant", "*"]);
+  expect(all.stdout).toMatch(new RegExp(`TENANT.*\n[^]*${id} .*theirs`));
+  expect((await airlock.run(["--tenant", "*", "cancel", id])).code).toBe(126);
+  expect((await airlock.run(["--tenant", "theirs", "cancel", id])).code).toBe(0);
 });

@@ -43,6 +43,7 @@ export function Facts({ record }: { record: ExecutionRecord }) {
     ["Agent", record.status === "queued" ? null : record.attempts?.at(-1)?.agent],
     ["Attempts", attemptsOf(record)],
     ["Idempotency key", record.idempotency_key],
+    ["Tenant", record.tenant],
     ["Correlation id", record.correlation_id && <span class="id">{record.correlation_id}</span>],
     ["Trace", record.traceparent && <span class="id">{record.traceparent}</span>],
     ["Batch", batch_id && <a href={addressOf("executions", { batch_id })}>{batch_id}</a>],

@@ -5,6 +5,7 @@ import { Dialog, Problem } from "../parts/common.tsx";
 import { copy } from "../parts/copy.ts";
 import { messageOf } from "../service/client.ts";
 import { useFeed } from "../service/feed.ts";
+import { tenant } from "../service/key.ts";
 import {
   type ApiKey,
   createKey,
@@ -54,6 +55,7 @@ export function CreateKey({ onMade, onClose }: Props) {
         <input
           name="tenant"
           list="tenants"
+          defaultValue={tenant.value === "*" ? "" : tenant.value}
           autocomplete="off"
           spellcheck={false}
           placeholder="your own; a new name makes one"

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import { tenant } from "../service/key.ts";
 
 /** A column: `wide` takes the room that is left, `actions` shows no title. */
 export type Column = string | { title: string; kind: "number" | "wide" | "actions" };
@@ -6,6 +7,12 @@ export type Column = string | { title: string; kind: "number" | "wide" | "action
 export const number = (title: string): Column => ({ title, kind: "number" });
 export const wide = (title: string): Column => ({ title, kind: "wide" });
 export const actions: Column = { title: "Actions", kind: "actions" };
+
+/** The column that says whose each row is, where those of all tenants are shown. */
+export const whose = (): Column[] => (tenant.value === "*" ? ["Tenant"] : []);
+
+export const Whose = ({ of }: { of: { tenant?: string | undefined } }) =>
+  tenant.value === "*" ? <td data-name="tenant">{of.tenant}</td> : null;
 
 interface Props {
   columns: Column[];

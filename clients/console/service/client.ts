@@ -34,10 +34,18 @@ export const messageOf = (error: unknown): string =>
 /** A request that is not answered for this long shows that the service is stuck, such as a stopped process. */
 const silentMs = 10_000;
 
+/** What is about the service or about tenants, whichever one is chosen. */
+const ofService = /^\/(keys|tenants|audit|hosts|agents)\b/;
+
+const pathOf = (path: RequestInfo | URL): string =>
+  new URL(path instanceof Request ? path.url : path, location.origin).pathname;
+
 async function reach(path: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (key.value !== "") headers.set("Authorization", `Bearer ${key.value}`);
-  if (tenant.value !== "") headers.set("X-Airlock-Tenant", tenant.value);
+  if (tenant.value !== "" && !ofService.test(pathOf(path))) {
+    headers.set("X-Airlock-Tenant", tenant.value);
+  }
   // Other requests may take their time, such as a build.
   const isRead = (init.method ?? "GET") === "GET";
   const askedAt = Date.now();

@@ -47,6 +47,7 @@ export type Listed = Pick<
   | "metadata"
   | "attempts"
   | "run_at"
+  | "tenant"
 >;
 const listed =
   "status,job_type,created_at,started_at,ended_at,duration_ms,error,relationship,metadata,attempts,run_at";

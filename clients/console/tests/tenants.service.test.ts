@@ -54,6 +54,8 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await row.getByText("rotated").waitFor();
 
     await row.getByRole("button", { name: "Revoke ci" }).click();
+    // Enter alone revokes nothing.
+    await dialog.waitFor();
     await page.keyboard.press("Enter");
     await page.locator("dialog").waitFor({ state: "detached" });
     await row.getByRole("button", { name: "Revoke ci" }).click();
@@ -120,6 +122,31 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await page.getByLabel("Action").selectOption("host.revoke");
     await page.getByText("No entry matches.").waitFor();
     expect(await page.getByRole("table").count()).toBe(0);
+    await page.close();
+  });
+
+  test("an operator looks at another tenant, or at all with a column that says whose each record is", async () => {
+    const key = await makeKey("tiles");
+    const { job_id: id } = await connect({ url: world.url, key }).submit("1");
+    const page = await open("/console/executions");
+    await page.getByLabel("Tenant").selectOption("tiles");
+    await page.getByTitle(id).waitFor();
+    await page.getByLabel("Tenant").selectOption("all");
+    await page.getByText("You see all tenants.").waitFor();
+    await page
+      .getByRole("row")
+      .filter({ has: page.getByTitle(id) })
+      .getByText("tiles")
+      .waitFor();
+    await page.getByTitle(id).click();
+    await page
+      .getByRole("heading", { name: /queued/ })
+      .or(page.getByText("queued"))
+      .first()
+      .waitFor();
+    await page.getByLabel("Tenant").selectOption("the key's own");
+    await page.getByText(`Execution ${id} does not exist.`).waitFor();
+    expect(await page.getByText("You see all tenants.").count()).toBe(0);
     await page.close();
   });
 

@@ -5,7 +5,7 @@ import { formatCount } from "../model/time.ts";
 import { attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, shortId } from "../parts/common.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
-import { actions, Table, wide } from "../parts/table.tsx";
+import { actions, Table, Whose, whose, wide } from "../parts/table.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { useFeed } from "../service/feed.ts";
 import { useList } from "../service/list.ts";
@@ -125,7 +125,15 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
       {items.length > 0 && (
         <Table
           opensRows
-          columns={["Error", "Execution", "Job type", "Submitted", wide("Message"), actions]}
+          columns={[
+            "Error",
+            "Execution",
+            ...whose(),
+            "Job type",
+            "Submitted",
+            wide("Message"),
+            actions,
+          ]}
         >
           {items.map((letter) => (
             <tr key={letter.id}>
@@ -133,6 +141,7 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
               <td>
                 <ExecutionLink id={letter.job_id} />
               </td>
+              <Whose of={letter} />
               <td>{letter.job_data.job_type}</td>
               <td class="quiet number-left">
                 <Age at={letter.created_at} />

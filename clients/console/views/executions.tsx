@@ -7,7 +7,7 @@ import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { Filters } from "../panels/filters.tsx";
 import { Program } from "../panels/programs.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
-import { number, Table, wide } from "../parts/table.tsx";
+import { number, Table, Whose, whose, wide } from "../parts/table.tsx";
 import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import { useList } from "../service/list.ts";
@@ -136,6 +136,7 @@ export function ExecutionTable({ items }: { items: Listed[] }) {
       columns={[
         "Status",
         "Execution",
+        ...whose(),
         "Job type",
         "Submitted",
         number("Waited"),
@@ -163,6 +164,7 @@ function ExecutionRow({ item }: { item: Listed }) {
         <ExecutionLink id={item.execution_id} />
         {item.relationship && <span class="quiet"> {item.relationship}</span>}
       </td>
+      <Whose of={item} />
       <td>{item.job_type}</td>
       <td class="quiet number-left">
         <Age at={item.created_at} />

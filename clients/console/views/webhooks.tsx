@@ -2,7 +2,7 @@ import { addressOf } from "../model/address.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
-import { actions, number, Table, wide } from "../parts/table.tsx";
+import { actions, number, Table, Whose, whose, wide } from "../parts/table.tsx";
 import { clock } from "../service/clock.ts";
 import { useList } from "../service/list.ts";
 import { type Delivery, deliveryFilters, listDeliveries, resend } from "../service/webhooks.ts";
@@ -57,6 +57,7 @@ export function Webhooks({ query }: { query: URLSearchParams }) {
             "Status",
             "Event",
             "Execution",
+            ...whose(),
             "Receiver",
             number("Calls"),
             "Made",
@@ -96,6 +97,7 @@ function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () 
       <td>
         <ExecutionLink id={job_id} />
       </td>
+      <Whose of={delivery} />
       <td title={callback_url ?? undefined}>
         {endpoint ? (
           <a href={addressOf("webhooks", { endpoint })}>{endpoint}</a>

@@ -35,7 +35,7 @@ print(json.dumps([refused(tenant) for tenant in ("", "Search", "*a", "ü")]))`;
   expect(tenants).toEqual(["search", "*", "search", "maps", undefined]);
 });
 
-test("keys, limits, usage and the audit log have methods", async () => {
+test("keys, limits, usage and the audit log have methods, and a met limit is an error with its figures", async () => {
   const api = await startTenantService();
   onTestFinished(() => api.close());
   const program = `
@@ -52,8 +52,15 @@ async def main():
     client = airlock.connect(sys.argv[1], made.key, retries=0)
     job = client.submit("1")
     usage = client.usage()
+    try:
+        client.submit("1")
+    except airlock.QuotaExceededError as error:
+        met = [error.problem.quota, error.problem.limit, error.problem.used, error.retry_after_s]
+    sync = airlock.connect(sys.argv[1], sys.argv[2])
     seen = [told(lambda: one.get(job.job_id).execution_id == job.job_id) for one in (
-        airlock.connect(sys.argv[1], sys.argv[2]), client)]
+        sync, sync.with_options(tenant="search"), client)]
+    [found] = sync.with_options(tenant="*").list()
+    refused = told(lambda: client.keys.list())
     rotated = await operator.keys.rotate(made.id, old_valid_s=60)
     revoked = await operator.keys.revoke(made.id)
     entries = [one async for one in operator.audit(tenant="search", limit=3)]
@@ -61,8 +68,8 @@ async def main():
         [listed.id == made.id == rotated.id, "key" in listed, listed.scopes, rotated.key != made.key],
         [limits.limits["max_queued"], (await operator.tenants.get("search")).usage.queued],
         [one.name for one in await operator.tenants.list()],
-        [usage.tenant, usage.usage.queued],
-        [seen, told(lambda: client.keys.list())],
+        [usage.tenant, usage.usage.queued, met],
+        [seen, found.tenant, refused],
         [revoked.revoked_at is not None, [one.action for one in entries]],
     ]
 print(json.dumps(asyncio.run(main())))`;
@@ -70,8 +77,8 @@ print(json.dumps(asyncio.run(main())))`;
     [true, false, ["run", "read"], true],
     [1, 1],
     ["default", "search"],
-    ["search", 1],
-    [["NotFoundError", true], "ForbiddenError"],
+    ["search", 1, ["max_queued", 1, 1, 5]],
+    [["NotFoundError", true, true], "search", "ForbiddenError"],
     [true, ["key.revoke", "key.rotate", "tenant.limits"]],
   ]);
 });

@@ -1,7 +1,7 @@
 import { afterAll, expect, test } from "vitest";
 import { allOf } from "../../testing/all-of.ts";
 import { operatorKey, startTenantService } from "../../testing/tenant-service.ts";
-import { connect, ForbiddenError } from "../src/index.ts";
+import { connect, ForbiddenError, NotFoundError, QuotaExceededError } from "../src/index.ts";
 
 const api = await startTenantService();
 afterAll(() => api.close());
@@ -29,7 +29,7 @@ test("a key is made, rotated and revoked, and what was done is in the audit log"
   expect(await allOf(operator.audit({ action: "key.create", limit: 1 }))).toHaveLength(1);
 });
 
-test("a tenant has limits, and sees its usage", async () => {
+test("a tenant has limits, sees its usage, and a met limit is an error with its figures", async () => {
   const { key } = await operator.keys.create({
     name: "m",
     tenant: "maps",
@@ -42,6 +42,30 @@ test("a tenant has limits, and sees its usage", async () => {
   const maps = connect({ url: api.url, key, retries: 0 });
   await maps.submit("1");
   expect(await maps.usage()).toMatchObject({ tenant: "maps", usage: { queued: 1 } });
+  const error: unknown = await maps.submit("1").catch((caught: unknown) => caught);
+  expect(error).toBeInstanceOf(QuotaExceededError);
+  expect(error).toMatchObject({
+    retryAfterS: 5,
+    problem: { quota: "max_queued", limit: 1, used: 1 },
+  });
   expect(await operator.tenants.get("maps")).toMatchObject({ usage: { queued: 1 } });
   expect((await operator.tenants.list()).map(({ name }) => name)).toContain("maps");
+});
+
+test("with the option tenant, a client acts for that tenant, and reads all with *", async () => {
+  const { key } = await operator.keys.create({
+    name: "t",
+    tenant: "tiles",
+    scopes: ["run", "read"],
+  });
+  const { job_id } = await connect({ url: api.url, key }).submit("1");
+  await expect(operator.get(job_id)).rejects.toThrow(NotFoundError);
+  const tiles = connect({ url: api.url, key: operatorKey, tenant: "tiles" });
+  expect(await tiles.get(job_id)).toMatchObject({ execution_id: job_id });
+  const all = connect({ url: api.url, key: operatorKey, tenant: "*" });
+  const found = (await allOf(all.list())).find(({ execution_id }) => execution_id === job_id);
+  expect(found).toMatchObject({ tenant: "tiles" });
+  await expect(connect({ url: api.url, key, tenant: "maps" }).get(job_id)).rejects.toThrow(
+    ForbiddenError,
+  );
 });

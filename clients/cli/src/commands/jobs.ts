@@ -109,7 +109,7 @@ async function listExecutions(tool: Tool, options: ListOptions): Promise<void> {
       metadata: Object.entries(parsePairs(metadata, "--metadata")).map((pair) => pair.join(":")),
     }),
     limit: parseCount(number),
-    fields: ["status,job_type,created_at,started_at,ended_at,exit_code", ...tenant.fields].join(),
+    fields: "status,job_type,created_at,started_at,ended_at,exit_code",
   });
   if (terminal.json) return terminal.document(page.items);
   if (page.items.length === 0) return terminal.note("no executions");

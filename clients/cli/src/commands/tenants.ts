@@ -100,8 +100,16 @@ export function addTenants(program: Command): void {
             { title: "BY" },
             { title: "TENANT" },
             { title: "TARGET" },
+            { title: "DETAIL" },
           ],
-          items.map((one) => [age(one.at), one.action, one.key_name, one.tenant, one.target]),
+          items.map((one) => [
+            age(one.at),
+            one.action,
+            one.key_name,
+            one.tenant,
+            one.target,
+            one.detail ? JSON.stringify(one.detail) : "",
+          ]),
         );
         if (has_more) terminal.note(moreThan(number));
       }),

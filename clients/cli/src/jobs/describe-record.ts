@@ -20,6 +20,7 @@ export function* describeRecord(record: ExecutionRecord, reason?: string): Gener
   if (error) yield row("error", `${error.type}: ${error.message}`);
   if (record.compile) yield row("compiler", describeCompilation(record.compile));
   for (const warning of record.warnings ?? []) yield row("warning", warning);
+  if (record.tenant) yield row("tenant", record.tenant);
   yield row("job type", `${record.job_type} ${record.job_version}`);
   yield row("submitted", `${record.created_at} (${age(record.created_at)} ago)`);
   yield row("waited", between(record.created_at, record.started_at ?? record.ended_at));
