@@ -162,6 +162,14 @@ export async function createDeps(
           clock,
           log,
         });
+  const unpack = async (image: string, signal: AbortSignal): Promise<void> =>
+    forks?.unpack(image, signal).catch((error: unknown) => {
+      signal.throwIfAborted();
+      log.warn("the image {image} is not unpacked yet: {reason}", {
+        image,
+        reason: describeError(error),
+      });
+    });
   const languages = createLanguageFinder({ sandboxes, leases, changes, log });
   const client = createClient({
     url: config.api.url,
@@ -171,7 +179,17 @@ export async function createDeps(
   const reportCrash = createCrashReporter({ client, log, onReported: monitor.checkSoon }, end);
   const admission = createAdmission({ policy: config.policy, images, engine: monitor });
   const sharing = { client, imageCalls: engine, spool, registry, maxImageBytes, times: pushTimes };
-  const fetching = { agent, admission, inventory, fetched, maxFetchedBytes, changes, clock, log };
+  const fetching = {
+    agent,
+    admission,
+    inventory,
+    fetched,
+    unpack,
+    maxFetchedBytes,
+    changes,
+    clock,
+    log,
+  };
   const fetcher = createImageFetcher({ ...sharing, ...fetching }, end);
   const ready = Promise.withResolvers<void>();
   void ready.promise.then(() => process.send?.({ type: "ready", engine: monitor.health() }));
@@ -195,10 +213,7 @@ export async function createDeps(
     inventory,
     makeImage: async (order, onLog, signal) => {
       const made = await makeImage(engine, { ...order, limits }, onLog, signal);
-      await forks?.unpack(made.digest, signal).catch((error: unknown) => {
-        signal.throwIfAborted();
-        log.warn("the built image is not unpacked yet: {reason}", { reason: describeError(error) });
-      });
+      await unpack(made.digest, signal);
       return made;
     },
     shareImage: (build, image, say, signal) => shareImage(sharing, build, image, say, signal),

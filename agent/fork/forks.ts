@@ -38,7 +38,7 @@ export interface Forks extends Pick<ForkHealth, "problem" | "probed"> {
   ) => Promise<BundleLoan>;
   /**
    * Unpacks the files of an image, so that its first job does not wait for them. Does nothing if jobs are not
-   * forked.
+   * forked. While that is not known yet, it waits for nothing and unpacks them later.
    *
    * @throws EngineError; the signal's reason.
    */
@@ -110,9 +110,14 @@ export function createForks(deps: ForksDeps): Forks {
       return openFork(spec, signal, ...more);
     },
     async unpack(image, signal) {
-      if (health.problem() !== null) return;
-      const imageId = await deps.engine.imageId(image, signal);
-      if (imageId !== null) await rootfs.prepare(imageId, signal);
+      const isKnown = health.problem() === null;
+      const unpacked = health.probed(signal).then(async () => {
+        if (health.problem() !== null) return;
+        const imageId = await deps.engine.imageId(image, signal);
+        if (imageId !== null) await rootfs.prepare(imageId, signal);
+      });
+      if (isKnown) await unpacked;
+      else unpacked.catch(() => {}); // its first job says why
     },
     owns: keeper.owns,
     async close() {

@@ -68,6 +68,10 @@ beforeEach(() => {
       tag: () => Promise.resolve(),
     },
     fetched: { prune: () => Promise.resolve(needed) },
+    unpack: async (asked) => {
+      expect([asked, inventory.present()]).toEqual([image, []]);
+      calls.push("unpack");
+    },
     registry: { name: undefined, auth: undefined },
     maxImageBytes: MiB,
     maxFetchedBytes: MiB,
@@ -104,6 +108,7 @@ it("reports why an image is missing until it is there, and tries again after lon
   clock.advance(4000);
   await want();
   expect(fetcher.missing()).toEqual([]);
+  expect(calls.at(-1)).toBe("unpack");
 });
 
 it("does not ask again for an image of another architecture", async () => {

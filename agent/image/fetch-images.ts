@@ -24,6 +24,8 @@ export type Missing = NonNullable<EngineHealth["missing_images"]>;
 export type FetcherDeps = FetchDeps & {
   readonly inventory: Inventory;
   readonly fetched: Pick<FetchedImages, "prune">;
+  /** Prepares an image for its first job; never rejects, unless the signal aborts. */
+  readonly unpack: (image: string, signal: AbortSignal) => Promise<void>;
   readonly maxFetchedBytes: number;
   readonly changes: ChangeSignal;
   readonly clock: Clock;
@@ -55,6 +57,7 @@ export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFe
       if (image === undefined || end.aborted) return;
       try {
         if (!(await fetchImage(deps, image, makeRoom, end))) throw new NotHere();
+        await deps.unpack(image, end);
         failures.delete(image);
         noteMissing();
         inventory.add(image);

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { Readable } from "node:stream";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { tarEnd, tarHeader } from "../image/tar.ts";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
@@ -26,9 +26,9 @@ const spec = {
   memoryBytes: null,
   pids: 100,
 };
-const empty = `${agentName}-empty`;
+const [empty, early] = [`${agentName}-empty`, `${agentName}-early`];
 beforeAll(() => createVolumes({ engine, spec }, signal));
-afterAll(() => Promise.all([spec.rootfs, spec.bundles, empty].map(removeVolume)));
+afterAll(() => Promise.all([spec.rootfs, spec.bundles, empty, early].map(removeVolume)));
 
 /** Unpacks an image of which the engine sends these bytes. */
 function unpack(...sent: Buffer[]): Promise<string> {
@@ -44,6 +44,27 @@ test("an image that breaks off between two of its files is not taken for a whole
   await expect(unpack(a)).rejects.toThrow("ended early");
   await expect(unpack(a, b.subarray(0, 100))).rejects.toThrow("ended early");
   await unpack(a, b, tarEnd);
+});
+
+test("an image that is made before it is known whether jobs are forked is unpacked as soon as it is", async () => {
+  const labels = { agentId: randomUUID(), agentName, leaseId: null };
+  const made = await deriveImage(image, `echo ${agentName} > /mark`);
+  let exported = 0;
+  const exportFiles: typeof engine.exportFiles = (...asked) => {
+    exported += 1;
+    return engine.exportFiles(...asked);
+  };
+  const mother = { ...labels, rootfs: early, bundles: spec.bundles };
+  const forks = startForks({ engine: { ...engine, exportFiles }, image }, { mother });
+  try {
+    await forks.unpack(made, signal);
+    expect(forks.problem()).toMatch("has not ended yet");
+    // The image of the probe is the other one.
+    await vi.waitFor(() => expect(exported).toBe(2), 60_000);
+  } finally {
+    await forks.close();
+    await removeImages(made);
+  }
 });
 
 test("what is being unpacked when the agent stops leaves no container", async () => {
