@@ -22,10 +22,8 @@ const holder = rowQuery(
       previousUntil: apiKeys.previousUntil,
       expiresAt: apiKeys.expiresAt,
       lastUsedAt: apiKeys.lastUsedAt,
-      maxRequests: tenants.maxRequests,
     })
     .from(apiKeys)
-    .innerJoin(tenants, eq(tenants.name, apiKeys.tenant))
     .where(
       and(
         or(

@@ -154,12 +154,12 @@ export const apiSettings = {
   job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),
 
   api_auth_enabled: z.boolean().default(false).describe("Require an API key for every request."),
-  api_keys: z.array(key16).default([]).describe("API keys that are accepted."),
+  api_keys: z.array(key16).default([]).describe("API keys that may run jobs; tenant: default."),
   operator_keys: z
     .array(key16)
     .default([])
     .describe(
-      "API keys that may also manage agents: invite, revoke, drain. Without API keys, every client on this machine may.",
+      "API keys that may also manage agents, keys and tenants. Without API keys, every client on this machine may.",
     ),
   api_auth_header: z
     .string()

@@ -1,9 +1,39 @@
 import { expect, test } from "vitest";
 import { createApp } from "../../app.ts";
+import { setLimits } from "../../store/tenants.ts";
+import { by } from "../../testing/temp-store.ts";
 import { store, useOneStore } from "../../testing/use-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
 
 useOneStore();
+
+test.each([
+  ["in memory", {}],
+  ["in a database that processes share", { database_url: "libsql://one.example" }],
+])("requests of all keys of a tenant are counted together, %s", async (_, shared) => {
+  // The store in memory has no other clock.
+  let now = Date.now();
+  const keys = ["a-key-of-16-characters", "b-key-of-16-characters"];
+  const limits = { api_rate_limit_requests: 9, api_rate_limit_window_seconds: 60 };
+  const config = { api_auth_enabled: true, api_keys: keys, ...limits, ...shared };
+  const app = createApp(testDeps(store.db, store.folder, () => now, config));
+  const ask = (n: number) =>
+    app.request("/nowhere", { headers: { Authorization: `Bearer ${keys[n % 2]}` } });
+  const none = { max_queued: null, max_running: null, max_stored_bytes: null };
+  const setMost = (max_requests: number | null) =>
+    setLimits(store.db, "default", { ...none, max_cpu_s_day: null, max_requests }, by());
+  await setMost(3);
+  for (let n = 0; n < 3; n++) expect((await ask(n)).status).toBe(404);
+  const refused = await ask(3);
+  expect(refused.status).toBe(429);
+  expect(((await refused.json()) as { detail: string }).detail).toContain("max_requests");
+  const wait = Number(refused.headers.get("Retry-After"));
+  expect(wait).toBeGreaterThan(0);
+  expect(wait).toBeLessThanOrEqual(60);
+  await setMost(null);
+  now += 1000;
+  expect((await ask(3)).status).toBe(404);
+});
 
 test("processes that share a database count attempts to join together, apart from other requests", async () => {
   let now = 0;

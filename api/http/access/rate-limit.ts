@@ -1,4 +1,4 @@
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
 import type { Config } from "../../../shared/config/config.ts";
 import type { Deps } from "../../deps.ts";
@@ -6,6 +6,8 @@ import { clientNetwork } from "./client-network.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
+import { isStoreOutage } from "../../store/outage.ts";
+import { findTenant } from "../../store/tenants.ts";
 import { rateStore } from "./rate-store.ts";
 
 const counted = new WeakSet<Request>();
@@ -22,7 +24,8 @@ export function isRateLimited(path: string, config: Config): boolean {
 }
 
 /**
- * Counts requests per accepted API key, else per client (`clientNetwork`): `api_rate_limit_*`. Answers
+ * Counts requests per accepted API key, else per client (`clientNetwork`): `api_rate_limit_*`; and those of
+ * all keys of a tenant that has `max_requests`. Answers
  * carry `RateLimit-*`, and refusals also `Retry-After`. /health and its probes are exempt. Agents are
  * exempt because their routes are registered first.
  */
@@ -30,7 +33,8 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
   const { config, clientAddress } = deps;
   const { api_rate_limit_requests: limit, api_rate_limit_window_seconds: windowS } = config;
   const windowMs = windowS * 1000;
-  return rateLimiter<AppEnv>({
+  const ofTenant = limitTenants(deps, windowMs);
+  const ofKey = rateLimiter<AppEnv>({
     limit,
     windowMs,
     ...rateStore(deps, { limit, windowMs }),
@@ -41,6 +45,54 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
       throw new AppError(
         "rate_limited",
         `More than ${limit} requests in ${windowS} s; wait for the seconds that Retry-After says.`,
+      );
+    },
+  });
+  return (c, next) => ofKey(c, async () => void (await ofTenant(c, next)));
+}
+
+/** A limit that was read is used for this long. */
+const knownMs = 1000;
+
+/** The headers of answers are about the key. */
+function limitTenants(deps: Deps, windowMs: number): MiddlewareHandler<AppEnv> {
+  const { config, db, now } = deps;
+  const known = new Map<string, { readonly limit: number; readonly at: number }>();
+  const limitOf = async (name: string): Promise<number> => {
+    const last = known.get(name);
+    if (last && last.at <= now() && now() < last.at + knownMs) return last.limit;
+    try {
+      const limit = (await findTenant(db, name))?.maxRequests ?? Infinity;
+      known.set(name, { limit, at: now() });
+      return limit;
+    } catch (error) {
+      // Pages about the interface need no database.
+      if (isStoreOutage(error)) return last?.limit ?? Infinity;
+      throw error;
+    }
+  };
+  const limits = new WeakMap<Context, number>();
+  return rateLimiter<AppEnv>({
+    windowMs,
+    limit: (c) => limits.get(c)!,
+    ...rateStore(deps, { limit: Infinity, windowMs }),
+    standardHeaders: false,
+    keyGenerator: (c) => `tenant ${c.get("caller")!.tenant}`,
+    skip: async (c) => {
+      const caller = c.get("caller");
+      if (!caller || counted.has(c.req.raw) || !isRateLimited(c.req.path, config)) return true;
+      const limit = await limitOf(caller.tenant);
+      limits.set(c, limit);
+      return limit === Infinity;
+    },
+    handler: (c) => {
+      const { resetTime } = c.get("rateLimit" as never) as { resetTime?: Date };
+      const leftMs = resetTime ? resetTime.getTime() - now() : windowMs;
+      throw new AppError(
+        "rate_limited",
+        `More than ${limits.get(c)} requests of the tenant's keys in ${windowMs / 1000} s (max_requests); wait for the seconds that Retry-After says.`,
+        {},
+        { "Retry-After": String(Math.ceil(Math.min(Math.max(leftMs, 1), windowMs) / 1000)) },
       );
     },
   });

@@ -40,11 +40,14 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     operationId: "getPoolStats",
     tags: ["Health"],
     summary: "Workers, queue and agents",
+    description: "`agents` is empty for keys without the scope `monitor`.",
     responses: { 200: json(PoolStats, "The pool as it is now.", { example: poolExample }) },
   });
   app.openapi(getPoolStats, async (c) => {
     const [known, queue] = await Promise.all([listAgents(db), readQueueStats(db)]);
-    return c.json(poolStats(known, queue, config, now()), 200);
+    const stats = poolStats(known, queue, config, now());
+    const isForMonitors = c.get("caller")?.scopes.includes("monitor");
+    return c.json(isForMonitors ? stats : { ...stats, agents: [] }, 200);
   });
 
   const getPoolHistory = createRoute({

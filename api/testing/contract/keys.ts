@@ -9,6 +9,7 @@ import {
   type Scope as ScopeName,
 } from "../../../shared/wire/client/keys.ts";
 import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
+import { PoolStats } from "../../../shared/wire/health.ts";
 import { Follower } from "../follower.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import type { Row } from "./row.ts";
@@ -109,6 +110,19 @@ export const keyRows: Row[] = [
       }
       expect(await statusOf(api, key, "/nowhere")).toBe(404);
       expect((await api.send("PUT", "/executions", { headers: bearer(key) })).status).toBe(405);
+    },
+  },
+  {
+    rule: "GET /pool/stats shows agents to keys with the scope monitor only",
+    server,
+    async check(api) {
+      await api.agent().poll({ free_slots: 0 });
+      const agents = async (scopes: ScopeName[]) => {
+        const { key } = await newKey(api, { scopes });
+        return PoolStats.parse(body(await api.get("/pool/stats", bearer(key)))).agents.length;
+      };
+      expect(await agents(["read"])).toBe(0);
+      expect(await agents(["read", "monitor"])).toBeGreaterThan(0);
     },
   },
   {
