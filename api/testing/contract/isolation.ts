@@ -3,7 +3,7 @@ import { endpointsOf, type OpenApiDocument } from "../openapi-document.ts";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, body } from "./api.ts";
 import type { Row } from "./row.ts";
-import { type Asked, isForOperators, type Probe, probesOf } from "./tenant-walk.ts";
+import { type Asked, isForOperators, type Probe, probesOf } from "./isolation-walk.ts";
 import {
   type Headers,
   keyOf,
@@ -11,7 +11,7 @@ import {
   nobodys,
   secretsOf,
   type Things,
-} from "./tenant-world.ts";
+} from "./isolation-world.ts";
 
 const server = "with tenants";
 
@@ -25,7 +25,7 @@ const uuid = /[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g;
 
 /** What an answer says, without ids, times, and what the request carried. */
 function told({ status, headers, text }: Reply, carried: Things): object {
-  const values = [...Object.values(carried), ...secretsOf(carried.tenant)] as string[];
+  const values = [...Object.values<string>({ ...carried }), ...secretsOf(carried.tenant)];
   const sent = values.filter((value) => value.length > 1).toSorted((a, b) => b.length - a.length);
   const plain = sent
     .reduce((rest, value) => rest.replaceAll(value, "SENT"), text)
@@ -65,6 +65,7 @@ const lists = [
 const seen = (api: Api, key: Headers, more: string[] = []) =>
   Promise.all([...lists, ...more].map(async (path) => (await api.get(path, key)).text));
 
+const uri = ({ job }: Things): string => `airlock://jobs/${job}/artifacts/out.txt`;
 const isWrite = ({ what }: Probe): boolean => !/^(GET|HEAD) /.test(what);
 
 /** Sends what each probe carries, of somebody else and of nobody, and compares the answers. */
@@ -169,7 +170,6 @@ export const isolationRows: Row[] = [
         return "job_id" in properties ? [name] : [];
       });
       expect(carrying).toEqual(expect.arrayContaining(["get_job", "cancel_job", "read_artifact"]));
-      const uri = ({ job }: Things): string => `airlock://jobs/${job}/artifacts/out.txt`;
       const asks: [string, (things: Things) => object][] = [
         ...carrying.map((name): [string, (things: Things) => object] => [
           "tools/call",

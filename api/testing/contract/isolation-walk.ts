@@ -4,7 +4,7 @@ import {
   type OpenApiDocument,
   resolve,
 } from "../openapi-document.ts";
-import { type Things, secretsOf } from "./tenant-world.ts";
+import { type Things, secretsOf } from "./isolation-world.ts";
 
 type Value = (things: Things) => string;
 
@@ -150,23 +150,25 @@ export function probesOf(
       const filled = path
         .replace(/\{(job_id|id)\}/, () => (Object.hasOwn(ids, root) ? ids[root]!(of("path")) : "x"))
         .replaceAll(/\{(\w+)\}/g, (_, name: string) => plainPaths[name]!);
-      const asked = { method, path: query.size > 0 ? `${filled}?${query}` : filled, headers };
+      const asked = {
+        method,
+        path: query.size > 0 ? `${filled}?${query.toString()}` : filled,
+        headers,
+      };
       if (!operation.requestBody) return asked;
       if (!content) return { ...asked, body: secretsOf(of("content").tenant)[3]! };
       headers["Content-Type"] = "application/json";
-      const own_ = { ...(fields.some((field) => /(^|\.)code$/.test(field)) && { code: "1" }) };
+      const base = { ...(fields.some((field) => /(^|\.)code$/.test(field)) && { code: "1" }) };
       const given = what.filter((one) => one.startsWith("body ")).map((one) => one.slice(5));
       const inner = (isMember: boolean): object =>
-        Object.assign(
-          {},
-          ...given
-            .filter((field) => field.startsWith("jobs.") === isMember)
-            .map((field) => bodies[known(bodies, field.replace(/^jobs\./, ""))!]!(carried)),
-        );
+        given
+          .filter((field) => field.startsWith("jobs.") === isMember)
+          .map((field) => bodies[known(bodies, field.replace(/^jobs\./, ""))!]!(carried))
+          .reduce((all, one) => ({ ...all, ...one }), {});
       const whole =
         path === "/execute/batch"
-          ? { jobs: [{ ...own_, ...inner(true) }], ...inner(false) }
-          : { ...own_, ...inner(false) };
+          ? { jobs: [{ ...base, ...inner(true) }], ...inner(false) }
+          : { ...base, ...inner(false) };
       return { ...asked, body: JSON.stringify(whole) };
     };
   const isUpload = operation.requestBody !== undefined && !content;
