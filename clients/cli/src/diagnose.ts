@@ -87,7 +87,7 @@ async function checkKey(
           : "the service does not know the key"
         : `executions cannot be listed: ${textOf(error)}`,
       mend: isRefused
-        ? "airlock login, --key or AIRLOCK_KEY, with one of api_keys in the service's configuration"
+        ? "airlock login, --key or AIRLOCK_KEY, with a key that an operator made, or one of api_keys in the service's configuration"
         : "look at the service's log for the correlation id",
     });
     return false;

@@ -55,6 +55,7 @@ export function describeFailure(error: unknown): { error: Record<string, unknown
         status,
         message: problem?.detail ?? message,
         ...(problem?.errors && { errors: problem.errors }),
+        ...(problem?.quota && { quota: problem.quota, limit: problem.limit, used: problem.used }),
         ...(jobId !== undefined && { job_id: jobId }),
         ...(correlationId !== undefined && { correlation_id: correlationId }),
       },

@@ -10,8 +10,10 @@ import type { Terminal } from "./terminal.ts";
 async function startService(...statuses: number[]) {
   const notes: string[] = [];
   const server = createServer((_, response) => {
-    response.writeHead(statuses.shift() ?? 200, { Connection: "close" });
-    response.end('{"detail": "The queue is full."}');
+    const status = statuses.shift() ?? 200;
+    response.writeHead(status, { Connection: "close" });
+    const quota = status === 429 ? "max_cpu_s_day" : undefined;
+    response.end(JSON.stringify({ detail: "The queue is full.", quota }));
   });
   await once(server.listen(0, "127.0.0.1"), "listening");
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
@@ -28,6 +30,13 @@ test("a service that cannot serve a request now is named once, with its reason",
   const { url, notes, fetchIt, end } = await startService(503, 503, 200);
   for (const status of [503, 503, 200]) expect((await fetchIt(url)).status).toBe(status);
   expect(notes).toEqual([`${url} cannot serve this now (The queue is full.); trying again …`]);
+  await end();
+});
+
+test("a met quota that is free again in hours is not said to be tried again", async () => {
+  const { url, notes, fetchIt, end } = await startService(429);
+  expect((await fetchIt(url)).status).toBe(429);
+  expect(notes).toEqual([]);
   await end();
 });
 

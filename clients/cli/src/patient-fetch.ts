@@ -1,3 +1,4 @@
+import type { Problem } from "../../typescript/src/index.ts";
 import { NoServiceError } from "./exit.ts";
 import { sayProxy } from "./proxy.ts";
 import { plain, type Terminal } from "./terminal.ts";
@@ -28,7 +29,8 @@ export function patientFetch(url: string, terminal: Terminal): typeof fetch {
     try {
       const answer = await fetch(input, init);
       hasAnswered = true;
-      if (isSoonBetter.has(answer.status)) say(`${await describe(url, answer)}; trying again …`);
+      const reason = isSoonBetter.has(answer.status) ? await describe(url, answer) : undefined;
+      if (reason !== undefined) say(`${reason}; trying again …`);
       return answer;
     } catch (error) {
       if (init?.signal?.aborted === true) throw error;
@@ -48,12 +50,14 @@ export function patientFetch(url: string, terminal: Terminal): typeof fetch {
 /** Statuses after which the client repeats a request, when the service asks for it. */
 const isSoonBetter = new Set([429, 502, 503, 504]);
 
-async function describe(url: string, answer: Response): Promise<string> {
+/** Why a request is repeated. Of the quotas, only that of waiting jobs is free again soon. */
+async function describe(url: string, answer: Response): Promise<string | undefined> {
   const problem: unknown = await answer
     .clone()
     .json()
     .catch(() => undefined);
-  const detail = (problem as { detail?: string } | undefined)?.detail ?? `HTTP ${answer.status}`;
+  const { quota, detail = `HTTP ${answer.status}` } = (problem ?? {}) as Partial<Problem>;
+  if (quota !== undefined && quota !== "max_queued") return undefined;
   return `${url} cannot serve this now (${plain(detail)})`;
 }
 

@@ -59,7 +59,7 @@ test("keys limits changes the limits that are named, and usage shows them to the
       "queued    0, of at most 1",
       "running   0, no limit",
       "stored    0 B, of at most 10.0 GB",
-      "CPU today 0 s, no limit",
+      "CPU today 0 ms, no limit",
       "requests  no limit\n",
     ].join("\n"),
   );
@@ -69,6 +69,11 @@ test("keys limits changes the limits that are named, and usage shows them to the
   const own = commandFor(api.url, key);
   const run = ["run", "--detach", "-"];
   expect((await own.run(run, { stdin: "1" })).code).toBe(0);
+  await airlock.run(["keys", "limits", "maps", "--max-cpu-s-day", "0"]);
+  const met = JSON.parse((await own.run(["--json", ...run], { stdin: "1" })).stdout) as object;
+  expect(met).toMatchObject({
+    error: { code: "quota_exceeded", quota: "max_cpu_s_day", limit: 0 },
+  });
   const usage = (await own.run(["usage"])).stdout;
   expect(usage).toMatch(/^tenant +maps\nqueued +1, of at most 1\n/);
   expect((await airlock.run(["keys", "limits"])).stdout).toMatch(/^ +1 \/ 1 +0 .* maps$/m);

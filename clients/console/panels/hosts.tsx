@@ -30,9 +30,7 @@ export function Hosts() {
   };
   const host = asked.value;
   if (data === "forbidden") {
-    return (
-      <Empty>To see the hosts, use an API key that the configuration names in operator_keys.</Empty>
-    );
+    return <Empty>To see the hosts, use an API key that has the scope agents.</Empty>;
   }
   return (
     <>

@@ -15,7 +15,7 @@ export function KeyDialog({ reason }: { reason: "missing" | "wrong" }) {
         <h2>API key</h2>
         <p>
           {reason === "missing"
-            ? "This service answers only with a key: one of api_keys in its configuration."
+            ? "This service answers only with a key. Its operator makes one for you."
             : "The service does not accept this key."}
         </p>
         <label>

@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { formatBytes, formatCount } from "../model/time.ts";
+import { formatBytes, formatCount, formatDuration } from "../model/time.ts";
 import { Heading, Loading, Problem } from "../parts/common.tsx";
 import { actions, number, Table } from "../parts/table.tsx";
 import { Limits } from "../panels/limits.tsx";
@@ -141,4 +141,4 @@ function Tenants() {
 const text = (value: number | null | undefined, words: (value: number) => string) =>
   value === null || value === undefined ? undefined : words(value);
 
-const seconds = (value: number): string => `${formatCount(Math.round(value))} s`;
+const seconds = (value: number): string => formatDuration(value * 1000);

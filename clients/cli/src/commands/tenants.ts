@@ -10,6 +10,7 @@ import { addCommand, does, oneOf, type Tool } from "../tool.ts";
 import {
   age,
   bytes,
+  duration,
   moreThan,
   parseBytes,
   parseCount,
@@ -192,4 +193,4 @@ function rowsOf(usage: TenantUsage, limits: TenantLimits): [string, string, stri
 const limit = (value: number | null | undefined, words: (value: number) => string = String) =>
   value === null || value === undefined ? undefined : words(value);
 
-const time = (s: number): string => `${Math.round(s)} s`;
+const time = (s: number): string => duration(s * 1000);
