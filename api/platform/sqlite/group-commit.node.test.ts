@@ -66,6 +66,16 @@ test("a refused write is undone completely and fails alone", async () => {
   expect(names()).toEqual(["a", "b", "d"]);
 });
 
+test("a write alone takes no savepoint, and is undone completely if it is refused", async () => {
+  const both = [insert("a"), insert("b")];
+  await commit.add(both);
+  expect(ran).toEqual(["BEGIN IMMEDIATE", ...both, "COMMIT"]);
+  const refused = commit.add([insert("c"), insert("a")]);
+  await expect(refused).rejects.toMatchObject({ code: "SQLITE_CONSTRAINT" });
+  await commit.add([insert("d"), insert("e")]);
+  expect(names()).toEqual(["a", "b", "d", "e"]);
+});
+
 test("writes that take long are committed in several ticks", async () => {
   const slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200000)";
   const long = { sql: `INSERT INTO t (name) ${slow} SELECT ? || max(i) FROM n`, args: [""] };

@@ -72,14 +72,17 @@ export function groupCommit({
 
   const commitSome = (connection: Connection): void => {
     const until = performance.now() + groupMs;
+    const isAlone = waiting.length === 1;
     const settle: (() => void)[] = [];
     let taken = 0;
     while (taken < waiting.length && performance.now() < until) {
-      settle.push(runOne(connection, waiting[taken++]!));
+      settle.push(runOne(connection, waiting[taken++]!, isAlone));
     }
     const hasChanged = connection.newChanges() > 0;
-    connection.run("COMMIT");
-    if (hasChanged) committed?.();
+    if (connection.inTransaction) {
+      connection.run("COMMIT");
+      if (hasChanged) committed?.();
+    }
     waiting = waiting.slice(taken);
     for (const done of settle) done();
   };
@@ -95,18 +98,26 @@ export function groupCommit({
   };
 }
 
-/** Runs one write inside the open transaction. Returns a function that settles its promise. */
-function runOne(connection: Connection, { statements, resolve, reject }: Write): () => void {
+/**
+ * Runs one write inside the open transaction; if it `isAlone` there and fails, the transaction is over. Returns a
+ * function that settles its promise.
+ */
+function runOne(
+  connection: Connection,
+  { statements, resolve, reject }: Write,
+  isAlone: boolean,
+): () => void {
   // SQLite undoes a single failed statement itself.
-  const isSingle = statements.length === 1;
+  const needsSavepoint = statements.length > 1 && !isAlone;
   try {
-    if (!isSingle) connection.run("SAVEPOINT one");
+    if (needsSavepoint) connection.run("SAVEPOINT one");
     const results = statements.map((statement) => connection.run(statement));
-    if (!isSingle) connection.run("RELEASE one");
+    if (needsSavepoint) connection.run("RELEASE one");
     return () => resolve(results);
   } catch (error) {
     if (isStoreOutage(error) || !connection.inTransaction) throw error;
-    if (!isSingle) {
+    if (isAlone) connection.run("ROLLBACK");
+    else if (needsSavepoint) {
       connection.run("ROLLBACK TO one");
       connection.run("RELEASE one");
     }
