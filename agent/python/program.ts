@@ -64,6 +64,11 @@ def unpack(data):
     return marshal.loads(data[4:])
 `;
 
+/** As bytes it costs the jobs nothing that do not run as cells. */
+const packCells = `import marshal
+codes["cells"] = marshal.dumps(codes["cells"])
+`;
+
 const loading = `def load(name, text=None):
     module = sys.modules[name] = type(sys)(name)
     module.load = load
@@ -85,7 +90,8 @@ export function supervisorProgram(
   preload: readonly string[],
   bytecode: Bytecode | null = null,
 ): Buffer {
-  const codes = bytecode === null ? compiled(ofPid1) : `codes = unpack(take(${bytecode.length}))\n`;
+  const codes =
+    bytecode === null ? compiled(ofPid1) + packCells : `codes = unpack(take(${bytecode.length}))\n`;
   const names = Object.keys(ofPid1).filter((name) => !apart.includes(name));
   const run = `for name in ${JSON.stringify(names)}:
     load(name)
@@ -171,7 +177,7 @@ export function zygoteProgram(
     source("zygote/forks").replace('= "forks"', () => `= ${forks}`) +
     source("interpreter/forked") +
     source("interpreter/gate").replace('= "settings"', () => `= ${settings}`);
-  return `${compiled(sources(programs.zygote))}gate = ${JSON.stringify(gate)}
+  return `${compiled(sources(programs.zygote))}${packCells}gate = ${JSON.stringify(gate)}
 folder = ${JSON.stringify(gateFolder)}
 ${source("zygote/begin")}`;
 }

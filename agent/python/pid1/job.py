@@ -25,8 +25,8 @@ _MOST_ITEMS, _MOST_BYTES, _MOST_OF_MESSAGE = 1000, 8 << 20, 1 << 20
 class Job:
     """One run. `start` makes its process from four descriptors: go, tell, stdout, stderr.
 
-    `state` is "starting", then "ready" once it waits at the gate, or "failed". With `cells`, the code of cells.py,
-    the code runs as a cell.
+    `state` is "starting", then "ready" once it waits at the gate, or "failed". With `cells`, the bytecode of
+    cells.py, the code runs as a cell.
     """
 
     cells = None
@@ -57,8 +57,7 @@ class Job:
     def go(self, inputs):
         word = b"i" if inputs else b"g"
         if self.cells is not None:
-            code = marshal.dumps(self.cells)
-            word = b"c" + len(code).to_bytes(4, "big") + code + word
+            word = b"c" + len(self.cells).to_bytes(4, "big") + self.cells + word
             self.told = Told()
         while word:
             word = word[os.write(self._go, word) :]
