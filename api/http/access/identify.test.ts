@@ -1,3 +1,4 @@
+import { Hono } from "hono";
 import { beforeEach, describe, expect, test } from "vitest";
 import { createApp } from "../../app.ts";
 import { createKey, type NewKey, revokeKey, rotateKey, showKeys } from "../../keys/keys.ts";
@@ -5,6 +6,8 @@ import { by } from "../../testing/temp-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { Scope } from "../../../shared/wire/client/keys.ts";
+import type { AppEnv } from "../context.ts";
+import { identifyCaller } from "./identify.ts";
 import { checkTable } from "./scopes.ts";
 
 const configured = "a-key-of-16-characters";
@@ -84,6 +87,20 @@ test("a key that another process revokes is void here within a second", async ()
   await revokeKey(deps, { ...maker, at: now }, id);
   now += 1000;
   expect([await statusWith(key), await statusWith(key, "/executions", other)]).toEqual([401, 401]);
+});
+
+test("many requests that wait with a key which becomes void are all refused as such", async () => {
+  const { id, key } = await newKey();
+  let recheck: (() => Promise<void>) | undefined;
+  const client = new Hono<AppEnv>().use(identifyCaller(deps)).get("/", (c) => {
+    recheck = c.get("caller")?.recheck;
+    return c.text("x");
+  });
+  await client.request("/", { headers: { Authorization: `Bearer ${key}` } });
+  await recheck?.();
+  await revokeKey(deps, { ...maker, at: now }, id);
+  now += 1000;
+  for (let n = 0; n < 100; n++) await expect(recheck?.()).rejects.toThrow("Send an API key");
 });
 
 test("the time of last use is written once a minute, and a failure of that refuses nobody", async () => {

@@ -86,7 +86,7 @@ function managedKeys(deps: Deps) {
     }
     const { id, name, tenant, scopes, expiresAt, previousUntil } = row;
     const recheck = async (): Promise<void> => {
-      if (!(await look(hash, ""))) throw noKey(config);
+      if (!(await look(hash))) throw noKey(config);
     };
     const replacedAt = row.keyHash === hash ? null : previousUntil;
     const voidAt = Math.min(expiresAt ?? Infinity, replacedAt ?? Infinity);

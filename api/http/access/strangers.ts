@@ -7,7 +7,7 @@ const believedMax = 10_000;
 /**
  * Looks up the holders of keys or tokens by their hash. One that became void is refused within a second.
  * Each client address has a limited number of look-ups of unknown ones; known ones at that address are not
- * affected.
+ * affected, nor is a look-up without an address: of a key that was known.
  *
  * @param voidAt When a holder's key expires.
  */
@@ -16,17 +16,17 @@ export function holders<H extends object>(
   what: string,
   find: (hash: string) => Promise<H | undefined>,
   voidAt: (holder: H) => number = () => Infinity,
-): (hash: string, client: string) => Promise<H | undefined> {
+): (hash: string, client?: string) => Promise<H | undefined> {
   const believed = new Map<string, { readonly holder: H; readonly at: number }>();
   const strangers = createStrangerLimit(now, what);
   return async (hash, client) => {
     const known = believed.get(hash);
     if (known && isFresh(known.at, voidAt(known.holder), now())) return known.holder;
-    if (!known) strangers.refuse(client);
+    if (!known && client !== undefined) strangers.refuse(client);
     const holder = await find(hash);
     if (!holder) {
       believed.delete(hash);
-      strangers.count(client);
+      if (client !== undefined) strangers.count(client);
       return undefined;
     }
     if (believed.size >= believedMax) believed.clear();
