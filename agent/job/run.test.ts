@@ -142,6 +142,30 @@ describe("while the code runs", () => {
     ]);
   });
 
+  it("sends what the code shows at once while somebody follows, and the rest with the result", async () => {
+    const { lease, ended } = t.begin();
+    lease.followed.learn({ watch: true });
+    const sandbox = await t.sandbox(0);
+    const { options } = await sandbox.running;
+    const item = (number: number) => {
+      return { number, main: false, data: { "text/plain": "x" }, stdoutAt: number, stderrAt: 0 };
+    };
+    options.onItem?.(item(1));
+    const { json } = await t.api.request("/items");
+    const sent = { main: false, data: { "text/plain": "x" }, stderr_at: 0 };
+    expect(json).toEqual({ items: [{ ...sent, number: 1, stdout_at: 1 }] });
+    options.onItem?.(item(2));
+    // The first post was answered.
+    await t.clock.sleeping(100);
+    sandbox.finish({ items: [item(1), item(2)], itemsTruncated: true });
+    await ended;
+    expect(t.api.count("/items")).toBe(1);
+    expect((await t.api.request("/result")).json).toMatchObject({
+      items: [{ ...sent, number: 2, stdout_at: 2 }],
+      results_truncated: true,
+    });
+  });
+
   it("drops the work when the API says that the lease is another's", async () => {
     t.api.answer("/started", { status: 409 });
     const { lease, ended } = t.begin();

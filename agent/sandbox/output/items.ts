@@ -55,7 +55,11 @@ export function createItems(): Items {
 
 function parse(text: string): Pick<DisplayItem, "main" | "data"> | undefined {
   try {
-    return Item.parse(JSON.parse(text.toWellFormed()));
+    return Item.parse(
+      JSON.parse(text, (_, value: unknown) =>
+        typeof value === "string" ? value.toWellFormed() : value,
+      ),
+    );
   } catch {
     return undefined;
   }
