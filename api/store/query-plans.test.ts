@@ -33,6 +33,7 @@ import { claimNext } from "./jobs/claim.ts";
 import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
 import { endOverdue } from "./jobs/overdue.ts";
 import { readQueueStats } from "./statistics/queue.ts";
+import { jobTypesUsedSince } from "./jobs/recent-job-types.ts";
 import { listExecutions } from "./jobs/list.ts";
 import { findByLease, findExecution, queuePosition } from "./jobs/read.ts";
 import {
@@ -105,11 +106,12 @@ async function plansOf(run: () => Promise<unknown>): Promise<string[]> {
 /** Returns how SQLite finds the executions for the statements of `run`. */
 async function searches(run: () => Promise<unknown>): Promise<string[]> {
   return (await plansOf(run))
-    .filter((step) => / executions | dead_letters .*_(error_type|created_at) ?/.test(step))
+    .filter((step) => / executions | dead_letters .*_(error_type|created_at|tenant) ?/.test(step))
     .map((step) => step.replace(/ (executions|dead_letters) USING (COVERING )?(INDEX )?/, " "));
 }
 
 const queue = "SCAN executions_queue";
+const ofTenant = "SEARCH executions_tenant (tenant=? AND seq=? AND rowid=?)";
 const byKey = "SEARCH executions_idempotency_key (tenant=? AND idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
 const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
@@ -118,12 +120,12 @@ const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
 const byTurn = "SEARCH executions_turn (tenant=?)";
 const byPosition = "SEARCH executions_position (tenant=? AND rank<?)";
-const byStatus = "SEARCH executions_status (status=?)";
+const byStatus = "SEARCH executions_status (tenant=? AND status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
-const byJobType = "SEARCH executions_job_type (job_type=?)";
-const byBoth = "SEARCH executions_job_type_status (job_type=? AND status=?)";
+const byJobType = "SEARCH executions_job_type (tenant=? AND job_type=?)";
+const byBoth = "SEARCH executions_job_type_status (tenant=? AND job_type=? AND status=?)";
 const byBatch = "SEARCH executions_batch (batch_id=?)";
-const byErrorType = "SEARCH dead_letters_error_type (error_type=?)";
+const byErrorType = "SEARCH dead_letters_error_type (tenant=? AND error_type=?)";
 
 test.each<[string, string[], () => Promise<unknown>]>([
   [
@@ -160,53 +162,76 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["an upload", [byLease, byLease], () => recordArtifact(db, artifact, 10, now)],
   ["a download", [byId], () => findArtifact(db, id, "a")],
   ["the queue's numbers", ["SCAN executions_holder"], () => readQueueStats(db)],
-  ["a list by job type", [byJobType], () => listExecutions(db, { jobType: "default" }, 10, 0)],
-  ["a list of what waits", [queue], () => listExecutions(db, { statuses: ["queued"] }, 10, 0)],
+  [
+    "a list by job type",
+    [byJobType],
+    () => listExecutions(handleOf(db), { jobType: "default" }, 10, 0),
+  ],
+  [
+    "a list",
+    ["SEARCH executions_tenant (tenant=?)"],
+    () => listExecutions(handleOf(db), {}, 10, 0),
+  ],
+  [
+    "a list of all tenants' failures",
+    ["SEARCH INTEGER PRIMARY KEY (rowid=?)", byStatus],
+    () => listExecutions(handleOf(db, "*"), { statuses: ["failed"] }, 10, 0),
+  ],
+  ["the last use of job types", [byJobType], () => jobTypesUsedSince(db, ["default"], 1)],
+  [
+    "a list of what waits",
+    [ofTenant, "SEARCH executions_position (tenant=?)"],
+    () => listExecutions(handleOf(db), { statuses: ["queued"] }, 10, 0),
+  ],
   ["the counts of the metrics", [queue], () => readCounts(db)],
   ["what ended long ago", [byAge], () => endedBefore(db, now, { rows: 1, bytes: 1 })],
   ["a removal", [byId, byId, byId], () => removeExecutions(db, ["none"], now)],
-  ["a list of what ended", [byStatus], () => listExecutions(db, { statuses: ["failed"] }, 10, 0)],
+  [
+    "a list of what ended",
+    [byStatus],
+    () => listExecutions(handleOf(db), { statuses: ["failed"] }, 10, 0),
+  ],
   [
     "a list of what ended in one of two ways",
-    ["SEARCH INTEGER PRIMARY KEY (rowid=?)", byStatus, byStatus],
-    () => listExecutions(db, { statuses: ["failed", "oom"] }, 10, 0),
+    [ofTenant, byStatus, byStatus],
+    () => listExecutions(handleOf(db), { statuses: ["failed", "oom"] }, 10, 0),
   ],
   [
     "a list of what runs",
-    ["SEARCH INTEGER PRIMARY KEY (rowid=?)", "SCAN executions_holder"],
-    () => listExecutions(db, { statuses: ["running"], jobType: "default" }, 10, 0),
+    [ofTenant, "SCAN executions_holder"],
+    () => listExecutions(handleOf(db), { statuses: ["running"], jobType: "default" }, 10, 0),
   ],
   [
     "a list of what ended, by job type",
     [byBoth],
-    () => listExecutions(db, { statuses: ["failed"], jobType: "default" }, 10, 0),
+    () => listExecutions(handleOf(db), { statuses: ["failed"], jobType: "default" }, 10, 0),
   ],
   [
     "a list by parent",
     ["SEARCH executions_parent (parent_execution_id=?)"],
-    () => listExecutions(db, { parentId: id, statuses: ["failed"] }, 10, 0),
+    () => listExecutions(handleOf(db), { parentId: id, statuses: ["failed"] }, 10, 0),
   ],
   [
     "a list of a batch",
     [byBatch],
-    () => listExecutions(db, { batchId: "b", statuses: ["failed", "oom"] }, 10, 0),
+    () => listExecutions(handleOf(db), { batchId: "b", statuses: ["failed", "oom"] }, 10, 0),
   ],
   ["the counts of a batch", [byBatch], () => findBatch(db, "b")],
   ["the cancel of a batch", [byBatch, byBatch], () => cancelMembers(db, "b", now)],
   [
     "a list by metadata",
     ["SEARCH INTEGER PRIMARY KEY (rowid=?)"],
-    () => listExecutions(db, { metadata: [["a", "b"]] }, 10, 0),
+    () => listExecutions(handleOf(db), { metadata: [["a", "b"]] }, 10, 0),
   ],
   [
     "the page after a cursor",
-    ["SEARCH INTEGER PRIMARY KEY (rowid<?)"],
-    () => listExecutions(db, { before: id }, 10, 0),
+    ["SEARCH executions_tenant (tenant=? AND seq<?)"],
+    () => listExecutions(handleOf(db), { before: id }, 10, 0),
   ],
   [
     "a list by time",
-    ["SEARCH INTEGER PRIMARY KEY (rowid>? AND rowid<?)"],
-    () => listExecutions(db, { createdAfter: 1, createdBefore: 2 }, 10, 0),
+    ["SEARCH executions_tenant (tenant=? AND seq>? AND seq<?)"],
+    () => listExecutions(handleOf(db), { createdAfter: 1, createdBefore: 2 }, 10, 0),
   ],
   [
     "jobs that waited too long",
@@ -216,12 +241,12 @@ test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a list of dead letters of a type",
     [byErrorType, byId],
-    () => listDeadLetters(db, { type: "oom" }, 10, 0),
+    () => listDeadLetters(handleOf(db), { type: "oom" }, 10, 0),
   ],
   [
     "the numbers of dead letters",
-    ["SCAN dead_letters_error_type", "SEARCH dead_letters_created_at"],
-    () => deadLetterStats(db),
+    ["SEARCH dead_letters_error_type (tenant=?)", "SEARCH dead_letters_tenant (tenant=?)"],
+    () => deadLetterStats(handleOf(db)),
   ],
   [
     "the end of dead letters",
@@ -249,18 +274,22 @@ const claimTerms = { now, until: 200, most: 10, each: 5, except: [] };
 
 /** Each with the scans of whole tables or indexes that it may make: a LIMIT ends them early, or the table is small. */
 test.each<[string, string[], () => Promise<unknown>]>([
-  ["a list of deliveries", ["SCAN webhook_deliveries"], () => listDeliveries(db, any, 10)],
+  ["a list of deliveries", [], () => listDeliveries(handleOf(db), any, 10)],
   [
     "a list of deliveries of an endpoint",
     [],
-    () => listDeliveries(db, { ...any, endpoint: "e" }, 10),
+    () => listDeliveries(handleOf(db), { ...any, endpoint: "e" }, 10),
   ],
   [
     "a list of deliveries by status",
     [],
-    () => listDeliveries(db, { ...any, status: "failed" }, 10),
+    () => listDeliveries(handleOf(db), { ...any, status: "failed" }, 10),
   ],
-  ["a list of deliveries of a job", [], () => listDeliveries(db, { ...any, jobId: id }, 10)],
+  [
+    "a list of deliveries of a job",
+    [],
+    () => listDeliveries(handleOf(db), { ...any, jobId: id }, 10),
+  ],
   ["the time of the next call", [], () => nextDue(db, [])],
   ["a claim of deliveries", [], () => claimDue(db, claimTerms)],
   ["a claimed delivery's event", [], () => eventsOf(db, [{ eventSeq: 1 } as never])],
@@ -272,7 +301,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["an uploaded file", [], () => recordFile(db, file)],
   ["a file by its key", [], () => findByUploadKey(handleOf(db), "k", now)],
   ["files by id", [], () => findFiles(db, ["f"], now)],
-  ["a list of files", [], () => listFiles(db, "g", now, 10, 0)],
+  ["a list of files", [], () => listFiles(handleOf(db), "g", now, 10, 0)],
   ["expired files", [], () => removeExpiredFiles(db, now, 10, now)],
   ["bytes that are needed", [], () => keepNeeded(db, "f", now)],
   ["files of executions", [], () => filesOf(db, [{ id, inputs: "mount" }])],

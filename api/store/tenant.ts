@@ -45,6 +45,8 @@ export interface Owner {
   anybody: (table: SQLiteTable, why: string, alias?: string) => SQL;
   /** The value of the column `tenant` of new rows. A handle of all tenants has none, so it makes no rows. */
   readonly tenant: SQL;
+  /** Whether the statement is of all tenants: its conditions keep nobody's rows out, and no index begins with them. */
+  readonly isAll: boolean;
 }
 
 /** Values in a statement of `perTenant`. The handle adds the tenant when it runs. */
@@ -90,6 +92,7 @@ function ownerOf(tenant: SQL, condition: (table: SQLiteTable, alias?: string) =>
   return Object.assign(own, {
     anybody: (table: SQLiteTable, _why: string, alias?: string) => mark(table, alias),
     tenant,
+    isAll: condition === anybody,
   });
 }
 

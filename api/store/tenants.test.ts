@@ -73,6 +73,11 @@ describe("a limit", () => {
     expect(await expectFile(store.db, upload, 0, 1e9)).toBe(false);
   });
 
+  test("of no CPU time refuses the first job", async () => {
+    await limit({ max_cpu_s_day: 0 });
+    expect(await submit({ createdAt: 20 * day })).toBe("full");
+  });
+
   const day = 86_400_000;
   test("of CPU time holds until the day ends", async () => {
     await limit({ max_cpu_s_day: 5 });

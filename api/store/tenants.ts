@@ -55,7 +55,7 @@ export function fullQuota(
 }
 
 /** Whether a tenant's CPU time is used up on the day `:day`. */
-export const isCpuUsed = sql`(${tenants.cpuDay} >= ${sql.placeholder("day")} and ${tenants.cpuMs} >= 1000 * ${tenants.maxCpuSDay})`;
+export const isCpuUsed = sql`iif(${tenants.cpuDay} >= ${sql.placeholder("day")}, ${tenants.cpuMs}, 0) >= 1000 * ${tenants.maxCpuSDay}`;
 
 /** Sets a tenant's limits; makes the tenant. No entry in the audit log if the limits were the same. */
 export async function setLimits(

@@ -45,6 +45,7 @@ import { refusedFileRows } from "./contract/refused-files.ts";
 import { removeRows } from "./contract/remove.ts";
 import type { Row } from "./contract/row.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
+import { quotaRows } from "./contract/quotas.ts";
 import { tenantRows } from "./contract/tenants.ts";
 import { validationRows } from "./contract/validation.ts";
 import { webhookEventRows } from "./contract/webhook-events.ts";
@@ -99,6 +100,7 @@ export const contractTable: Row[] = [
   ...leasePostRows,
   // The last ones: unknown keys make the service careful for a minute.
   ...isolationRows,
+  ...quotaRows,
   ...keyRows,
 ];
 

@@ -1,5 +1,5 @@
 import { type Actor, audited } from "../audit.ts";
-import { and, count, desc, eq, inArray, lt, min, sql } from "drizzle-orm";
+import { and, count, desc, eq, inArray, lt, sql } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { listed, query } from "../statement.ts";
 import { batch, perTenant, type AnyDb, listRows, tenantRow, tenantRows } from "../tenant.ts";
@@ -71,9 +71,12 @@ const countByType = tenantRows((own) =>
 );
 const findOldest = tenantRow((own) =>
   query
-    .select({ createdAt: min(deadLetters.createdAt) })
+    .select({ createdAt: deadLetters.createdAt })
     .from(deadLetters)
-    .where(own(deadLetters)),
+    .where(own(deadLetters))
+    // Ids are times.
+    .orderBy(deadLetters.id)
+    .limit(1),
 );
 
 /** Removes one dead letter; its execution stays. False if there was none. */

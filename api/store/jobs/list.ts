@@ -1,10 +1,10 @@
-import { and, desc, eq, gte, lt, lte, or, sql, type SQL } from "drizzle-orm";
+import { and, desc, eq, gte, lt, lte, or, sql, type SQL, type SQLWrapper } from "drizzle-orm";
 import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { firstIdAt } from "../../domain/first-id.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import { query } from "../statement.ts";
 import { type AnyDb, listRows, type Owner } from "../tenant.ts";
-import { executionMetadata, executions, isEnded, isQueued, isRunning } from "../schema.ts";
+import { executionMetadata, executions, isEnded, isQueued, isRunning, tenants } from "../schema.ts";
 
 export interface ListFilter {
   /** None: every status. */
@@ -39,19 +39,20 @@ export async function listExecutions(
   // With metadata, the rows of its index give the order.
   const seq = first ? executionMetadata.seq : executions.seq;
   const asked = { ...filter, statuses };
-  // The index of the jobs that run does not have the order of submission.
-  const isMerged = statuses.length > 1 || statuses[0] === "running";
+  // The indexes of the jobs that wait and that run do not have the order of submission.
+  const isMerged = statuses.length > 1 || ["queued", "running"].includes(statuses[0] ?? "");
   return listRows(db, (own) => {
     const rows = query.select(executionColumns).from(executions).$dynamic();
     if (first) {
       const [key, value] = first;
       const isPair = and(eq(executionMetadata.key, key), eq(executionMetadata.value, value));
       const isItsRow = and(eq(executionMetadata.seq, executions.seq), isPair);
-      void rows.innerJoin(executionMetadata, and(isItsRow, own(executionMetadata)));
+      const its = own.isAll ? isOfSomebody(own, executionMetadata.tenant) : undefined;
+      void rows.innerJoin(executionMetadata, and(isItsRow, its, own(executionMetadata)));
     }
     return rows
       .where(
-        isMerged && !isNarrow(filter)
+        (isMerged || own.isAll) && !isNarrow(filter)
           ? and(newestOf(own, asked, limit + offset), own(executions))
           : and(
               ...conditions(own, asked, seq),
@@ -72,17 +73,30 @@ const withError: ExecutionStatus[] = ["failed", "timeout", "oom", "cancelled"];
 const isNarrow = ({ parentId, batchId, metadata = [] }: ListFilter): boolean =>
   parentId !== undefined || batchId !== undefined || metadata.length > 0;
 
-/** The newest of each status: indexes have the order of submission within a status alone. */
+/** Indexes begin with the tenant. So a list of all tenants asks for the rows of each. */
+const isOfSomebody = (own: Owner, tenant: SQLWrapper): SQL =>
+  sql`${tenant} in (select ${tenants.name} from ${tenants} ${own.anybody(tenants, "names")})`;
+
+/** The newest of each status: indexes have the order of submission within a tenant and a status alone. */
 function newestOf(own: Owner, filter: ListFilter, most: number): SQL {
   const { seq } = executions;
-  const newest = [...new Set(filter.statuses)].map((status) => {
-    const where = and(...conditions(own, { ...filter, statuses: [status] }, seq), own(executions));
+  const statuses = filter.statuses?.length ? [...new Set(filter.statuses)] : [undefined];
+  const newest = statuses.map((status) => {
+    const which = { ...filter, statuses: status && [status] };
+    const its = own.isAll ? sql`${executions.tenant} = each.name` : undefined;
+    const where = and(...conditions(own, which, seq), its, own(executions));
     // All of them: there are no more than the agents have slots.
     if (status === "running")
       return sql`select ${seq} from ${executions} indexed by executions_holder where ${where}`;
-    return sql`select seq from (select ${seq} from ${executions} where ${where} order by ${seq} desc limit ${most})`;
+    const index = sql.raw(status === "queued" ? "indexed by executions_position" : "");
+    return sql`select seq from (select ${seq} from ${executions} ${index} where ${where} order by ${seq} desc limit ${most})`;
   });
-  return sql`${seq} in (${sql.join(newest, sql` union all `)})`;
+  const merged = sql.join(newest, sql` union all `);
+  if (!own.isAll) return sql`${seq} in (${merged})`;
+  const anybody = own.anybody(tenants, "a list of all", "each");
+  const again = own.anybody(executions, "a list of all", "top");
+  return sql`${seq} in (select top.seq from ${tenants} as each ${anybody}
+    cross join ${executions} as top ${again} where top.seq in (${merged}))`;
 }
 
 type Seq = typeof executions.seq | typeof executionMetadata.seq;

@@ -1,6 +1,7 @@
-import { desc, eq } from "drizzle-orm";
+import { sql } from "drizzle-orm";
 import type { Database } from "../database.ts";
-import { executions } from "../schema.ts";
+import { executions, tenants } from "../schema.ts";
+import { statement } from "../statement.ts";
 
 /** Picks the job types whose latest execution was submitted at or after a time. */
 export async function jobTypesUsedSince(
@@ -8,15 +9,14 @@ export async function jobTypesUsedSince(
   jobTypes: string[],
   since: number,
 ): Promise<string[]> {
-  const latest = await Promise.all(
-    jobTypes.map((jobType) =>
-      db.orm
-        .select({ jobType: executions.jobType, createdAt: executions.createdAt })
-        .from(executions)
-        .where(eq(executions.jobType, jobType))
-        .orderBy(desc(executions.seq))
-        .limit(1),
-    ),
-  );
-  return latest.flat().flatMap(({ jobType, createdAt }) => (createdAt >= since ? [jobType] : []));
+  const { rows } = await db.client.execute(used({ jobTypes: JSON.stringify(jobTypes), since }));
+  return rows.map((row) => row[0] as string);
 }
+
+// Of each tenant, because its index begins with the tenant.
+const used = statement(sql`
+  select wanted.value from json_each(${sql.placeholder("jobTypes")}) as wanted
+  where exists (select 1 from ${tenants} as each cross join ${executions} as latest
+    where latest.seq = (select max(${executions.seq}) from ${executions}
+        where ${executions.tenant} = each.name and ${executions.jobType} = wanted.value)
+      and latest.created_at >= ${sql.placeholder("since")})`);

@@ -113,7 +113,7 @@ CREATE TABLE `execution_metadata` (
 	`key` text NOT NULL,
 	`value` text NOT NULL,
 	`seq` integer NOT NULL,
-	PRIMARY KEY(`key`, `value`, `seq`)
+	PRIMARY KEY(`tenant`, `key`, `value`, `seq`)
 );
 --> statement-breakpoint
 CREATE TABLE `executions` (
@@ -189,6 +189,7 @@ CREATE TABLE `executions` (
 --> statement-breakpoint
 CREATE UNIQUE INDEX `executions_id_unique` ON `executions` (`id`);--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`tenant`,`idempotency_key`) WHERE "executions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
+CREATE INDEX `executions_tenant` ON `executions` (`tenant`,`seq`);--> statement-breakpoint
 CREATE INDEX `executions_parent` ON `executions` (`parent_execution_id`,`seq`) WHERE "executions"."parent_execution_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_batch` ON `executions` (`batch_id`,`seq`) WHERE "executions"."batch_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
@@ -198,9 +199,9 @@ CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executio
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint
 CREATE INDEX `executions_holder` ON `executions` (`agent_id`) WHERE "executions"."status" = 'running';--> statement-breakpoint
-CREATE INDEX `executions_status` ON `executions` (`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
-CREATE INDEX `executions_job_type` ON `executions` (`job_type`,`seq`);--> statement-breakpoint
-CREATE INDEX `executions_job_type_status` ON `executions` (`job_type`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
+CREATE INDEX `executions_status` ON `executions` (`tenant`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
+CREATE INDEX `executions_job_type` ON `executions` (`tenant`,`job_type`,`seq`);--> statement-breakpoint
+CREATE INDEX `executions_job_type_status` ON `executions` (`tenant`,`job_type`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
 CREATE INDEX `executions_rank` ON `executions` (`job_type`,`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
 CREATE TABLE `output_chunks` (
 	`execution_id` text NOT NULL,
@@ -269,6 +270,7 @@ CREATE TABLE `files` (
 	`upload_key` text
 );
 --> statement-breakpoint
+CREATE INDEX `files_tenant` ON `files` (`tenant`,`id`);--> statement-breakpoint
 CREATE INDEX `files_expires_at` ON `files` (`expires_at`);--> statement-breakpoint
 CREATE UNIQUE INDEX `files_upload_key` ON `files` (`tenant`,`upload_key`) WHERE "files"."upload_key" IS NOT NULL;--> statement-breakpoint
 CREATE TABLE `input_files` (
@@ -305,7 +307,8 @@ CREATE TABLE `dead_letters` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `dead_letters_execution_id_unique` ON `dead_letters` (`execution_id`);--> statement-breakpoint
-CREATE INDEX `dead_letters_error_type` ON `dead_letters` (`error_type`,`id`);--> statement-breakpoint
+CREATE INDEX `dead_letters_tenant` ON `dead_letters` (`tenant`,`id`);--> statement-breakpoint
+CREATE INDEX `dead_letters_error_type` ON `dead_letters` (`tenant`,`error_type`,`id`);--> statement-breakpoint
 CREATE INDEX `dead_letters_created_at` ON `dead_letters` (`created_at`);--> statement-breakpoint
 CREATE TABLE `durations` (
 	`job_type` text NOT NULL,
@@ -430,9 +433,10 @@ CREATE TABLE `webhook_deliveries` (
 --> statement-breakpoint
 CREATE UNIQUE INDEX `webhook_deliveries_receiver` ON `webhook_deliveries` (`event_seq`,`receiver`);--> statement-breakpoint
 CREATE INDEX `webhook_deliveries_due` ON `webhook_deliveries` (`receiver`,`due_at`) WHERE "webhook_deliveries"."status" = 'pending';--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_tenant` ON `webhook_deliveries` (`tenant`,`id`);--> statement-breakpoint
 CREATE INDEX `webhook_deliveries_execution` ON `webhook_deliveries` (`execution_id`);--> statement-breakpoint
-CREATE INDEX `webhook_deliveries_endpoint` ON `webhook_deliveries` (`receiver`,`id`);--> statement-breakpoint
-CREATE INDEX `webhook_deliveries_status` ON `webhook_deliveries` (`status`,`id`);--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_endpoint` ON `webhook_deliveries` (`tenant`,`receiver`,`id`);--> statement-breakpoint
+CREATE INDEX `webhook_deliveries_status` ON `webhook_deliveries` (`tenant`,`status`,`id`);--> statement-breakpoint
 CREATE INDEX `webhook_deliveries_changed_at` ON `webhook_deliveries` (`changed_at`);--> statement-breakpoint
 CREATE TABLE `webhook_events` (
 	`seq` integer PRIMARY KEY AUTOINCREMENT NOT NULL,

@@ -174,7 +174,8 @@ CREATE TRIGGER `executions_undescribed` AFTER DELETE ON `executions`
 WHEN OLD.`metadata` IS NOT NULL
 BEGIN
   DELETE FROM `execution_metadata`
-  WHERE (`key`, `value`, `seq`) IN (SELECT `key`, `value`, OLD.`seq` FROM json_each(OLD.`metadata`));
+  WHERE (`tenant`, `key`, `value`, `seq`)
+    IN (SELECT OLD.`tenant`, `key`, `value`, OLD.`seq` FROM json_each(OLD.`metadata`));
 END;
 --> statement-breakpoint
 -- Every execution that ends, in whichever way, is one event if a receiver wants to hear of it, or while

@@ -125,6 +125,8 @@ export const executions = sqliteTable(
     uniqueIndex("executions_idempotency_key")
       .on(t.tenant, t.idempotencyKey)
       .where(sql`${t.idempotencyKey} IS NOT NULL`),
+    // Before those of parents and batches: of equally good indexes SQLite uses the newest.
+    index("executions_tenant").on(t.tenant, t.seq),
     index("executions_parent")
       .on(t.parentExecutionId, t.seq)
       .where(sql`${t.parentExecutionId} IS NOT NULL`),
@@ -153,11 +155,11 @@ export const executions = sqliteTable(
       .on(t.agentId)
       .where(sql`${t.status} = 'running'`),
     index("executions_status")
-      .on(t.status, t.seq)
+      .on(t.tenant, t.status, t.seq)
       .where(sql`${t.status} NOT IN ('queued', 'running')`),
-    index("executions_job_type").on(t.jobType, t.seq),
+    index("executions_job_type").on(t.tenant, t.jobType, t.seq),
     index("executions_job_type_status")
-      .on(t.jobType, t.status, t.seq)
+      .on(t.tenant, t.jobType, t.status, t.seq)
       .where(sql`${t.status} NOT IN ('queued', 'running')`),
     // Must be last: of equally good indexes SQLite uses the newest, and a claim needs this one.
     index("executions_rank")
@@ -204,7 +206,7 @@ export const executionMetadata = sqliteTable(
     value: text("value").notNull(),
     seq: integer("seq").notNull(),
   },
-  (t) => [primaryKey({ columns: [t.key, t.value, t.seq] })],
+  (t) => [primaryKey({ columns: [t.tenant, t.key, t.value, t.seq] })],
 );
 
 /** Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. */

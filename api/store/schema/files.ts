@@ -28,6 +28,7 @@ export const files = sqliteTable(
     uploadKey: text("upload_key"),
   },
   (t) => [
+    index("files_tenant").on(t.tenant, t.id),
     index("files_expires_at").on(t.expiresAt),
     uniqueIndex("files_upload_key")
       .on(t.tenant, t.uploadKey)

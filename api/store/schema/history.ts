@@ -17,7 +17,8 @@ export const deadLetters = sqliteTable(
     createdAt: integer("created_at").notNull(),
   },
   (t) => [
-    index("dead_letters_error_type").on(t.errorType, t.id),
+    index("dead_letters_tenant").on(t.tenant, t.id),
+    index("dead_letters_error_type").on(t.tenant, t.errorType, t.id),
     index("dead_letters_created_at").on(t.createdAt),
   ],
 );

@@ -62,9 +62,10 @@ export const webhookDeliveries = sqliteTable(
     index("webhook_deliveries_due")
       .on(t.receiver, t.dueAt)
       .where(sql`${t.status} = 'pending'`),
+    index("webhook_deliveries_tenant").on(t.tenant, t.id),
     index("webhook_deliveries_execution").on(t.executionId),
-    index("webhook_deliveries_endpoint").on(t.receiver, t.id),
-    index("webhook_deliveries_status").on(t.status, t.id),
+    index("webhook_deliveries_endpoint").on(t.tenant, t.receiver, t.id),
+    index("webhook_deliveries_status").on(t.tenant, t.status, t.id),
     index("webhook_deliveries_changed_at").on(t.changedAt),
     check("delivery_status_known", sql`${t.status} IN (${inList(deliveryStatuses)})`),
     check("delivery_ended", sql`(${t.status} = 'pending') = (${t.endedAt} IS NULL)`),
