@@ -154,9 +154,10 @@ describe("while the code runs", () => {
     const { json } = await t.api.request("/items");
     const sent = { main: false, data: { "text/plain": "x" }, stderr_at: 0 };
     expect(json).toEqual({ items: [{ ...sent, number: 1, stdout_at: 1 }] });
+    t.clock.advance(40);
     options.onItem?.(item(2));
-    // The first post was answered.
-    await t.clock.sleeping(100);
+    // The first post was answered: the next one waits for the rest of the 100 ms between two.
+    await t.clock.sleeping(60);
     sandbox.finish({ items: [item(1), item(2)], itemsTruncated: true });
     await ended;
     expect(t.api.count("/items")).toBe(1);
