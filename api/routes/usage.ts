@@ -1,5 +1,5 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
-import { Usage } from "../../shared/wire/tenant.ts";
+import { Usage } from "../../shared/wire/client/usage.ts";
 import type { RouteDeps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
@@ -12,7 +12,7 @@ const getUsage = createRoute({
   path: "/usage",
   operationId: "getUsage",
   tags: ["Health"],
-  summary: "What your tenant uses, and its limits",
+  summary: "What your tenant uses, its limits, and what your key may do",
   description:
     "A submission that a limit refuses is 429 `quota_exceeded`; jobs above `max_running` wait.",
   responses: { 200: json(Usage, "The tenant as it is now.", { example: usage }) },
@@ -26,6 +26,7 @@ export function usageRoute(app: OpenAPIHono<AppEnv>, { now }: RouteDeps): void {
     }
     const row = await findTenant(db, db.tenant);
     if (!row) throw notFound(`Tenant ${db.tenant}`);
-    return c.json(usageOf(row, now()), 200);
+    const scopes = [...c.get("caller")!.scopes];
+    return c.json({ ...usageOf(row, now()), scopes }, 200);
   });
 }

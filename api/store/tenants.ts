@@ -1,14 +1,10 @@
 import { and, eq, sql } from "drizzle-orm";
-import {
-  queuedOfBounded,
-  type Quota,
-  type TenantLimits,
-  type Usage,
-} from "../../shared/wire/tenant.ts";
+import { queuedOfBounded, type Quota, type TenantLimits } from "../../shared/wire/tenant.ts";
 import { type Actor, audited } from "./audit.ts";
 import type { Database } from "./database.ts";
 import { tenants } from "./schema.ts";
 import { query, rowsQuery, statement } from "./statement.ts";
+import type { Usage } from "../../shared/wire/client/usage.ts";
 import { type AnyDb, batch, tenantRow } from "./tenant.ts";
 
 export type TenantRow = typeof tenants.$inferSelect;
@@ -100,7 +96,7 @@ const dayMs = 86_400_000;
 export const dayOf = (now: number): number => Math.floor(now / dayMs);
 
 /** What a tenant uses at a time (epoch ms) and may use. */
-export function usageOf(row: TenantRow, now: number): Usage {
+export function usageOf(row: TenantRow, now: number): Omit<Usage, "scopes"> {
   return {
     tenant: row.name,
     usage: {

@@ -60,13 +60,3 @@ export const TenantUsage = z
   })
   .meta({ id: "TenantUsage", description: "What a tenant uses now." });
 export type TenantUsage = z.infer<typeof TenantUsage>;
-
-/** The answer of `GET /usage`. */
-export const Usage = z
-  .object({
-    tenant: z.string().meta({ example: "default" }),
-    usage: TenantUsage,
-    limits: TenantLimits,
-  })
-  .meta({ id: "Usage", description: "What a tenant uses and may use." });
-export type Usage = z.infer<typeof Usage>;

@@ -1,4 +1,5 @@
-import type { TenantLimits, Usage } from "../../../shared/wire/tenant.ts";
+import type { Usage } from "../../../shared/wire/client/usage.ts";
+import type { TenantLimits } from "../../../shared/wire/tenant.ts";
 
 export const tenantLimits: TenantLimits = {
   max_queued: 1000,
@@ -10,6 +11,7 @@ export const tenantLimits: TenantLimits = {
 
 export const usage: Usage = {
   tenant: "search",
+  scopes: ["run", "read"],
   usage: { queued: 12, running: 20, stored_bytes: 48_211_390, cpu_s_today: 5321.4 },
   limits: tenantLimits,
 };

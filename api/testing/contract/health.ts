@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
-import { Usage } from "../../../shared/wire/tenant.ts";
+import { Usage } from "../../../shared/wire/client/usage.ts";
 import { body, expectFault } from "./api.ts";
 import type { Row } from "./row.ts";
 
@@ -18,8 +18,9 @@ export const healthRows: Row[] = [
       await api.submit();
       const reply = await api.get("/usage");
       expect(reply.status).toBe(200);
-      const { tenant, usage, limits } = Usage.strict().parse(body(reply));
+      const { tenant, scopes, usage, limits } = Usage.strict().parse(body(reply));
       expect([tenant, usage.queued, usage.running]).toEqual(["default", 1, 0]);
+      expect(scopes).toContain("run");
       expect(new Set(Object.values(limits))).toEqual(new Set([null]));
     },
   },

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { Usage } from "../../../shared/wire/tenant.ts";
+import { Usage } from "../../../shared/wire/client/usage.ts";
 import type { ExecutionPage } from "../../../shared/wire/execution.ts";
 import type { SubmittedBatch } from "../../../shared/wire/client/batch.ts";
 import { type Api, body, problemOf } from "./api.ts";

@@ -75,7 +75,7 @@ test("keys limits changes the limits that are named, and usage shows them to the
     error: { code: "quota_exceeded", quota: "max_cpu_s_day", limit: 0 },
   });
   const usage = (await own.run(["usage"])).stdout;
-  expect(usage).toMatch(/^tenant +maps\nqueued +1, of at most 1\n/);
+  expect(usage).toMatch(/^tenant +maps\nqueued +1, of at most 1\n[^]*\nyour key  run, read\n$/);
   expect((await airlock.run(["keys", "limits"])).stdout).toMatch(/^ +1 \/ 1 +0 .* maps$/m);
   expect((await airlock.run(["keys", "limits", "--max-queued", "1"])).code).toBe(2);
   const wrong = await airlock.run(["keys", "limits", "maps", "--max-stored-bytes", "1 heap"]);

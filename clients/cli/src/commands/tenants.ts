@@ -77,7 +77,10 @@ export function addTenants(program: Command): void {
     does(async ({ airlock, terminal }: Tool) => {
       const usage = await airlock.usage();
       if (terminal.json) terminal.document(usage);
-      else for (const line of describeUsage(usage)) terminal.line(line);
+      else {
+        for (const line of describeUsage(usage)) terminal.line(line);
+        terminal.line(`your key  ${usage.scopes.join(", ")}`);
+      }
     }),
   );
 
@@ -171,7 +174,7 @@ async function listTenants({ airlock, terminal }: Tool): Promise<void> {
   );
 }
 
-function* describeUsage({ tenant, usage, limits }: Usage): Generator<string> {
+function* describeUsage({ tenant, usage, limits }: Omit<Usage, "scopes">): Generator<string> {
   yield `tenant    ${tenant}`;
   for (const [name, used, limit] of rowsOf(usage, limits)) {
     const of = limit === undefined ? "no limit" : `of at most ${limit}`;

@@ -78,6 +78,7 @@ __all__ = [
     "WebhookEventPage",
     "WebhookMessage",
     "Usage",
+    "Scope",
     "TenantUsage",
     "TenantLimits",
     "Health",
@@ -105,7 +106,6 @@ __all__ = [
     "AuditEntry",
     "AuditAction",
     "NewApiKey",
-    "Scope",
     "KeyRequest",
     "KeyRequestOptional",
     "ApiKeyList",
@@ -146,13 +146,13 @@ BuildStatus = Literal["queued", "running", "built", "failed"]
 
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
+Scope = Literal["run", "read", "build", "monitor", "agents", "admin"]
+
 BreakerState = Literal["closed", "open", "half_open"]
 
 ContainerBackend = Literal["engine", "zygote"]
 
 AuditAction = Literal["key.create", "key.rotate", "key.revoke", "tenant.limits", "host.invite", "host.revoke", "host.rotate", "agent.drain", "agent.resume", "build.request", "execution.delete", "dlq.delete"]
-
-Scope = Literal["run", "read", "build", "monitor", "agents", "admin"]
 
 
 class WebhookEvent(Record):
@@ -935,6 +935,8 @@ class Usage(Record):
     """What a tenant uses and may use."""
 
     tenant: str
+    #: What the key of the request may do.
+    scopes: List[Scope]
     usage: TenantUsage
     limits: TenantLimits
 
