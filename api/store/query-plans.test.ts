@@ -1,13 +1,6 @@
-import { createClient, type Client, type InStatement } from "@libsql/client";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import {
-  handleOf,
-  jobType,
-  newExecution,
-  offers,
-  openTempStore,
-  type TempStore,
-} from "../testing/temp-store.ts";
+import { openPlanner, type Planner } from "../testing/query-plans.ts";
+import { handleOf, jobType, newExecution, offers } from "../testing/temp-store.ts";
 import { advance } from "./jobs/advance.ts";
 import { readAttempts } from "./jobs/attempts.ts";
 import { cancelMembers, findBatch, forgetBatches, readStandings } from "./batches/batches.ts";
@@ -27,7 +20,7 @@ import { eventsAfter, lastEvent } from "./webhooks/listen.ts";
 import { listDeliveries } from "./webhooks/list.ts";
 import { forgetDeliveries } from "./webhooks/retention.ts";
 import { readCounts } from "./statistics/counts.ts";
-import { database, type Database } from "./database.ts";
+import type { Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
 import { claimNext } from "./jobs/claim.ts";
 import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
@@ -59,53 +52,19 @@ const artifact = {
   contentType: "",
 };
 
-let store: TempStore;
-/** EXPLAIN leaves a statement open on its connection, so it has its own connection. */
-let explainer: Client;
+let planner: Planner;
 let db: Database;
-const sent: InStatement[] = [];
 
 beforeAll(async () => {
-  store = await openTempStore();
-  explainer = createClient({ url: `file:${store.folder}/airlock.db` });
-  db = database(recording(store.db.client));
+  planner = await openPlanner();
+  ({ db } = planner);
   await submitExecution(db, newExecution({ id, idempotencyKey: "key" }), 10);
 });
-afterAll(() => {
-  explainer.close();
-  store.close();
-});
-
-/** A client that records every statement. */
-function recording(client: Client): Client {
-  return Object.assign(Object.create(client) as Client, {
-    execute: async (statement: InStatement) => {
-      sent.push(statement);
-      return client.execute(statement);
-    },
-    batch: async (statements: InStatement[], mode: "write") => {
-      sent.push(...statements);
-      return client.batch(statements, mode);
-    },
-  });
-}
-
-/** The steps of the plans of all statements that `run` sends. */
-async function plansOf(run: () => Promise<unknown>): Promise<string[]> {
-  sent.length = 0;
-  await run();
-  const plans = [];
-  for (const statement of sent) {
-    const { sql, args } = typeof statement === "string" ? { sql: statement, args: [] } : statement;
-    const plan = await explainer.execute({ sql: `EXPLAIN QUERY PLAN ${sql}`, args: args ?? [] });
-    plans.push(...plan.rows.map((row) => row["detail"] as string));
-  }
-  return plans;
-}
+afterAll(() => planner.close());
 
 /** Returns how SQLite finds the executions for the statements of `run`. */
 async function searches(run: () => Promise<unknown>): Promise<string[]> {
-  return (await plansOf(run))
+  return (await planner.plansOf(run))
     .filter((step) => / executions | dead_letters .*_(error_type|created_at|tenant) ?/.test(step))
     .map((step) => step.replace(/ (executions|dead_letters) USING (COVERING )?(INDEX )?/, " "));
 }
@@ -321,7 +280,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["due removals", [], () => dueRemovals(db, now, 10)],
 ])("%s scans no other table or index", async (_what, expected, run) => {
   const isScan = (step: string) => /^SCAN (?!CONSTANT|json_each|waiting|\()/.test(step);
-  const plans = await plansOf(run);
+  const plans = await planner.plansOf(run);
   expect(plans.length).toBeGreaterThan(0);
   expect(plans.filter(isScan)).toEqual(expected);
 });
