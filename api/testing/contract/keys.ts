@@ -23,8 +23,9 @@ export const bearer = (key: string) => ({ Authorization: `Bearer ${key}` });
 export async function newKey(
   api: Api,
   fields: { scopes: ScopeName[]; tenant?: string; name?: string; expires_in_s?: number },
+  by = operator,
 ): Promise<NewApiKey> {
-  const reply = await api.post("/keys", { name: "a-key", ...fields }, operator);
+  const reply = await api.post("/keys", { name: "a-key", ...fields }, by);
   expect(reply.status).toBe(201);
   return NewApiKey.parse(body(reply));
 }

@@ -5,6 +5,8 @@ import { reservePort } from "../reserve-port.ts";
 export const agentTokens = ["agent-token-0-0123456789", "agent-token-1-0123456789"] as const;
 export const apiKeys = ["api-key-0-0123456789abcd", "api-key-1-0123456789abcd"] as const;
 export const operatorKey = "operator-key-0123456789";
+/** For rows beside those that use up the limit of the other key. */
+export const spareOperatorKey = "spare-operator-key-0123456789";
 export const customHeader = "X-Airlock-Key";
 
 export const maxRequestBytes = 64 * 1024;
@@ -71,6 +73,7 @@ export const servers = {
   "with the rate limit of the contract": {
     ...common,
     ...locked,
+    AIRLOCK_OPERATOR_KEYS: `${operatorKey},${spareOperatorKey}`,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "",
   },
   "with a short window": {
