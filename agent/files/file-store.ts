@@ -49,6 +49,9 @@ interface Entry extends Kept {
   readonly end: AbortController;
 }
 
+const keyOf = (tenant: string, { sha256 }: Pick<LeasedFile, "sha256">): string =>
+  `${tenant} ${sha256}`;
+
 /** @param folder Used by this store only, and removed with the agent's process. */
 export function createFileStore(folder: string, maxBytes: number): FileStore {
   /** By tenant and SHA-256, the least recently used first. */
@@ -74,20 +77,14 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
     return true;
   }
 
-  function begin(
-    key: string,
-    owner: string,
-    file: LeasedFile,
-    open: OpenFile,
-    previous: Promise<void>,
-  ): Entry {
+  function begin(owner: string, file: LeasedFile, open: OpenFile, previous: Promise<void>): Entry {
     const end = new AbortController();
     const path = join(folder, randomUUID());
     const ready = previous.catch(() => {}).then(() => write(file, open, path, end.signal));
     const bytes = file.size_bytes;
     const entry = { owner, users: 0, path, bytes, ready, open, end, isComplete: false };
     const drop = (): void => {
-      forget(key, entry);
+      forget(keyOf(owner, file), entry);
       void rm(path, { force: true }).catch(() => {});
     };
     // The last job may end between the last byte and this callback. Then nobody else removes the file.
@@ -99,14 +96,9 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
     if (entries.get(key) === entry) entries.delete(key);
   }
 
-  function take(
-    key: string,
-    owner: string,
-    file: LeasedFile,
-    open: OpenFile,
-    previous: Promise<void>,
-  ): Entry {
-    const entry = entries.get(key) ?? begin(key, owner, file, open, previous);
+  function take(owner: string, file: LeasedFile, open: OpenFile, previous: Promise<void>): Entry {
+    const key = keyOf(owner, file);
+    const entry = entries.get(key) ?? begin(owner, file, open, previous);
     // Moves it to the end: the most recently used.
     entries.delete(key);
     entries.set(key, entry);
@@ -153,8 +145,7 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
 
   return {
     async borrow(tenant, files, open, signal) {
-      const keyOf = (sha256: string): string => `${tenant} ${sha256}`;
-      const wanted = new Map(files.map((file) => [keyOf(file.sha256), file]));
+      const wanted = new Map(files.map((file) => [keyOf(tenant, file), file]));
       const needed = sizeOf(wanted.values());
       if (needed > maxBytes) {
         const message = `The files of the job have ${needed} bytes, and the agent keeps ${maxBytes} on disk: raise its input_files_bytes.`;
@@ -169,7 +160,7 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
       // One after the other: a job has up to 100 files.
       let previous = Promise.resolve();
       for (const [key, file] of wanted) {
-        const entry = take(key, tenant, file, open, previous);
+        const entry = take(tenant, file, open, previous);
         lent.set(key, entry);
         previous = entry.ready;
       }
@@ -185,7 +176,7 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
               // Another job's lease may have ended while it fetched the file.
               if (entry.open === open) throw error;
               leave(key, entry);
-              lent.set(key, take(key, tenant, file, open, Promise.resolve()));
+              lent.set(key, take(tenant, file, open, Promise.resolve()));
             }
           }
         }
@@ -194,7 +185,7 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
         throw error;
       }
       const paths = new Map([...lent].map(([key, { path }]) => [key, path]));
-      return { pathOf: (sha256) => paths.get(keyOf(sha256))!, giveBack };
+      return { pathOf: (sha256) => paths.get(keyOf(tenant, { sha256 }))!, giveBack };
     },
   };
 }

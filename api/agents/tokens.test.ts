@@ -1,6 +1,6 @@
-import { by } from "../testing/temp-store.ts";
 import { randomBytes } from "node:crypto";
 import { beforeEach, expect, test } from "vitest";
+import { by } from "../testing/temp-store.ts";
 import { createApp } from "../app.ts";
 import { addJoinCode, exchangeCode } from "../store/agents/agent-tokens.ts";
 import { sha256 } from "../platform/hash.node.ts";

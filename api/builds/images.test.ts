@@ -1,8 +1,8 @@
-import { by } from "../testing/temp-store.ts";
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, expect, test } from "vitest";
+import { by } from "../testing/temp-store.ts";
 import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import type { Deps } from "../deps.ts";
 import { buildSpec, environment } from "../domain/environment.ts";

@@ -1,8 +1,8 @@
-import { by } from "../testing/temp-store.ts";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { v7 } from "uuid";
 import { beforeEach, describe, expect, test } from "vitest";
+import { by } from "../testing/temp-store.ts";
 import type { Deps } from "../deps.ts";
 import { fileKey } from "../domain/files/store-key.ts";
 import { remove } from "../jobs/remove.ts";

@@ -41,10 +41,7 @@ export async function showKeys(
   { db, now }: Pick<Deps, "db" | "now">,
   tenant?: string,
 ): Promise<ApiKey[]> {
-  const rows = await listKeys(db);
-  return rows
-    .filter((row) => tenant === undefined || row.tenant === tenant)
-    .map((row) => describe(row, now()));
+  return (await listKeys(db, tenant)).map((row) => describe(row, now()));
 }
 
 /**

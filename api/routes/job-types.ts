@@ -1,5 +1,5 @@
-import { actorOf } from "../http/origin.ts";
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { actorOf } from "../http/origin.ts";
 import { Build, BuildResult, VersionTag } from "../../shared/wire/build.ts";
 import { JobTypeList, JobTypeView } from "../../shared/wire/job-type.ts";
 import { buildImage, describeBuild } from "../builds/builds.ts";

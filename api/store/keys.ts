@@ -3,7 +3,7 @@ import type { JsonObject } from "../../shared/json.ts";
 import { type Actor, audited } from "./audit.ts";
 import { type Database, toStatement } from "./database.ts";
 import { apiKeys, tenants } from "./schema.ts";
-import { query, rowQuery, rowsQuery } from "./statement.ts";
+import { query, rowQuery } from "./statement.ts";
 import { batch } from "./tenant.ts";
 
 export type KeyRow = typeof apiKeys.$inferSelect;
@@ -53,10 +53,10 @@ export async function readKey(db: Database, id: string): Promise<KeyRow | undefi
   return single(db, { id });
 }
 
-const list = rowsQuery(query.select().from(apiKeys).orderBy(asc(apiKeys.id)));
-/** Every key, the oldest first. */
-export async function listKeys(db: Database): Promise<KeyRow[]> {
-  return list(db);
+/** Every key, or those of a tenant, the oldest first. */
+export async function listKeys(db: Database, tenant?: string): Promise<KeyRow[]> {
+  const isTheirs = tenant === undefined ? undefined : eq(apiKeys.tenant, tenant);
+  return db.orm.select().from(apiKeys).where(isTheirs).orderBy(asc(apiKeys.id));
 }
 
 const any = rowQuery(

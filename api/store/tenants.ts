@@ -60,35 +60,22 @@ export async function setLimits(
   limits: TenantLimits,
   by: Actor,
 ): Promise<void> {
+  const { max_queued, max_running } = limits;
+  const queued = max_queued ?? (max_running === null ? null : queuedOfBounded);
   await batch(db, [
-    upsert({ name, now: by.at, ...limitColumns(limits) }),
+    upsert({ ...limits, max_queued: queued, name, now: by.at }),
     audited({ ...by, tenant: name }, "tenant.limits", name, limits),
   ]);
 }
 
-function limitColumns(limits: TenantLimits) {
-  const { max_queued, max_running } = limits;
-  return {
-    maxQueued: max_queued ?? (max_running === null ? null : queuedOfBounded),
-    maxRunning: max_running,
-    maxStoredBytes: limits.max_stored_bytes,
-    maxCpuSDay: limits.max_cpu_s_day,
-    maxRequests: limits.max_requests,
-  };
-}
-
 const columns = ["max_queued", "max_running", "max_stored_bytes", "max_cpu_s_day", "max_requests"];
-const values = (prefix: string) => sql.raw(columns.map((name) => prefix + name).join());
+const list = (prefix: string) => sql.raw(columns.map((name) => prefix + name).join());
+const given = sql.placeholder;
 const upsert = statement(sql`
-  insert into ${tenants} (name, created_at, ${values("")})
-  values (${sql.placeholder("name")}, ${sql.placeholder("now")}, ${sql.join(
-    ["maxQueued", "maxRunning", "maxStoredBytes", "maxCpuSDay", "maxRequests"].map((name) =>
-      sql.placeholder(name),
-    ),
-    sql`, `,
-  )})
-  on conflict (name) do update set (${values("")}) = (${values("excluded.")})
-  where (${values("tenants.")}) is not (${values("excluded.")})`);
+  insert into ${tenants} (name, created_at, ${list("")})
+  values (${given("name")}, ${given("now")}, ${sql.join(columns.map(given), sql`, `)})
+  on conflict (name) do update set (${list("")}) = (${list("excluded.")})
+  where (${list("tenants.")}) is not (${list("excluded.")})`);
 
 const dayMs = 86_400_000;
 

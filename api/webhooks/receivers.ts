@@ -1,5 +1,6 @@
 import type { Config } from "../../shared/config/config.ts";
 import { type WebhookType, webhookTypes } from "../../shared/wire/client/webhook-type.ts";
+import { isFor } from "../domain/job-types.ts";
 import { isAllowedCallback } from "../domain/webhooks/callback.ts";
 import type { DeliveryRow } from "../store/webhooks/deliveries.ts";
 import type { NewEvent, Receiver } from "../store/webhooks/events.ts";
@@ -24,7 +25,7 @@ export function receiversOf(
 ): Receiver[] {
   const named = Object.entries(endpoints)
     .filter(([, { events = webhookTypes }]) => events.includes(type))
-    .filter(([, { tenants }]) => tenants?.includes(tenant) ?? true)
+    .filter(([, endpoint]) => isFor(tenant, endpoint))
     .map(([name]) => ({ receiver: name, callbackUrl: null }));
   if (callbackUrl === null) return named;
   return [...named, { receiver: new URL(callbackUrl).origin, callbackUrl }];
@@ -50,7 +51,7 @@ export function targetOf(
     ? config.webhook_endpoints[receiver]
     : undefined;
   if (!endpoint) return { refusal: `webhook_endpoints has no ${receiver} any more` };
-  return (endpoint.tenants?.includes(tenant) ?? true)
+  return isFor(tenant, endpoint)
     ? endpoint
     : { refusal: `${receiver} of webhook_endpoints gets no events of tenant ${tenant} any more` };
 }

@@ -5,10 +5,7 @@ import { unauthorized } from "../../errors.ts";
 import { findToken, recordTokenUse, replaceToken } from "../../store/agents/agent-tokens.ts";
 import type { AppEnv } from "../context.ts";
 import { bearerToken, placeOf } from "./presented.ts";
-import { holders } from "./strangers.ts";
-
-/** Resolution of the recorded time of last use. */
-const usedEveryMs = 60_000;
+import { holders, usedEveryMs } from "./strangers.ts";
 
 /** Requires an agent's own token or one of `agent_tokens`; an API key never opens the agents' endpoints. */
 export function requireAgentToken(deps: Deps): MiddlewareHandler<AppEnv> {

@@ -7,13 +7,11 @@ import type { AppEnv, Caller } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
 import { acceptedKeys } from "./exposure.ts";
 import { bearerToken, placeOf } from "./presented.ts";
-import { holders } from "./strangers.ts";
+import { holders, usedEveryMs } from "./strangers.ts";
 
 const all = Scope.options;
 const ofOperators: Scope[] = ["agents", "admin"];
 const ofClients = all.filter((scope) => !ofOperators.includes(scope));
-/** Resolution of the recorded time of last use. */
-const usedEveryMs = 60_000;
 
 /** Finds out who sends a request: by a key of the configuration, by a managed key, or anybody. */
 export function identifyCaller(deps: Deps): MiddlewareHandler<AppEnv> {

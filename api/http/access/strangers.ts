@@ -1,5 +1,8 @@
 import { AppError } from "../../errors.ts";
 
+/** Resolution of the recorded time of a key's or token's last use. */
+export const usedEveryMs = 60_000;
+
 /** A holder that was found is cached for this long, so that a busy client's requests need no query each. */
 const believedMs = 1000;
 const believedMax = 10_000;

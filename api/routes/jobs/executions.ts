@@ -1,5 +1,5 @@
-import { actorOf } from "../../http/origin.ts";
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { actorOf } from "../../http/origin.ts";
 import {
   ExecutionDeleted,
   ExecutionList,

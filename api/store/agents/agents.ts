@@ -1,4 +1,3 @@
-import { type Actor, audited } from "../audit.ts";
 import {
   and,
   eq,
@@ -13,11 +12,12 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
-import { batch, type AnyDb, tenantRow, tenantRows } from "../tenant.ts";
+import { type Actor, audited } from "../audit.ts";
 import type { AgentStatus } from "../../../shared/wire/agent/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
 import { query, rowQuery, statement } from "../statement.ts";
+import { type AnyDb, batch, tenantRow, tenantRows } from "../tenant.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
 

@@ -1,5 +1,5 @@
-import { by } from "../../testing/temp-store.ts";
 import { beforeEach, describe, expect, test } from "vitest";
+import { by } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { advanceBuild, finishBuild } from "./advance-build.ts";
 import { readBuildLog, recordBuildLog } from "./build-log.ts";

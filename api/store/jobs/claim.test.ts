@@ -44,7 +44,7 @@ describe("the order of the queue", () => {
   test.each([
     ["aaaa", "aaaa", "one key: first come first served"],
     ["aaaaaabb", "ababaaaa", "a key with few jobs does not wait for all of one with many"],
-    ["abcaabbcc", "abcabcabc", "keys take turns"],
+    ["abcaabbcc", "abcabcabc", "tenants take turns"],
     ["aaaaaA", "aaaaAa", "priority goes so many turns earlier"],
     ["aaaaaaAAbb", "ababaaaAaA", "and takes no more turns than others have"],
   ])("%s: %s, %s", async (submitted, expected) => {
@@ -59,14 +59,14 @@ describe("the order of the queue", () => {
     expect(found).toBe("abcababaaAa");
   });
 
-  test("a key that comes late starts at the turn that the others have reached, not before it", async () => {
+  test("a tenant that comes late starts at the turn that the others have reached, not before it", async () => {
     await submit("aaaaaaaa");
     expect(await order(3)).toBe("aaa");
     await submit("bbb");
     expect(await order(8)).toBe("abababaa");
   });
 
-  test("a job that waits for its agent does not save up turns for its key", async () => {
+  test("a job that waits for its agent does not save up turns for its tenant", async () => {
     await submit("a", { jobType: "rare" });
     await submit("aaaaa");
     expect(await order(5)).toBe("aaaaa");
@@ -92,7 +92,7 @@ describe("the order of the queue", () => {
   });
 });
 
-describe("keys take turns in each job type", () => {
+describe("tenants take turns in each job type", () => {
   const rare = offer("rare");
   const low = { jobType: "low", priority: -1000 };
 

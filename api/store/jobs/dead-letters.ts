@@ -1,5 +1,5 @@
-import { type Actor, audited } from "../audit.ts";
 import { and, count, desc, eq, inArray, lt, sql } from "drizzle-orm";
+import { type Actor, audited } from "../audit.ts";
 import type { Database } from "../database.ts";
 import { listed, query } from "../statement.ts";
 import { batch, perTenant, type AnyDb, listRows, tenantRow, tenantRows } from "../tenant.ts";

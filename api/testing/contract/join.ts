@@ -1,8 +1,8 @@
-import { shell } from "../../store/audit.ts";
 import { createHash, randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { expect } from "vitest";
+import { shell } from "../../store/audit.ts";
 import { JoinReply } from "../../../shared/wire/agent/join.ts";
 import { invite } from "../../agents/tokens.ts";
 import { sha256 } from "../../hash.ts";

@@ -1,3 +1,4 @@
+import { auditActions } from "../../../shared/wire/client/audit-actions.ts";
 import { addressOf } from "../model/address.ts";
 import { Age, Empty, Heading, Loading, Problem } from "../parts/common.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
@@ -5,21 +6,6 @@ import { Table, wide } from "../parts/table.tsx";
 import { useList } from "../service/list.ts";
 import { go } from "../service/location.ts";
 import { type AuditEntry, listAudit } from "../service/tenants.ts";
-
-const actions: AuditEntry["action"][] = [
-  "key.create",
-  "key.rotate",
-  "key.revoke",
-  "tenant.limits",
-  "host.invite",
-  "host.revoke",
-  "host.rotate",
-  "agent.drain",
-  "agent.resume",
-  "build.request",
-  "execution.delete",
-  "dlq.delete",
-];
 
 /** What was changed, by whom: nobody can change that. */
 export function Audit({ query }: { query: URLSearchParams }) {
@@ -44,7 +30,7 @@ export function Audit({ query }: { query: URLSearchParams }) {
               onChange={(event) => change({ action: event.currentTarget.value })}
             >
               <option value="">any</option>
-              {actions.map((name) => (
+              {auditActions.map((name) => (
                 <option key={name} value={name}>
                   {name}
                 </option>

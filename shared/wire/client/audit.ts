@@ -1,23 +1,10 @@
 import { z } from "zod";
 import { orNull } from "../../or-null.ts";
 import { JsonObjectSchema } from "../execution.ts";
+import { auditActions } from "./audit-actions.ts";
 import { Timestamp } from "../timestamp.ts";
 import { TenantName } from "../tenant.ts";
 
-export const auditActions = [
-  "key.create",
-  "key.rotate",
-  "key.revoke",
-  "tenant.limits",
-  "host.invite",
-  "host.revoke",
-  "host.rotate",
-  "agent.drain",
-  "agent.resume",
-  "build.request",
-  "execution.delete",
-  "dlq.delete",
-] as const;
 export const AuditAction = z.enum(auditActions).meta({ id: "AuditAction" });
 export type AuditAction = z.infer<typeof AuditAction>;
 

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { HostName } from "../agent/join.ts";
+import { scopes } from "./scopes.ts";
 import { Timestamp } from "../timestamp.ts";
 import { TenantName } from "../tenant.ts";
 
@@ -7,8 +8,7 @@ import { TenantName } from "../tenant.ts";
 
 const dayS = 86_400;
 
-/** What a key may do; api/http/access/scopes.ts lists the routes of each. */
-export const Scope = z.enum(["run", "read", "build", "monitor", "agents", "admin"]).meta({
+export const Scope = z.enum(scopes).meta({
   id: "Scope",
   description:
     "run: submit, cancel, delete; read: records, output, files; build: build images; monitor: metrics and history; agents: hosts and agents; admin: keys, tenants, audit log, other tenants.",

@@ -1,13 +1,12 @@
 import type { Command } from "commander";
 import type { ApiKey, NewApiKey, Scope } from "../../../typescript/src/index.ts";
+import { scopes } from "../../../../shared/wire/client/scopes.ts";
 import { UsageError } from "../exit.ts";
 import { findOne } from "../find-one.ts";
 import { forEach } from "../for-each.ts";
 import { addCommand, does, oneOf, showOption, type Tool } from "../tool.ts";
 import { age, duration, parseDuration } from "../words.ts";
 import { addLimits } from "./tenants.ts";
-
-const scopes: Scope[] = ["run", "read", "build", "monitor", "agents", "admin"];
 
 interface CreateOptions {
   name: string;

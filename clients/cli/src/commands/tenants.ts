@@ -5,6 +5,7 @@ import type {
   TenantUsage,
   Usage,
 } from "../../../typescript/src/index.ts";
+import { auditActions } from "../../../../shared/wire/client/audit-actions.ts";
 import { UsageError } from "../exit.ts";
 import { addCommand, does, oneOf, type Tool } from "../tool.ts";
 import {
@@ -17,21 +18,6 @@ import {
   parseDuration,
   parseNumber,
 } from "../words.ts";
-
-const auditActions: AuditAction[] = [
-  "key.create",
-  "key.rotate",
-  "key.revoke",
-  "tenant.limits",
-  "host.invite",
-  "host.revoke",
-  "host.rotate",
-  "agent.drain",
-  "agent.resume",
-  "build.request",
-  "execution.delete",
-  "dlq.delete",
-];
 
 interface LimitOptions {
   maxQueued?: string;
