@@ -9,8 +9,8 @@ const believedMax = 10_000;
 
 /**
  * Looks up the holders of keys or tokens by their hash. One that became void is refused within a second.
- * Each client address has a limited number of look-ups of unknown ones; known ones at that address are not
- * affected, nor is a look-up without an address: of a key that was known.
+ * Each client address may present a limited number of unknown ones. Known ones at that address are not
+ * affected. A look-up without an address is of a key that was known before, and is not limited.
  *
  * @param voidAt When a holder's key expires.
  */

@@ -87,8 +87,8 @@ const headsOf = (
       and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs)) ${which}
     order by waiting.rank, waiting.seq limit ${given("slots")})`;
 
-/** Those that their tenants have room for: a claim may find the room for one of two, and the next claim the rest. */
 const open = sql`and not ${isTenantFull(sql`waiting.tenant`)}`;
+/** The heads that `max_running` of their tenants leaves room for. A later claim takes the others. */
 const roomy = sql`select seq, rank, gpus from (
     select *, row_number() over (partition by tenant order by rank, seq) as nth from (${headsOf(open)}))
   where nth <= coalesce((select max_running - running from ${tenants}

@@ -99,7 +99,7 @@ export function submittedBytes(
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
 const positionInQueue = perTenant(position, true);
-/** A position from here on is given as the length of the queue: a submission must not count a long queue. */
+/** From here on, a position is the number of its tenant's waiting executions: a submission must not count a long queue. */
 const countedMost = 100;
 /**
  * Finds the execution that has an idempotency key, or had it until it was removed (then without its hash).
