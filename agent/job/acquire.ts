@@ -1,5 +1,6 @@
 import { parseBytes } from "../../shared/bytes.ts";
-import type { AgentIdentity, LeasedJob, LeasedJobType } from "../../shared/wire/agent/lease.ts";
+import type { AgentIdentity, LeasedJob } from "../../shared/wire/agent/lease.ts";
+import type { LeasedJobType } from "../../shared/wire/agent/leased-job-type.ts";
 import { abortable } from "../waiting/abortable.ts";
 import type { Admission } from "../policy/admission.ts";
 import { topImports } from "../fork/top-imports.ts";

@@ -1,6 +1,6 @@
 import type { Config } from "../../shared/config/config.ts";
 import { JobTypeDefinition, type JobType } from "../../shared/wire/job-type.ts";
-import type { LeasedJobType } from "../../shared/wire/agent/lease.ts";
+import type { LeasedJobType } from "../../shared/wire/agent/leased-job-type.ts";
 
 /** The job type of requests that name none; `[job_types.default]` overrides it. */
 export const defaultJobType = "default";

@@ -8,11 +8,13 @@ import {
   Timing,
 } from "../execution.ts";
 import { ResultItem } from "../result-item.ts";
-import { InputWay, LeasedFile } from "../file.ts";
+import { InputWay } from "../file.ts";
 import { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "../health.ts";
 import { ImageDigest } from "../build.ts";
 import { ImageTransport } from "./image.ts";
-import { JobType, JobTypeName } from "../job-type.ts";
+import { LeasedJobType } from "./leased-job-type.ts";
+import { CallFile, LeasedCall, LeasedSession } from "./session.ts";
+import { JobTypeName } from "../job-type.ts";
 import { isJsonObject, parseJson } from "../../json.ts";
 import { limits } from "../limits.ts";
 import { OutputPart } from "../output.ts";
@@ -65,6 +67,8 @@ export const AgentStatus = z.object({
   leases: z.array(Uuid).max(10_000),
   /** Every lease of a build that the agent holds. Listing a lease renews it. */
   builds: z.array(Uuid).max(100),
+  /** Every lease of a session that the agent holds. Listing a lease renews it. */
+  sessions: z.array(Uuid).max(1000).optional(),
   /** Images of the last `images_wanted` that the engine has. */
   images: z.array(z.string().max(1024)).max(10_000),
 });
@@ -74,6 +78,8 @@ export const PollRequest = AgentStatus.extend({
   free_slots: z.int().min(0).max(10_000),
   /** Number of builds that it can accept now. Builds use no slot. */
   free_builds: z.int().min(0).max(100),
+  /** Number of sessions that it can accept now. Absent: none. */
+  free_sessions: z.int().min(0).max(1000).optional(),
   /** Leases whose cancellation the agent already knows; the reply does not repeat them. */
   cancelling: z.array(Uuid).max(10_000),
   /** Leases that the agent already knows to be followed; the reply comes at once for others. */
@@ -88,12 +94,6 @@ export type PollRequest = z.infer<typeof PollRequest>;
 /** Caps on what one execution may send back, in bytes. */
 export const OutputCaps = z.object({ stream_bytes: z.int(), artifact_bytes: z.int() });
 export type OutputCaps = z.infer<typeof OutputCaps>;
-
-/** A job type as agents receive it. */
-export const LeasedJobType = z.object(
-  JobType.omit({ priority: true, languages: true, tenants: true }).shape,
-);
-export type LeasedJobType = z.infer<typeof LeasedJobType>;
 
 /** A program that runs in place of Python, after its compiler if there is one. */
 const LeasedProgram = z.object({
@@ -128,7 +128,9 @@ export const LeasedJob = z.object({
   /** Absent if there are none. */
   args: z.array(z.string()).optional(),
   /** Absent if there are none. */
-  files: z.array(LeasedFile).optional(),
+  files: z.array(CallFile).optional(),
+  /** Set if this is a call of a session. */
+  call: LeasedCall.optional(),
   timeout_s: z.int(),
   startup_timeout_s: z.int(),
   caps: OutputCaps,
@@ -186,6 +188,7 @@ export type ReadyKind = z.infer<typeof ReadyKind>;
 export const PollReply = RenewReply.extend({
   jobs: z.array(LeasedJob),
   builds: z.array(LeasedBuild),
+  sessions: z.array(LeasedSession).optional(),
   /** For a new agent only: the default job type and recently used ones, if the agent may run them. */
   keep_ready: z.array(ReadyKind),
   /** Whether an operator has asked the host to replace its token. */
