@@ -79,6 +79,7 @@ const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
 const byTurn = "SEARCH executions_turn (tenant=?)";
 const byPosition = "SEARCH executions_position (tenant=? AND rank<?)";
+const isLast = "SEARCH executions_position (tenant=? AND rank>?)";
 const byStatus = "SEARCH executions_status (tenant=? AND status=?)";
 const byAge = "SEARCH executions_id_unique (id<?)";
 const byJobType = "SEARCH executions_job_type (tenant=? AND job_type=?)";
@@ -89,12 +90,12 @@ const byErrorType = "SEARCH dead_letters_error_type (tenant=? AND error_type=?)"
 test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a submission",
-    [byKey, byTurn, byTurn, byId, byPosition, byId, byKey],
+    [byKey, byTurn, byTurn, byId, isLast, byPosition, byKey],
     () => submitExecution(db, newExecution({ idempotencyKey: "other" }), 10),
   ],
   [
     "a queue position",
-    [byId, byPosition, byId],
+    [byId, isLast, byPosition],
     async () => queuePosition(db, (await findExecution(db, id))!),
   ],
   [

@@ -86,6 +86,7 @@ describe("the order of the queue", () => {
   });
 
   test("a position counts the jobs of its tenant that are leased earlier", async () => {
+    for (const tenant of ["a", "b"]) await setLimits(store.db, tenant, noLimits, by());
     const ids = await submit("aaaabA");
     const at = async (id: string) => queuePosition(store.db, (await findExecution(store.db, id))!);
     expect(await Promise.all(ids.map(at))).toEqual([1, 2, 3, 5, 1, 4]);

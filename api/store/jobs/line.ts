@@ -62,20 +62,22 @@ export const moveFronts = sql`
   on conflict do update set turn = max(turn, excluded.turn)`;
 
 /**
- * The number of its tenant's queued executions up to this one, itself included. It is exact below `:most`.
- * Above, it is the number of all of them, so that a long queue is not counted.
+ * The number of its tenant's queued executions up to this one, itself included. For the last of them it is the
+ * number of all, which nobody has to count. For others it is exact below `:most`; above, it is the number of
+ * all too, so that a long queue is not counted.
  */
-export const position = (own: Owner) => sql<number>`
-  with its as materialized (
-    select tenant, ${rank} as rank, ${seq} as seq from ${executions}
-    where ${id} = ${given("id")} and ${own(executions)}),
-  ahead as (
-    select count(*) as n from (
-      select 1 from ${executions} ${own.anybody(executions, "its tenant's, which `its` has checked")}
-      where ${isQueued} and ${executions.tenant} = (select tenant from its)
-        and (${rank}, ${seq}) <= (select rank, seq from its)
-      limit ${given("most")}))
-  select iif(n < ${given("most")}, n, coalesce((
-    select max(queued, n) from ${tenants} ${own.anybody(tenants, "the same")}
-    where name = (select tenant from its)), n)) as position
-  from ahead`;
+export const position = (own: Owner) => {
+  const line = sql`${executions} ${own.anybody(executions, "its tenant's")}
+    where ${isQueued} and ${executions.tenant} = its.tenant`;
+  return sql<number>`
+    select coalesce(
+      case when exists (select 1 from ${line} and (${rank}, ${seq}) > (its.rank, its.seq)) then (
+        select iif(n < ${given("most")}, n, null) from (
+          select count(*) as n from (
+            select 1 from ${line} and (${rank}, ${seq}) <= (its.rank, its.seq)
+            limit ${given("most")})))
+      end,
+      (select queued from ${tenants} ${own.anybody(tenants, "its tenant's")} where name = its.tenant)
+    ) as position
+    from ${executions} as its where its.id = ${given("id")} and ${own(executions, "its")}`;
+};
