@@ -15,11 +15,10 @@ export function requireAgentToken(deps: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     const token = bearerToken(c) ?? "";
     const hash = await sha256(token);
-    const isOwn = AgentToken.safeParse(token).success;
     const holder =
       placeOf(await configured, hash) >= 0
         ? hash
-        : isOwn && (await joined(hash, clientAddress(c)))?.id;
+        : AgentToken.safeParse(token).success && (await joined(hash, clientAddress(c)))?.id;
     if (typeof holder !== "string") {
       throw unauthorized(
         "The agent's token is unknown or revoked. Send, as Authorization: Bearer, the one that it joined with, or one of the configured agent_tokens.",

@@ -1,6 +1,6 @@
 import type { Context, MiddlewareHandler } from "hono";
 import { TenantName } from "../../../shared/wire/tenant.ts";
-import { clientDeps, type Deps } from "../../deps.ts";
+import { type ClientDeps, clientDeps, type Deps } from "../../deps.ts";
 import { AppError } from "../../errors.ts";
 import { endOverdueJobs } from "../../jobs/end-overdue.ts";
 import { findTenant } from "../../store/tenants.ts";
@@ -14,11 +14,20 @@ export const tenantHeader = "X-Airlock-Tenant";
 /** Gives the handlers of clients what they work with, bound to the caller's tenant or the one that it names. */
 export function bindClient(deps: Deps): MiddlewareHandler<AppEnv> {
   const endOverdue = (): Promise<void> => endOverdueJobs(deps);
+  const bind = ({ recheck }: Caller, tenant: string): ClientDeps =>
+    clientDeps(deps, tenant, endOverdue, recheck);
+  // Requests of a key have the same caller for a second or longer.
+  const bound = new WeakMap<Caller, ClientDeps>();
+  const bindOwn = (caller: Caller): ClientDeps => {
+    const known = bound.get(caller) ?? bind(caller, caller.tenant);
+    bound.set(caller, known);
+    return known;
+  };
   return async (c, next) => {
     const caller = c.get("caller");
     if (caller) {
-      const tenant = (await namedTenant(deps, c, caller)) ?? caller.tenant;
-      c.set("client", clientDeps(deps, tenant, endOverdue, caller.recheck));
+      const named = await namedTenant(deps, c, caller);
+      c.set("client", named === undefined ? bindOwn(caller) : bind(caller, named));
     }
     await next();
   };

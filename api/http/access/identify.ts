@@ -35,10 +35,9 @@ export function identifyCaller(deps: Deps): MiddlewareHandler<AppEnv> {
     for (const key of new Set(given)) {
       if (key === undefined) continue;
       const hash = await sha256(key);
-      const isManaged = ManagedKey.safeParse(key).success;
       const caller =
         callers[placeOf(hashes, hash)] ??
-        (isManaged ? await managed(hash, clientAddress(c)) : null);
+        (ManagedKey.safeParse(key).success ? await managed(hash, clientAddress(c)) : null);
       if (!caller) continue;
       if (accepted !== undefined) {
         throw unauthorized("The request has two different API keys: send one of them.");

@@ -40,7 +40,6 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
     ...rateStore(deps, { limit, windowMs }),
     standardHeaders: "draft-6",
     keyGenerator: (c) => c.get("caller")?.keyId ?? clientNetwork(clientAddress(c)),
-    skip: (c) => counted.has(c.req.raw) || !isRateLimited(c.req.path, config),
     handler: () => {
       throw new AppError(
         "rate_limited",
@@ -48,7 +47,10 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
       );
     },
   });
-  return (c, next) => ofKey(c, async () => void (await ofTenant(c, next)));
+  return async (c, next) => {
+    if (!isRateLimited(c.req.path, config) || counted.has(c.req.raw)) return next();
+    return ofKey(c, async () => void (await ofTenant(c, next)));
+  };
 }
 
 /** A limit that was read is used for this long. */
@@ -56,7 +58,7 @@ const knownMs = 1000;
 
 /** The headers of answers are about the key. */
 function limitTenants(deps: Deps, windowMs: number): MiddlewareHandler<AppEnv> {
-  const { config, db, now } = deps;
+  const { db, now } = deps;
   const known = new Map<string, { readonly limit: number; readonly at: number }>();
   const limitOf = async (name: string): Promise<number> => {
     const last = known.get(name);
@@ -80,7 +82,7 @@ function limitTenants(deps: Deps, windowMs: number): MiddlewareHandler<AppEnv> {
     keyGenerator: (c) => `tenant ${c.get("caller")!.tenant}`,
     skip: async (c) => {
       const caller = c.get("caller");
-      if (!caller || counted.has(c.req.raw) || !isRateLimited(c.req.path, config)) return true;
+      if (!caller) return true;
       const limit = await limitOf(caller.tenant);
       limits.set(c, limit);
       return limit === Infinity;

@@ -1,5 +1,6 @@
 import type { Context, Hono, MiddlewareHandler } from "hono";
 import { matchedRoutes } from "hono/route";
+import type { RouterRoute } from "hono/types";
 import type { Config } from "../../../shared/config/config.ts";
 import type { Scope } from "../../../shared/wire/client/keys.ts";
 import { AppError } from "../../errors.ts";
@@ -109,8 +110,9 @@ export function accessTo(method: string, path: string, config: Config): Access |
 
 /** Requires the key and the scope that the table names for the route of a request. */
 export function requireScope(config: Config): MiddlewareHandler<AppEnv> {
+  const known = new Map<RouterRoute, Access | undefined>();
   return async (c, next) => {
-    const access = accessOfRequest(c, config);
+    const access = accessOfRequest(c, config, known);
     const caller = c.get("caller");
     if (access !== "public" && !caller) throw noKey(config);
     // Without a route, the answer is 404 or 405.
@@ -119,9 +121,15 @@ export function requireScope(config: Config): MiddlewareHandler<AppEnv> {
   };
 }
 
-function accessOfRequest(c: Context, config: Config): Access | undefined {
-  for (const { method, path } of matchedRoutes(c)) {
-    const access = accessTo(method, path, config);
+/** @param known What the routes of earlier requests need. */
+function accessOfRequest(
+  c: Context,
+  config: Config,
+  known: Map<RouterRoute, Access | undefined>,
+): Access | undefined {
+  for (const route of matchedRoutes(c)) {
+    if (!known.has(route)) known.set(route, accessTo(route.method, route.path, config));
+    const access = known.get(route);
     if (access !== undefined) return access;
   }
   return oauthPaths.test(c.req.path) ? "public" : undefined;
@@ -136,15 +144,9 @@ export function need(scope: string, caller: Caller | undefined): void {
   );
 }
 
-const plainPaths = new Map<string, string>();
 /** A path as OpenAPI writes it. */
 function plain(path: string): string {
-  let known = plainPaths.get(path);
-  if (known === undefined) {
-    known = path.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}");
-    plainPaths.set(path, known);
-  }
-  return known;
+  return path.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}");
 }
 
 /** A handler that takes `next` is middleware. */
