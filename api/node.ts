@@ -1,7 +1,6 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { v7 } from "uuid";
 import { Config, ConfigError } from "../shared/config/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import { readConfig } from "../shared/process/config-file.node.ts";
@@ -10,6 +9,7 @@ import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps, Notifier } from "./deps.ts";
 import { checkExposure, requireSomeKey } from "./http/access/exposure.ts";
+import { newId } from "./new-id.ts";
 import { clientAddress } from "./platform/client-address.node.ts";
 import { asset } from "./platform/assets.node.ts";
 import { sha256 } from "./platform/hash.node.ts";
@@ -81,7 +81,7 @@ async function main(): Promise<void> {
     notifier: wakingSender(notifier, config, () => wakes.notify("webhook")),
     log,
     now: Date.now,
-    newId: v7,
+    newId,
     sha256,
     clientAddress: clientAddress(config.trusted_proxies),
     isStopping: () => phase !== "serving",

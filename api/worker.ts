@@ -1,13 +1,13 @@
 import { waitUntil } from "cloudflare:workers";
 import { createClient } from "@libsql/client/web";
 import type { ExecutionContext } from "hono";
-import { v7 } from "uuid";
 import { ConfigError, loadConfig } from "../shared/config/config.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
 import type { Deps } from "./deps.ts";
 import { checkExposure, requireSomeKey } from "./http/access/exposure.ts";
 import { sha256 } from "./hash.ts";
+import { newId } from "./new-id.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts/artifacts-r2.worker.ts";
 import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
 import { objectNotifier, type WakesObjects } from "./platform/notifier/notifier-object.worker.ts";
@@ -127,7 +127,7 @@ async function build(env: Env): Promise<Service> {
     notifier: wakingSender(objectNotifier(env.WAKES, log), config, wakeWebhooks),
     log,
     now: Date.now,
-    newId: v7,
+    newId,
     sha256,
     clientAddress: (c) => c.req.header("CF-Connecting-IP") ?? "unknown",
     isStopping: () => false,

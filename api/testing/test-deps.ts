@@ -1,12 +1,12 @@
 import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
-import { v7 } from "uuid";
 import { loadConfig, type Config } from "../../shared/config/config.ts";
 import { type ClientDeps, clientDeps, type Deps } from "../deps.ts";
 import { endOverdueJobs } from "../jobs/end-overdue.ts";
 import { artifactFolder } from "../platform/artifacts/artifacts-fs.node.ts";
 import { sha256 } from "../platform/hash.node.ts";
 import { sharedReads } from "../platform/shared-reads.node.ts";
+import { newId } from "../new-id.ts";
 import { memoryNotifier } from "../platform/notifier/notifier-memory.ts";
 import type { Database } from "../store/database.ts";
 
@@ -24,7 +24,7 @@ export function testDeps(
     notifier: memoryNotifier(),
     log: getLogger(["airlock", "test"]),
     now,
-    newId: v7,
+    newId,
     sha256,
     clientAddress: () => "192.0.2.1",
     isStopping: () => false,

@@ -1,7 +1,7 @@
-import { v7 } from "uuid";
 import { createKey, type Maker, revokeKey, rotateKey, showKeys } from "../../api/keys/keys.ts";
 import { limitTenant } from "../../api/keys/tenants.ts";
 import { AppError } from "../../api/errors.ts";
+import { newId } from "../../api/new-id.ts";
 import { sha256 } from "../../api/platform/hash.node.ts";
 import { openDatabase } from "../../api/platform/libsql.node.ts";
 import { shell } from "../../api/store/audit.ts";
@@ -24,8 +24,8 @@ export async function runKeysCommand(
 ): Promise<string> {
   const client = await openDatabase(config);
   const db = database(client);
-  const deps = { db, now: Date.now, newId: v7, sha256 };
-  const by: Maker = { ...shell(v7(), Date.now()), scopes: Scope.options };
+  const deps = { db, now: Date.now, newId, sha256 };
+  const by: Maker = { ...shell(newId(), Date.now()), scopes: Scope.options };
   try {
     switch (command.name) {
       case "create": {

@@ -57,6 +57,7 @@ export const rooms = {
   api: [
     "api/errors.ts",
     "api/hash.ts",
+    "api/new-id.ts",
     "api/version.ts",
     "api/domain",
     "api/domain/files",
