@@ -1,4 +1,5 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
+import type { EndReason } from "../shared/wire/end-reason.ts";
 import type { Quota } from "../shared/wire/tenant.ts";
 import type { ExecutionError, FieldError, Problem, ProblemCode } from "../shared/wire/errors.ts";
 
@@ -11,6 +12,7 @@ export const errorStatus = {
   method_not_allowed: 405,
   wait_timeout: 408,
   conflict: 409,
+  session_ended: 409,
   lease_lost: 409,
   length_required: 411,
   too_large: 413,
@@ -22,6 +24,7 @@ export const errorStatus = {
   build_failed: 422,
   rate_limited: 429,
   quota_exceeded: 429,
+  too_many_sessions: 429,
   headers_too_large: 431,
   internal: 500,
   engine_failed: 502,
@@ -37,6 +40,7 @@ export const errorTitles: Record<ErrorCode, string> = {
   method_not_allowed: "Method Not Allowed",
   wait_timeout: "Request Timeout",
   conflict: "Conflict",
+  session_ended: "Session Ended",
   lease_lost: "Lease Lost",
   length_required: "Length Required",
   too_large: "Content Too Large",
@@ -48,6 +52,7 @@ export const errorTitles: Record<ErrorCode, string> = {
   build_failed: "Build Failed",
   rate_limited: "Too Many Requests",
   quota_exceeded: "Quota Exceeded",
+  too_many_sessions: "Too Many Sessions",
   headers_too_large: "Request Header Fields Too Large",
   internal: "Internal Server Error",
   engine_failed: "Bad Gateway",
@@ -64,6 +69,8 @@ export interface ErrorExtras {
   error?: ExecutionError;
   existing_job_id?: string;
   job_id?: string;
+  session_id?: string;
+  reason?: EndReason;
   quota?: Quota;
   limit?: number;
   used?: number;

@@ -12,12 +12,15 @@ const meanings: Record<ErrorCode, string> = {
   wait_timeout: "The wait is over before the job has ended. The job goes on: ask again.",
   conflict:
     "The state does not allow this: the idempotency key has another payload (use a new key), or the job has ended or has not ended yet.",
+  session_ended:
+    "The session has ended, for the <code>reason</code> that the answer names: its variables and files are gone. Make a new session.",
   lease_lost: "For agents: the lease no longer holds.",
   length_required:
     "The size of a file must be known before its bytes: send <code>Content-Length</code>.",
   too_large: "The body is too large. Send less, or raise the limit that <code>detail</code> names.",
   range_not_satisfiable: "The file has no byte of this <code>Range</code>.",
-  timeout_too_long: "The <code>timeout</code> is above the configured <code>max_timeout</code>.",
+  timeout_too_long:
+    "The <code>timeout</code> is above the configured <code>max_timeout</code>, or the <code>lifetime</code> of a session above <code>max_session_lifetime</code>.",
   language_unavailable:
     "The job type has no such <code>language</code>. Use one that <code>errors</code> names, or send a <code>command</code>.",
   batch_too_large:
@@ -28,6 +31,8 @@ const meanings: Record<ErrorCode, string> = {
   rate_limited: "Too many requests. Wait for the seconds that <code>Retry-After</code> says.",
   quota_exceeded:
     "The tenant has reached its limit <code>quota</code>, as <code>GET /usage</code> shows. Nothing was stored. Send the request again after <code>Retry-After</code>, or have the limit raised.",
+  too_many_sessions:
+    "The tenant has as many sessions as it may have at once. End one, or raise <code>max_sessions_per_tenant</code>.",
   headers_too_large: "The address and the headers are too long.",
   internal: "A fault of the service. Its log has more under the <code>correlation_id</code>.",
   engine_failed: "The image was not built because of the container engine.",

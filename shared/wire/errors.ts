@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { EndReason } from "./end-reason.ts";
 import { Quota } from "./tenant.ts";
 
 /** Error types of an execution: docs/contract.md 9.1 to 9.8. */
@@ -39,6 +40,7 @@ const executionErrorTypes = [
   "docker_error",
   "service_unavailable",
   "config_error",
+  "interpreter_ended",
   "internal_error",
   "runtime_error",
   "unknown",
@@ -84,6 +86,7 @@ export const problemCodes = [
   "method_not_allowed",
   "wait_timeout",
   "conflict",
+  "session_ended",
   "lease_lost",
   "length_required",
   "too_large",
@@ -95,6 +98,7 @@ export const problemCodes = [
   "build_failed",
   "rate_limited",
   "quota_exceeded",
+  "too_many_sessions",
   "headers_too_large",
   "internal",
   "engine_failed",
@@ -137,6 +141,11 @@ export const Problem = z
       .optional()
       .meta({ description: "With `quota`: what the tenant may use: bytes, seconds or jobs." }),
     used: z.number().optional().meta({ description: "With `quota`: what the tenant uses." }),
+    session_id: z
+      .string()
+      .optional()
+      .meta({ description: "The session that the refusal is about." }),
+    reason: EndReason.optional(),
     job_id: z.string().optional().meta({
       description:
         "The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.",

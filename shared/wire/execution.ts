@@ -206,6 +206,16 @@ const WholeView = z.object({
   }),
 });
 
+/** Fields of the records of calls. */
+const ofCall = {
+  session_id: JobId.optional().meta({
+    description:
+      "The session whose call it is. Left out, like the two fields below, of other jobs.",
+  }),
+  call: z.int().optional().meta({ description: "Its number among the calls of its session." }),
+  context: z.string().optional().meta({ description: "The context in which it runs." }),
+};
+
 export const ExecutionRecord = z
   .object({
     execution_id: JobId,
@@ -230,6 +240,7 @@ export const ExecutionRecord = z
     compile: Compilation.optional(),
     warnings: Warnings.optional(),
     batch_id: JobId.optional().meta({ description: "Left out where there is none." }),
+    ...ofCall,
     tenant: ShownTenant,
     ...FullView.partial().shape,
     ...WholeView.partial().shape,

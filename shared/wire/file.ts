@@ -5,7 +5,23 @@ import { limits } from "./limits.ts";
 import { ShownTenant } from "./tenant.ts";
 import { Timestamp } from "./timestamp.ts";
 
-/** A file of a request: its bytes are in the request, or it says where they are. */
+/** Where the bytes of a file of a request are: in the request, or somewhere in the service. */
+const contents = {
+  text: z.string().optional().meta({ description: "Its content, stored as UTF-8." }),
+  base64: z.base64().optional().meta({ description: "Its content in base64." }),
+  file_id: z.uuid().optional().meta({ description: "A file sent to `POST /files`." }),
+  artifact: z
+    .strictObject({ job_id: JobId, name: z.string().min(1) })
+    .meta({ id: "ArtifactOfJob", description: "An artifact of a finished job." })
+    .optional(),
+};
+type Contents = { [name in keyof typeof contents]?: unknown };
+
+const hasOneContent = ({ text, base64, file_id, artifact }: Contents): boolean =>
+  [text, base64, file_id, artifact].filter((value) => value !== undefined).length === 1;
+const oneContent = "must have exactly one of text, base64, file_id and artifact";
+
+/** A file of a request. */
 export const InputFile = z
   .strictObject({
     name: z.string().min(1).meta({
@@ -13,17 +29,9 @@ export const InputFile = z
         "Its path under /input: a relative path, as of an artifact. `data.json` and names that begin with `_` are taken.",
       example: "tables/prices.csv",
     }),
-    text: z.string().optional().meta({ description: "Its content, stored as UTF-8." }),
-    base64: z.base64().optional().meta({ description: "Its content in base64." }),
-    file_id: z.uuid().optional().meta({ description: "A file sent to `POST /files`." }),
-    artifact: z
-      .strictObject({ job_id: JobId, name: z.string().min(1) })
-      .meta({ id: "ArtifactOfJob", description: "An artifact of a finished job." })
-      .optional(),
+    ...contents,
   })
-  .refine((file) => Object.values(file).filter((value) => value !== undefined).length === 2, {
-    message: "must have exactly one of text, base64, file_id and artifact",
-  })
+  .refine(hasOneContent, oneContent)
   .meta({
     id: "InputFile",
     minProperties: 2,
@@ -33,19 +41,10 @@ export const InputFile = z
   });
 export type InputFile = z.infer<typeof InputFile>;
 
-/** The last part of a name is a file, the others are folders. No path is both, and none is used twice. */
 export const InputFiles = z
   .array(InputFile)
   .max(limits.inputFilesMax)
-  .superRefine((files, context) => {
-    const names = new Map<string, number>();
-    for (const [n, { name }] of files.entries()) {
-      const message = whyNotInputName(name) ?? whyTaken(name, names);
-      if (message !== undefined) {
-        context.addIssue({ code: "custom", path: [n, "name"], message });
-      } else names.set(name, n);
-    }
-  })
+  .superRefine(checkNames)
   .meta({
     maxItems: limits.inputFilesMax,
     description:
@@ -53,14 +52,67 @@ export const InputFiles = z
     example: [{ name: "prices.csv", text: "item,price\ntea,3\n" }],
   });
 
-function whyNotInputName(name: string): string | undefined {
+/** A file of a call of a session. */
+export const CallInputFile = z
+  .strictObject({
+    name: z.string().min(1).meta({
+      description:
+        "Its path under the folder that `to` names: a relative path, as of an artifact. In /input, `data.json` and names that begin with `_` are taken; in /output, `_code.py` and `_input.json`.",
+      example: "tables/prices.csv",
+    }),
+    to: z.enum(["input", "work"]).default("input").meta({
+      description:
+        "input: at /input/<name>, read-only, for this call. work: at /output/<name>, where the code may change it and later calls find it.",
+      example: "work",
+    }),
+    ...contents,
+  })
+  .refine(hasOneContent, oneContent)
+  .meta({
+    id: "CallInputFile",
+    minProperties: 2,
+    maxProperties: 3,
+    description: "A file that a call brings into its session.",
+    example: { name: "prices.csv", to: "work", text: "item,price\ntea,3\n" },
+  });
+
+export const CallInputFiles = z
+  .array(CallInputFile)
+  .max(limits.inputFilesMax)
+  .superRefine(checkNames)
+  .meta({
+    maxItems: limits.inputFilesMax,
+    description:
+      "Files that the call brings into the session. Together they have at most a quarter of the job type's memory limit.",
+  });
+
+/** The last part of a name is a file, the others are folders. No path is both, and none is used twice. */
+function checkNames(
+  files: { name: string; to?: "input" | "work" }[],
+  context: z.RefinementCtx,
+): void {
+  const names = new Map<string, number>();
+  for (const [n, { name, to = "input" }] of files.entries()) {
+    const message = whyNotFileName(name, to) ?? whyTaken(name, names);
+    if (message !== undefined) context.addIssue({ code: "custom", path: [n, "name"], message });
+    else names.set(name, n);
+  }
+}
+
+/** What the artifacts of every record have, beside the files of its request. */
+const ofRecords = ["_code.py", "_input.json"];
+
+/** Why a file cannot have this name; undefined if it can. */
+export function whyNotFileName(name: string, to: "input" | "work"): string | undefined {
   const bytes = new TextEncoder().encode(name).length;
   if (bytes > limits.artifactNameMaxBytes) {
     return `must be at most ${limits.artifactNameMaxBytes} bytes`;
   }
   if (!isArtifactName(name)) return artifactNameRule;
-  if (name.startsWith("_")) return "must not begin with _";
-  if (name === "data.json" || name.startsWith("data.json/")) return "must not be data.json";
+  const [first = ""] = name.split("/");
+  if (to === "input" && name.startsWith("_")) return "must not begin with _";
+  if (to === "input" && first === "data.json") return "must not be data.json";
+  if (ofRecords.includes(first)) return `must not be ${first}`;
   const isLong = name.split("/").some((part) => new TextEncoder().encode(part).length > 255);
   return isLong ? "must have at most 255 bytes between slashes" : undefined;
 }

@@ -45,4 +45,13 @@ export const limits = {
   resultItemMaxBytes: 1024 * 1024,
   /** Files of one request. */
   inputFilesMax: 100,
+  /** Contexts of a session, its first one included. */
+  contextsMax: 8,
+  /** Calls of a session that can wait. */
+  callsQueuedMax: 100,
+  /** Environment variables of a session or a call, and their bytes together. */
+  envMax: 100,
+  envMaxBytes: 64 * 1024,
+  /** Seconds; the longest `idle_timeout`: a week. */
+  idleTimeoutMaxS: 604_800,
 } as const;

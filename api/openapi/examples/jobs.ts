@@ -23,6 +23,7 @@ import type {
 
 export const jobId = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 const childId = "019aa5f3-1b70-7e44-9c02-6a8d2f4e7b31";
+export const sessionId = "019aa5f0-5b0d-7d11-9e42-7c1a0b8f3d20";
 export const correlationId = "019aa5f0-6c1d-7f0a-b1c2-3d4e5f607182";
 export const at = (seconds: string): string => `2026-11-21T09:30:${seconds}Z`;
 const codeHash = "9f2feb0f1ef425b292f2f94bc8482494df430413cf0aa2e5d8a3a3d2ffa0ed63";

@@ -6,7 +6,7 @@ import {
   errorTitles,
   problemType,
 } from "../../errors.ts";
-import { correlationId, jobId } from "../examples/jobs.ts";
+import { correlationId, jobId, sessionId } from "../examples/jobs.ts";
 import { everywhere, headers, type ResponseHeader } from "./headers.ts";
 
 const noAgent = "No agent is connected. Start one (npm run agent), or submit to /execute/async.";
@@ -31,6 +31,11 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
   not_found: { detail: `Job ${jobId} does not exist.` },
   wait_timeout: { detail: `Job ${jobId} did not end within 30 s; ask again.` },
   conflict: { detail: `Job ${jobId} has already finished: succeeded.` },
+  session_ended: {
+    detail: `Session ${sessionId} has ended (idle): make a new one.`,
+    session_id: sessionId,
+    reason: "idle",
+  },
   lease_lost: { detail: "The lease no longer holds; drop the work." },
   length_required: { detail: "Send the file's size as Content-Length." },
   too_large: { detail: "The body is larger than 10485760 bytes (max_request_bytes)." },
@@ -63,6 +68,9 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     limit: 1000,
     used: 1000,
   },
+  too_many_sessions: {
+    detail: "Tenant search has 100 sessions (max_sessions_per_tenant 100): end one first.",
+  },
   headers_too_large: { detail: "The request's address and headers are too long." },
   internal: {
     detail: "Something went wrong; the service's log has more under the correlation id.",
@@ -81,6 +89,7 @@ const headersOf: Partial<Record<ErrorCode, ResponseHeader[]>> = {
   unauthorized: ["WWW-Authenticate"],
   rate_limited: ["Retry-After"],
   quota_exceeded: ["Retry-After"],
+  too_many_sessions: ["Retry-After"],
   unavailable: ["Retry-After"],
   range_not_satisfiable: ["Content-Range"],
 };

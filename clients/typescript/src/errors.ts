@@ -78,6 +78,9 @@ export class WaitTimeoutError extends ProblemError {
 export class ConflictError extends ProblemError {
   override name = "ConflictError";
 }
+export class SessionEndedError extends ProblemError {
+  override name = "SessionEndedError";
+}
 export class LeaseLostError extends ProblemError {
   override name = "LeaseLostError";
 }
@@ -111,6 +114,9 @@ export class RateLimitedError extends ProblemError {
 export class QuotaExceededError extends ProblemError {
   override name = "QuotaExceededError";
 }
+export class TooManySessionsError extends ProblemError {
+  override name = "TooManySessionsError";
+}
 export class HeadersTooLargeError extends ProblemError {
   override name = "HeadersTooLargeError";
 }
@@ -133,6 +139,7 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   method_not_allowed: MethodNotAllowedError,
   wait_timeout: WaitTimeoutError,
   conflict: ConflictError,
+  session_ended: SessionEndedError,
   lease_lost: LeaseLostError,
   length_required: LengthRequiredError,
   too_large: TooLargeError,
@@ -144,6 +151,7 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   build_failed: BuildFailedError,
   rate_limited: RateLimitedError,
   quota_exceeded: QuotaExceededError,
+  too_many_sessions: TooManySessionsError,
   headers_too_large: HeadersTooLargeError,
   internal: InternalError,
   engine_failed: EngineFailedError,

@@ -13,6 +13,7 @@ __all__ = [
     "MethodNotAllowedError",
     "WaitTimeoutError",
     "ConflictError",
+    "SessionEndedError",
     "LeaseLostError",
     "LengthRequiredError",
     "TooLargeError",
@@ -24,6 +25,7 @@ __all__ = [
     "BuildFailedError",
     "RateLimitedError",
     "QuotaExceededError",
+    "TooManySessionsError",
     "HeadersTooLargeError",
     "InternalError",
     "EngineFailedError",
@@ -57,6 +59,10 @@ class WaitTimeoutError(ProblemError):
 
 
 class ConflictError(ProblemError):
+    pass
+
+
+class SessionEndedError(ProblemError):
     pass
 
 
@@ -104,6 +110,10 @@ class QuotaExceededError(ProblemError):
     pass
 
 
+class TooManySessionsError(ProblemError):
+    pass
+
+
 class HeadersTooLargeError(ProblemError):
     pass
 
@@ -128,6 +138,7 @@ problem_classes: Dict[ProblemCode, Type[ProblemError]] = {
     "method_not_allowed": MethodNotAllowedError,
     "wait_timeout": WaitTimeoutError,
     "conflict": ConflictError,
+    "session_ended": SessionEndedError,
     "lease_lost": LeaseLostError,
     "length_required": LengthRequiredError,
     "too_large": TooLargeError,
@@ -139,6 +150,7 @@ problem_classes: Dict[ProblemCode, Type[ProblemError]] = {
     "build_failed": BuildFailedError,
     "rate_limited": RateLimitedError,
     "quota_exceeded": QuotaExceededError,
+    "too_many_sessions": TooManySessionsError,
     "headers_too_large": HeadersTooLargeError,
     "internal": InternalError,
     "engine_failed": EngineFailedError,

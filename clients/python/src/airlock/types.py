@@ -20,6 +20,7 @@ __all__ = [
     "FieldError",
     "ExecutionError",
     "Quota",
+    "SessionEndReason",
     "SyncResult",
     "ResultItem",
     "Compilation",
@@ -118,15 +119,17 @@ __all__ = [
 
 WebhookType = Literal["execution.succeeded", "execution.failed", "execution.timeout", "execution.oom", "execution.cancelled"]
 
-ExecutionErrorType = Literal["timeout", "startup_timeout", "execution_timeout", "oom", "cancelled", "segfault", "abort", "arithmetic_error", "bus_error", "pipe_error", "killed", "compile_error", "syntax_error", "import_error", "type_error", "value_error", "key_error", "index_error", "attribute_error", "name_error", "file_not_found", "file_error", "os_error", "recursion_error", "assertion_error", "division_error", "overflow_error", "encoding_error", "json_error", "permission", "dependency_error", "network_error", "network_timeout", "docker_error", "service_unavailable", "config_error", "internal_error", "runtime_error", "unknown"]
+ExecutionErrorType = Literal["timeout", "startup_timeout", "execution_timeout", "oom", "cancelled", "segfault", "abort", "arithmetic_error", "bus_error", "pipe_error", "killed", "compile_error", "syntax_error", "import_error", "type_error", "value_error", "key_error", "index_error", "attribute_error", "name_error", "file_not_found", "file_error", "os_error", "recursion_error", "assertion_error", "division_error", "overflow_error", "encoding_error", "json_error", "permission", "dependency_error", "network_error", "network_timeout", "docker_error", "service_unavailable", "config_error", "interpreter_ended", "internal_error", "runtime_error", "unknown"]
 
 ExecutionPhase = Literal["startup", "execution"]
 
 Relationship = Literal["rerun", "fork"]
 
-ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "language_unavailable", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "quota_exceeded", "headers_too_large", "internal", "engine_failed", "unavailable"]
+ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "session_ended", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "language_unavailable", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "quota_exceeded", "too_many_sessions", "headers_too_large", "internal", "engine_failed", "unavailable"]
 
 Quota = Literal["max_queued", "max_stored_bytes", "max_cpu_s_day"]
+
+SessionEndReason = Literal["deleted", "idle", "lifetime", "agent_lost", "agent_stopped", "out_of_memory", "engine_lost", "start_failed"]
 
 ExecutionStatus = Literal["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"]
 
@@ -222,6 +225,9 @@ class Problem(Record):
     limit: Optional[int]
     #: With `quota`: what the tenant uses.
     used: Optional[float]
+    #: The session that the refusal is about.
+    session_id: Optional[str]
+    reason: Optional[SessionEndReason]
     #: The job that the refusal is about, where it is known. On 503: the job that this request made, or may have made, before it failed.
     job_id: Optional[str]
 
@@ -382,6 +388,12 @@ class ExecutionRecord(Record):
     warnings: Optional[List[str]]
     #: Left out where there is none.
     batch_id: Optional[str]
+    #: The session whose call it is. Left out, like the two fields below, of other jobs.
+    session_id: Optional[str]
+    #: Its number among the calls of its session.
+    call: Optional[int]
+    #: The context in which it runs.
+    context: Optional[str]
     #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
     tenant: Optional[str]
     job_ref: Optional[str]
@@ -738,6 +750,12 @@ class NarrowedRecord(Record):
     warnings: Optional[List[str]]
     #: Left out where there is none.
     batch_id: Optional[str]
+    #: The session whose call it is. Left out, like the two fields below, of other jobs.
+    session_id: Optional[str]
+    #: Its number among the calls of its session.
+    call: Optional[int]
+    #: The context in which it runs.
+    context: Optional[str]
     #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
     tenant: Optional[str]
     job_ref: Optional[str]
