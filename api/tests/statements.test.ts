@@ -1,0 +1,118 @@
+import { beforeEach, expect, test } from "vitest";
+import type { PollReply, PollRequest } from "../../shared/wire/agent/lease.ts";
+import { createApp } from "../app.ts";
+import type { Deps, Notifier } from "../deps.ts";
+import { asked, countStatements } from "../testing/count-statements.ts";
+import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { store, useStore } from "../testing/use-store.ts";
+
+const token = "a-token-of-16-characters";
+/** The clock stands still, so nothing is due by time. */
+const now = Date.now();
+const hello = { code: 'print("hello")' };
+
+countStatements();
+useStore();
+let deps: Deps;
+let app: ReturnType<typeof createApp>;
+let agent: ScriptedAgent;
+let waits: Record<"agent" | "client", PromiseWithResolvers<void>>;
+
+beforeEach(async () => {
+  deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token] });
+  waits = { agent: Promise.withResolvers(), client: Promise.withResolvers() };
+  app = createApp({ ...deps, notifier: telling(deps.notifier) });
+  agent = new ScriptedAgent("http://unused", token);
+  // The agent's status and the tenant's limits are known from now on.
+  await poll();
+  await send("GET", "/job-types");
+});
+
+/** Resolves `waits` when an agent or a client waits to be notified. */
+function telling(notifier: Notifier): Notifier {
+  return {
+    ...notifier,
+    subscribe(topics) {
+      const subscription = notifier.subscribe(topics);
+      const next: typeof subscription.next = (timeoutMs, signal) => {
+        waits[topics.includes("job") ? "agent" : "client"].resolve();
+        return subscription.next(timeoutMs, signal);
+      };
+      return { ...subscription, next };
+    },
+  };
+}
+
+async function send<T>(method: string, path: string, body?: object): Promise<T> {
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+  const answer = await app.request(path, {
+    method,
+    headers,
+    ...(body && { body: JSON.stringify(body) }),
+  });
+  expect(answer.status, path).toBeLessThan(300);
+  return (await answer.json()) as T;
+}
+
+const poll = (changes: Partial<PollRequest> = {}): Promise<PollReply> =>
+  send(
+    "POST",
+    "/agent/v1/poll",
+    agent.pollRequest({ images: [deps.config.base_image], ...changes }),
+  );
+const post = (lease: string, what: string, report: object) =>
+  send("POST", `/agent/v1/leases/${lease}/${what}`, report);
+
+type Step = [name: string, statements: number, run: () => Promise<unknown>];
+
+/** Runs steps in turn. If one asks more or less than it did, shows all of them, and what it asked. */
+async function compare(steps: Step[]): Promise<void> {
+  const table: string[] = [];
+  const changed: string[] = [];
+  for (const [name, before, run] of steps) {
+    asked.length = 0;
+    await run();
+    const isSame = asked.length === before;
+    table.push(
+      `${name.padEnd(40)}${String(asked.length).padStart(4)}${isSame ? "" : `  (was ${before})`}`,
+    );
+    if (!isSame) changed.push(`\n${name}:`, ...asked.map((text) => `  ${inOneLine(text)}`));
+  }
+  expect(changed, ["statements:", ...table, ...changed].join("\n")).toEqual([]);
+}
+
+const inOneLine = (text: string): string => text.replaceAll(/\s+/g, " ").trim().slice(0, 160);
+
+test("each step of a job asks the database file as often as it did", async () => {
+  let id = "";
+  let lease = "";
+  const submit = async (): Promise<void> => {
+    ({ job_id: id } = await send<{ job_id: string }>("POST", "/execute/async", hello));
+  };
+  const take = async (): Promise<void> => {
+    lease = (await poll()).jobs[0]!.lease_id;
+  };
+  await compare([
+    ["a poll that finds nothing", 7, () => poll()],
+    ["a submission", 8, submit],
+    ["a poll that takes the job", 13, take],
+    ["code has started", 6, () => post(lease, "started", { job_ref: null })],
+    ["a result", 8, () => post(lease, "result", success)],
+    ["GET /jobs/{id}", 1, () => send("GET", `/jobs/${id}`)],
+    ["GET /jobs/{id}/result", 3, () => send("GET", `/jobs/${id}/result`)],
+  ]);
+});
+
+test("a hello asks the database file as often as it did, from a waiting poll to the answer", async () => {
+  const run = async (): Promise<void> => {
+    const polled = poll({ wait_s: 10 });
+    await waits.agent.promise;
+    const answer = send("POST", "/execute", hello);
+    const { jobs } = await polled;
+    await waits.client.promise;
+    await post(jobs[0]!.lease_id, "result", success);
+    expect(await answer).toMatchObject({ success: true });
+  };
+  await compare([["POST /execute", 38, run]]);
+});
