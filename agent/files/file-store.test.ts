@@ -68,6 +68,25 @@ test("without room, the tenant that holds most loses files, not the one that use
   expect(open).not.toHaveBeenCalled();
 });
 
+test("what a job asks for counts as its tenant's: it displaces the tenant's own files, not the larger ones of another", async () => {
+  const open = bringing();
+  (await borrow([b], open, never, "b")).giveBack();
+  (await borrow([file("s", 30)], open, never)).giveBack();
+  (await borrow([c], open, never)).giveBack();
+  open.mockClear();
+  (await borrow([b], open, never, "b")).giveBack();
+  expect(open).not.toHaveBeenCalled();
+});
+
+test("a file in use stays, though its tenant holds most and used the file longest ago", async () => {
+  const open = bringing();
+  const inUse = await borrow([a], open, never);
+  (await borrow([file("s", 30)], open, never)).giveBack();
+  await borrow([b], open, never, "b");
+  await vi.waitFor(() => expect(readdirSync(folder)).toHaveLength(2));
+  expect(readFileSync(inUse.pathOf(a.sha256), "utf8")).toBe("a".repeat(40));
+});
+
 test("without room, unused files are removed, the least recently used first", async () => {
   const open = bringing();
   for (const one of [a, b, a]) (await borrow([one], open, never)).giveBack();

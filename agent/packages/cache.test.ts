@@ -17,16 +17,17 @@ beforeEach(async () => {
   cache = await open(10_000);
 });
 
-const key = (letter: string): string => letter.repeat(64);
-const file = (letter: string): string => join(folder, `${key(letter)}.packages`);
+/** The owner of a set is its first letter. */
+const key = (name: string): string => name.slice(0, 1).repeat(8) + name.slice(-1).repeat(56);
+const file = (name: string): string => join(folder, `${key(name)}.packages`);
 
-async function keep(letter: string, ...pieces: string[]): Promise<void> {
-  await using writer = await cache.begin(key(letter));
+async function keep(name: string, ...pieces: string[]): Promise<void> {
+  await using writer = await cache.begin(key(name));
   for (const piece of pieces) await writer.write(Buffer.from(piece));
   await writer.commit();
 }
-async function find(letter: string): Promise<string | null> {
-  await using found = await cache.find(key(letter));
+async function find(name: string): Promise<string | null> {
+  await using found = await cache.find(key(name));
   return found && (await buffer(found.pieces())).toString();
 }
 const names = async () => (await readdir(folder)).map((name) => name.slice(0, 1)).sort();
@@ -100,6 +101,17 @@ test("the least recently used set is removed first when room is needed", async (
   expect(await find("a")).toBe(long);
   await keep("c", long);
   expect(await names()).toEqual(["a", "c"]);
+});
+
+test("room comes from the tenant that holds most, not from the one that used its set longest ago", async () => {
+  const uses = { a1: 4000, b1: 3000, b2: 3000 };
+  for (const [n, [name, bytes]] of Object.entries(uses).entries()) {
+    await keep(name, "x".repeat(bytes));
+    await utimes(file(name), n, n);
+  }
+  await keep("b3", "x".repeat(100));
+  expect(await names()).toEqual(["a", "b", "b"]);
+  expect(await find("b1")).toBeNull();
 });
 
 test("a set larger than the whole cache is not kept and displaces nothing", async () => {

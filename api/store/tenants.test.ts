@@ -39,6 +39,24 @@ test("limits make a tenant, replace all its limits, and tell whether they change
 });
 
 describe("a limit", () => {
+  const day = 86_400_000;
+
+  test.each([
+    ["max_queued", { jobs: 1, bytes: 0 }, undefined],
+    ["max_queued", { jobs: 2, bytes: 0 }, { quota: "max_queued", limit: 3, used: 2 }],
+    ["max_stored_bytes", { jobs: 0, bytes: 4 }, undefined],
+    ["max_stored_bytes", { jobs: 0, bytes: 5 }, { quota: "max_stored_bytes", limit: 10, used: 6 }],
+    ["max_cpu_s_day", { jobs: 1, bytes: 0 }, { quota: "max_cpu_s_day", limit: 0, used: 0 }],
+    ["max_cpu_s_day", { jobs: 0, bytes: 99 }, undefined],
+  ])("%s lets its last place be used, and no more: %o", async (quota, more, full) => {
+    const limits = { max_queued: 3, max_stored_bytes: 10, max_cpu_s_day: 0 };
+    await limit({});
+    await submit();
+    await submit();
+    await limit({ [quota]: limits[quota as keyof typeof limits] });
+    expect(fullQuota(await used(), more, 0)).toEqual(full);
+  });
+
   test("lets exactly one of 50 submissions have the last place", async () => {
     await limit({ max_queued: 3 });
     await submit();
@@ -78,7 +96,6 @@ describe("a limit", () => {
     expect(await submit({ createdAt: 20 * day })).toBe("full");
   });
 
-  const day = 86_400_000;
   test("of CPU time holds until the day ends", async () => {
     await limit({ max_cpu_s_day: 5 });
     await submit();
@@ -117,6 +134,8 @@ describe("a batch takes the smaller room", () => {
     expect(await batch(true, room)).toBe(0);
     expect((await used()).queued).toBe(0);
     expect(await batch(false, room)).toBe(accepted);
+    // Only jobs that have their place already.
+    expect(await batch(false, room)).toBe(0);
     expect((await store.db.client.execute(miscounted)).rows).toEqual([]);
   });
 });

@@ -5,6 +5,7 @@ import { ExecutionPage, type ExecutionRecord } from "../../shared/wire/execution
 import { reservePort } from "../testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { miscounted } from "../testing/tenant-uses.ts";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const token = "agent-token-0123456789";
@@ -58,10 +59,10 @@ class Service {
   }
 }
 
-async function submit(url: string, code: string): Promise<string> {
+async function submit(url: string, code: string, tenant = "default"): Promise<string> {
   const response = await fetch(`${url}/execute/async`, {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", "X-Airlock-Tenant": tenant },
     body: JSON.stringify({ code, input_data: { code } }),
   });
   const { job_id } = (await response.json()) as { job_id: string };
@@ -69,11 +70,13 @@ async function submit(url: string, code: string): Promise<string> {
   return job_id;
 }
 
+const ofAll = { headers: { "X-Airlock-Tenant": "*" } };
+
 async function allRecords(url: string): Promise<ExecutionRecord[]> {
   const records: ExecutionRecord[] = [];
   for (;;) {
     const query = `limit=1000&offset=${records.length}&view=full`;
-    const response = await fetch(`${url}/executions?${query}`);
+    const response = await fetch(`${url}/executions?${query}`, ofAll);
     const { items, has_more } = ExecutionPage.parse(await response.json());
     records.push(...items);
     if (!has_more) return records;
@@ -159,12 +162,24 @@ async function work(stop: AbortSignal): Promise<void> {
 async function untilAllEnded(url: string): Promise<void> {
   const records = await allRecords(url);
   for (const { execution_id } of records.filter(({ ended_at }) => ended_at === null)) {
-    const result = await fetch(`${url}/jobs/${execution_id}/result?wait=true`);
+    const result = await fetch(`${url}/jobs/${execution_id}/result?wait=true`, ofAll);
     expect(result.status).toBe(200);
   }
 }
 
-test("after repeated kill -9 under load, every acknowledged job is stored and ends once", async () => {
+/** What each tenant uses by its counts, which must be what its rows say. */
+async function readTenants() {
+  const reader = createClient({ url: `file:${folder}/airlock.db` });
+  expect((await reader.execute(miscounted)).rows).toEqual([]);
+  const { rows } = await reader.execute("SELECT name, queued, running FROM tenants ORDER BY name");
+  reader.close();
+  return rows;
+}
+
+test("after repeated kill -9 under load, every acknowledged job is stored and ends once, and each tenant's use is counted", async () => {
+  const limits = { method: "PUT", headers: { "Content-Type": "application/json" } };
+  const body = JSON.stringify({ max_running: 2, max_queued: 100_000 });
+  await fetch(`${service.url}/tenants/search`, { ...limits, body });
   const acknowledged = new Map<string, string>();
   const kills = countdown([5, 30, 60, 20]);
   let restarted = Promise.resolve();
@@ -175,9 +190,13 @@ test("after repeated kill -9 under load, every acknowledged job is stored and en
     for (let n = 0; !load.signal.aborted; n++) {
       const code = `print(${client}, ${n})`;
       // A submission without an answer may or may not be stored; a new one follows.
-      acknowledged.set(await service.insist(() => submit(service.url, code)), code);
+      const tenant = client % 2 === 0 ? "default" : "search";
+      acknowledged.set(await service.insist(() => submit(service.url, code, tenant)), code);
       if (kills.isDue()) {
-        restarted = restarted.then(() => service.kill()).then(() => service.start());
+        restarted = restarted
+          .then(() => service.kill())
+          .then(() => readTenants())
+          .then(() => service.start());
       }
     }
   });
@@ -197,4 +216,10 @@ test("after repeated kill -9 under load, every acknowledged job is stored and en
     expect(record).toMatchObject({ status: "succeeded", stdout: code, error: null });
     expect(record.artifacts).toMatchObject([{ name: "code.txt", size_bytes: code.length }]);
   }
+  expect(new Set(records.map(({ tenant }) => tenant))).toEqual(new Set(["default", "search"]));
+  const none = { queued: 0, running: 0 };
+  expect(await readTenants()).toMatchObject([
+    { name: "default", ...none },
+    { name: "search", ...none },
+  ]);
 }, 300_000);

@@ -1,44 +1,12 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { by, newExecution, noLimits } from "../../testing/temp-store.ts";
+import { claimed, offer, order, plain, submit, terms } from "../../testing/claim-order.ts";
 import { store, useStore } from "../../testing/use-store.ts";
-import { setLimits } from "../tenants.ts";
 import { advance } from "./advance.ts";
 import { claimNext } from "./claim.ts";
 import { queuePosition, findExecution } from "./read.ts";
-import { submitExecution } from "./submit.ts";
 
 useStore();
-
-const terms = { agentId: "a", expiresAt: 1000, now: 100 };
-const offer = (jobType: string, gpus = 0) => ({ jobType, gpus, jobVersion: "v", jobRef: null });
-const plain = offer("default");
-
-/** Submits a job for each letter, in order. The letter is the tenant; a capital "K" is an urgent job of tenant k. */
-async function submit(keys: string, changes = {}): Promise<string[]> {
-  const ids: string[] = [];
-  for (const key of keys) {
-    const isUrgent = key !== key.toLowerCase();
-    const execution = newExecution({
-      tenant: key.toLowerCase(),
-      jobType: isUrgent ? "urgent" : "default",
-      priority: isUrgent ? 2 : 0,
-      ...changes,
-    });
-    await submitExecution(store.db, execution, 10_000);
-    ids.push(execution.id);
-  }
-  return ids;
-}
-
-async function claimed(slots: number, gpus = 0, offers = [plain, offer("urgent")]) {
-  const rows = await claimNext(store.db, terms, { slots, gpus }, offers);
-  return rows.map(({ tenant, jobType }) =>
-    jobType === "urgent" ? tenant.toUpperCase() : jobType === "default" ? tenant : jobType,
-  );
-}
-
-const order = async (jobs: number) => (await claimed(jobs)).join("");
 
 describe("the order of the queue", () => {
   test.each([
@@ -154,61 +122,6 @@ test("loads of 1, 10 and 100 jobs: each tenant has its turns, whoever came first
   const found = await order(111);
   expect(found.slice(0, 21)).toBe(`abc${"ab".repeat(9)}`);
   expect(found.slice(21)).toBe("a".repeat(90));
-});
-
-describe("a tenant that runs max_running jobs", () => {
-  const limit = (tenant: string, most: number) =>
-    setLimits(store.db, tenant, { ...noLimits, max_running: most }, by(0));
-  const end = async (tenant: string) => {
-    const { rows } = await store.db.client.execute({
-      sql: "select lease_id from executions where status = 'running' and tenant = ? limit 1",
-      args: [tenant],
-    });
-    const leaseId = rows[0]!["lease_id"] as string;
-    await advance(
-      store.db,
-      { leaseId },
-      { kind: "complete", leaseId, status: "succeeded", error: null, exitCode: 0 },
-      101,
-    );
-  };
-
-  test("gets no more, and others pass it", async () => {
-    await limit("a", 2);
-    await submit("aaaaaab");
-    expect(await order(4)).toBe("aba");
-    expect(await order(4)).toBe("");
-    await submit("bb");
-    expect(await order(4)).toBe("bb");
-    await end("a");
-    expect(await order(4)).toBe("a");
-    await limit("a", 3);
-    expect(await order(4)).toBe("a");
-  });
-
-  test("takes the room that it has, in any number of claims, and of all job types together", async () => {
-    await limit("a", 3);
-    await submit("aAaAaA");
-    expect((await order(1)) + (await order(5))).toHaveLength(3);
-    expect(await order(5)).toBe("");
-  });
-
-  test("does not hold the front, so that a newcomer does not pass the others", async () => {
-    await limit("a", 1);
-    await submit("aaaccccc");
-    expect(await order(1)).toBe("a");
-    expect(await order(4)).toBe("cccc");
-    await submit("bb");
-    expect(await order(3)).toBe("cbb");
-  });
-
-  test("keeps its place for when it has room", async () => {
-    await limit("a", 1);
-    await submit("aabbbb");
-    expect((await order(3)) + (await order(1))).toBe("abb");
-    await end("a");
-    expect(await order(2)).toBe("ab");
-  });
 });
 
 test("a stream of jobs of high priority does not keep the others waiting forever", async () => {

@@ -6,10 +6,16 @@ import { Tenant, TenantList } from "../../../shared/wire/client/tenants.ts";
 import type { ExecutionPage } from "../../../shared/wire/execution.ts";
 import { body, expectFault, problemOf } from "./api.ts";
 import { bearer, newKey, operator } from "./keys.ts";
+import { callMcp } from "./mcp.ts";
 import type { Row } from "./row.ts";
 
 const server = "with keys";
 const as = (tenant: string) => ({ ...operator, "X-Airlock-Tenant": tenant });
+
+interface ToolResult {
+  isError?: boolean;
+  content: [{ text: string }];
+}
 
 export const tenantRows: Row[] = [
   {
@@ -45,6 +51,47 @@ export const tenantRows: Row[] = [
       expect(refused.status).toBe(403);
       expect(problemOf(refused).detail).toContain("scope admin");
       expect((await api.post(`${path}/cancel`, undefined, as("named"))).status).toBe(200);
+    },
+  },
+  {
+    rule: "MCP: a tool is about the tenant in X-Airlock-Tenant, if the key has the scope admin; a tool that changes something names one tenant",
+    server,
+    async check(api) {
+      const { key } = await newKey(api, { tenant: "by-tools", scopes: ["run", "read"] });
+      const call = async (headers: Record<string, string>, name: string, given: object) => {
+        const params = { name, arguments: given };
+        const answer = await callMcp(api, headers, "tools/call", params);
+        const { result } = JSON.parse(/\{.*\}/s.exec(answer)![0]) as { result: ToolResult };
+        const [{ text }] = result.content;
+        return { isRefused: result.isError === true, text };
+      };
+      const run = (headers: Record<string, string>) =>
+        call(headers, "execute_code", { code: "print(1)", wait_seconds: 0 });
+      const made = await run(as("by-tools"));
+      expect(made).toMatchObject({ isRefused: false });
+      const { items } = body(await api.get("/executions", bearer(key))) as ExecutionPage;
+      const job_id = items[0]!.execution_id;
+      expect(made.text).toContain(job_id);
+
+      const read = (headers: Record<string, string>) =>
+        call(headers, "get_job", { job_id, wait_seconds: 0 });
+      for (const name of ["by-tools", "*"]) {
+        expect(await read(as(name))).toMatchObject({ isRefused: false });
+      }
+      const text = expect.stringContaining("does not exist") as string;
+      expect(await read(operator)).toEqual({ isRefused: true, text });
+      const others = { ...bearer(key), "X-Airlock-Tenant": "default" };
+      for (const [headers, why] of [
+        [others, "scope admin"],
+        [as("*"), "name one tenant"],
+        [as("nobody"), "no tenant of this name"],
+      ] as const) {
+        const refused = await run(headers);
+        expect(refused.isRefused).toBe(true);
+        expect(refused.text).toContain(why);
+      }
+      const cancelled = await call(as("by-tools"), "cancel_job", { job_id });
+      expect(cancelled.isRefused).toBe(false);
     },
   },
   {
