@@ -1,18 +1,25 @@
 import type { ClientDeps } from "./deps.ts";
 import { AppError } from "./errors.ts";
-import { dayOf, fullQuota, ownTenant } from "./store/tenants.ts";
+import { dayOf, fullQuota, ownTenant, type TenantRow } from "./store/tenants.ts";
+
+interface More {
+  jobs: number;
+  bytes: number;
+}
 
 /**
  * The refusal by a limit of the tenant; undefined if it has room for this many more jobs and bytes. The
- * insert has refused before: this reads why.
+ * insert has refused before: this reads why. Several jobs are an atomic batch.
  */
 export async function quotaExceeded(
   { db, now }: ClientDeps,
-  more: { jobs: number; bytes: number },
+  more: More,
 ): Promise<AppError | undefined> {
   const row = await ownTenant(db);
   const full = row && fullQuota(row, more, now());
   if (!full) return undefined;
+  const never = more.jobs > 1 ? whyNever(row, more) : undefined;
+  if (never !== undefined) return batchTooLarge(more.jobs, never);
   const { quota, limit, used } = full;
   const whose = `Tenant ${row.name}`;
   const midnightS = Math.ceil((dayOf(now()) + 1) * 86_400 - now() / 1000);
@@ -28,4 +35,22 @@ export async function quotaExceeded(
     ],
   }[quota] as [string, number];
   return new AppError("quota_exceeded", detail, full, { "Retry-After": String(retryAfterS) });
+}
+
+/** Why an atomic batch does not even fit if nothing else of its tenant waits or is stored. */
+function whyNever(
+  { name, maxQueued, maxStoredBytes }: TenantRow,
+  { jobs, bytes }: More,
+): string | undefined {
+  if (maxQueued !== null && jobs > maxQueued)
+    return `tenant ${name} may have ${maxQueued} waiting jobs (max_queued)`;
+  if (maxStoredBytes !== null && bytes > maxStoredBytes)
+    return `its jobs have ${bytes} bytes, and tenant ${name} may store ${maxStoredBytes} (max_stored_bytes)`;
+  return undefined;
+}
+
+/** The refusal of an atomic batch. */
+export function batchTooLarge(jobs: number, why: string): AppError {
+  const detail = `An atomic batch of ${jobs} jobs can never be accepted: ${why}.`;
+  return new AppError("batch_too_large", detail);
 }

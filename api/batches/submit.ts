@@ -4,7 +4,7 @@ import type { SubmittedJob } from "../../shared/wire/client/submission.ts";
 import type { ClientDeps } from "../deps.ts";
 import { AppError, problemOf } from "../errors.ts";
 import type { Origin } from "../jobs/new-execution.ts";
-import { quotaExceeded } from "../quota.ts";
+import { batchTooLarge, quotaExceeded } from "../quota.ts";
 import { timestamp } from "../jobs/record.ts";
 import { rideOut } from "../jobs/ride-out.ts";
 import { notifyAt } from "../jobs/wake-agents.ts";
@@ -31,10 +31,8 @@ export async function submitJobs(
   if (atomic) refuse(prepared.map((one) => ("problem" in one ? one.problem : undefined)));
   const { distinct, firstOf } = withoutRepeats(prepared);
   if (atomic && distinct.length > config.max_queue_size) {
-    throw new AppError(
-      "batch_too_large",
-      `An atomic batch of ${distinct.length} jobs can never be accepted: the queue holds ${config.max_queue_size} (max_queue_size).`,
-    );
+    const why = `the queue holds ${config.max_queue_size} (max_queue_size)`;
+    throw batchTooLarge(distinct.length, why);
   }
   const batch = {
     id: newId(),
@@ -57,6 +55,7 @@ export async function submitJobs(
   const left = distinct.filter(({ n }) => outcomes.get(n)?.id === null);
   const full =
     left.length > 0 ? await whatIsFull(deps, atomic ? left : left.slice(0, 1)) : undefined;
+  if (full?.code === "batch_too_large") throw full;
   const answer = (one: Prepared, n: number): SubmittedJob | AppError => {
     if ("problem" in one) return one.problem;
     const first = firstOf.get(n) ?? n;

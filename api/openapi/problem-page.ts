@@ -24,7 +24,7 @@ const meanings: Record<ErrorCode, string> = {
   language_unavailable:
     "The job type has no such <code>language</code>. Use one that <code>errors</code> names, or send a <code>command</code>.",
   batch_too_large:
-    "An atomic batch has more jobs than the queue can hold. Send smaller batches, or raise <code>max_queue_size</code>.",
+    "An atomic batch is larger than the queue, or than a limit of the tenant. Send smaller batches, or have the limit raised that <code>detail</code> names.",
   files_too_large:
     "The files are larger than a quarter of the job's memory limit, and no agent mounts files. Send less, raise <code>memory_limit</code>, or connect an agent that forks jobs.",
   build_failed: "The image was not built because of what the job type asks for.",

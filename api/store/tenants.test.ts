@@ -86,9 +86,13 @@ describe("a limit", () => {
     expect(await submit({ stdin: new Uint8Array(30), args: ["ä"], files })).toBe("accepted");
     expect((await used()).storedBytes).toBe(3 + 30 + 6 + 50);
     expect(await submit({ stdin: new Uint8Array(9) })).toBe("full");
-    expect(await submit({ stdin: new Uint8Array(8) })).toBe("accepted");
-    const upload = { id: "u", sizeBytes: 1, tenant: "search" };
-    expect(await expectFile(store.db, upload, 0, 1e9)).toBe(false);
+    const upload = (sizeBytes: number) =>
+      expectFile(store.db, { id: `${sizeBytes}`, sizeBytes, tenant: "search" }, 0, 1e9);
+    expect(await upload(12)).toBe(false);
+    expect(await upload(4)).toBe(true);
+    expect(await submit({ stdin: new Uint8Array(4) })).toBe("accepted");
+    expect(await upload(1)).toBe(false);
+    expect(await upload(0)).toBe(true);
   });
 
   test("of no CPU time refuses the first job", async () => {

@@ -53,6 +53,30 @@ export const quotaRows: Row[] = [
     },
   },
   {
+    rule: "An atomic batch that is larger than a limit of its tenant is 422, not to be sent again; one that fits later is 429",
+    server,
+    async check(api) {
+      const key = await limited(api, "batched", { max_queued: 2, max_stored_bytes: 100 });
+      const send = (jobs: object[]) => api.post("/execute/batch", { jobs, atomic: true }, key);
+      const large = { code: "#".repeat(60) };
+      for (const [jobs, limit] of [
+        [[code, code, code], "may have 2 waiting jobs (max_queued)"],
+        [[large, large], "its jobs have 124 bytes, and tenant batched may store 100"],
+      ] as const) {
+        const refused = await send([...jobs]);
+        expect(problemOf(refused)).toMatchObject({ status: 422, code: "batch_too_large" });
+        expect(problemOf(refused).detail).toContain(limit);
+        expect(refused.headers.get("Retry-After")).toBeNull();
+      }
+      expect((await api.post("/execute/async", code, key)).status).toBe(202);
+      const later = await send([code, code]);
+      expect(problemOf(later)).toMatchObject({ status: 429, quota: "max_queued", used: 1 });
+      await cancelWaiting(api, key);
+      expect((await send([code, code])).status).toBe(202);
+      await cancelWaiting(api, key);
+    },
+  },
+  {
     rule: "A tenant's stored bytes refuse submissions and uploads, and a removed file counts until it is gone",
     server,
     async check(api) {
