@@ -7,8 +7,8 @@ import { buildProfile, imageChanges, type ImageRequest } from "./build-profile.t
 import type { Engine } from "../engine/engine.ts";
 import { engineDemux, type Frame, frameDecoder } from "../sandbox/protocol/frames.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";
-import { explainPipFailure } from "../sandbox/session/pip-errors.ts";
-import { openTunnel } from "../sandbox/session/tunnel.ts";
+import { explainPipFailure } from "../sandbox/conversation/pip-errors.ts";
+import { openTunnel } from "../sandbox/conversation/tunnel.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { EngineError } from "../sandbox/errors.ts";
 

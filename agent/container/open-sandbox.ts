@@ -2,8 +2,8 @@ import { bytecodes } from "./bytecode.ts";
 import type { ContainerState, Engine } from "../engine/engine.ts";
 import { containerProfile } from "./container-profile.ts";
 import { InstallError } from "../sandbox/package-request.ts";
-import { noMemory } from "../sandbox/session/install-packages.ts";
-import { openSession } from "../sandbox/session/session.ts";
+import { noMemory } from "../sandbox/conversation/install-packages.ts";
+import { openConversation } from "../sandbox/conversation/conversation.ts";
 import { linkOf } from "../engine/attach.ts";
 import { supervisorProgram } from "../python/program.ts";
 import { EngineError } from "../sandbox/errors.ts";
@@ -47,11 +47,11 @@ export async function openSandbox(
     const known = programs.of(spec.image);
     link.input.write(supervisorProgram(spec.preload, known));
     await engine.start(containerId, signal);
-    const session = await openSession(link, signal).catch(async (error: unknown) => {
+    const conversation = await openConversation(link, signal).catch(async (error: unknown) => {
       programs.keep(spec.image, null);
       throw error instanceof EngineError ? await explained(engine, containerId, error) : error;
     });
-    if (session.bytecode !== null) programs.keep(spec.image, session.bytecode);
+    if (conversation.bytecode !== null) programs.keep(spec.image, conversation.bytecode);
     let closed: Promise<void> | null = null;
     function close(): Promise<void> {
       closed ??= end().catch((error: unknown) => {
@@ -68,21 +68,21 @@ export async function openSandbox(
     return {
       backend: "engine",
       containerId,
-      pythonVersion: session.pythonVersion,
-      preloadErrors: session.preloadErrors,
+      pythonVersion: conversation.pythonVersion,
+      preloadErrors: conversation.preloadErrors,
       startupMs: performance.now() - beganAtMs,
-      died: session.died,
+      died: conversation.died,
       async install(packages, limit) {
-        await session.install(packages, limit).catch(async (error: unknown) => {
+        await conversation.install(packages, limit).catch(async (error: unknown) => {
           if (!(error instanceof EngineError)) throw error;
           // Under gVisor a process that runs out of memory ends its container.
           const found = await autopsy(engine, containerId);
           throw found?.outOfMemory ? new InstallError(noMemory, { cause: error }) : error;
         });
       },
-      giveFiles: (files, limit) => session.giveFiles(files, limit),
+      giveFiles: (files, limit) => conversation.giveFiles(files, limit),
       async run(job, options) {
-        const report = await session.run(job, options);
+        const report = await conversation.run(job, options);
         return report.ending === "lost" ? autopsied(engine, containerId, report) : report;
       },
       close,

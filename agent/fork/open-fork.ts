@@ -2,7 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import { EngineError } from "../sandbox/errors.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxJob } from "../sandbox/job.ts";
-import { openSession } from "../sandbox/session/session.ts";
+import { openConversation } from "../sandbox/conversation/conversation.ts";
 import type { SandboxSpec } from "../sandbox/spec.ts";
 import { temporaryFileSizes } from "../sandbox/surroundings.ts";
 import type { Zygote } from "./mother.ts";
@@ -61,8 +61,8 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
       files: files.map(({ bundle, name }) => [bundle, name] as const),
       ...sizes,
     });
-    const opening = openSession(channel.link, signal, undefined, ahead);
-    const session = await opening.catch(async (error: unknown) => {
+    const opening = openConversation(channel.link, signal, undefined, ahead);
+    const conversation = await opening.catch(async (error: unknown) => {
       // The next job gets another zygote, because this one or its mother may hang. A job that was given up sooner
       // is no sign of that: clients can cancel their jobs at any time.
       const mayHang = !signal.aborted || performance.now() - beganAtMs > forkMs;
@@ -72,21 +72,21 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
       await closed;
       throw await explained(error, gone);
     });
-    if (packages) session.tellRequirements(packages.requirements);
-    if (!told.has(zygote)) tellOfPreload(zygote, session.preloadErrors);
+    if (packages) conversation.tellRequirements(packages.requirements);
+    if (!told.has(zygote)) tellOfPreload(zygote, conversation.preloadErrors);
     return {
       backend: "zygote",
       containerId: mother.containerId,
-      pythonVersion: session.pythonVersion,
-      preloadErrors: session.preloadErrors,
+      pythonVersion: conversation.pythonVersion,
+      preloadErrors: conversation.preloadErrors,
       startupMs: performance.now() - beganAtMs,
       ...(packages && { hasPackages: true }),
       ...(files.length > 0 && { mounted: new Set(files.map(({ name }) => name)) }),
-      died: session.died,
+      died: conversation.died,
       install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
-      giveFiles: (files, limit) => session.giveFiles(files, limit),
+      giveFiles: (files, limit) => conversation.giveFiles(files, limit),
       async run(job, options) {
-        const report = await session.run(job, options);
+        const report = await conversation.run(job, options);
         if (report.ending !== "lost") return report;
         const end = await gone.catch(() => null);
         if (end === null || end.zygote_ended) return { ...report, isHostLost: true };

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { expect, test, vi } from "vitest";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
-import { openSession } from "../sandbox/session/session.ts";
+import { openConversation } from "../sandbox/conversation/conversation.ts";
 import { containersOf } from "../sandbox/testing/raw-engine.ts";
 import { runIn } from "../sandbox/testing/run-code.ts";
 import { specWith } from "../sandbox/testing/report.ts";
@@ -69,7 +69,7 @@ test("a mother that is replaced while a zygote starts ends after the jobs that w
     const limit = AbortSignal.timeout(60_000);
     const sizes = { memory: 2 ** 28, shm: 2 ** 20, writable: 2 ** 20 };
     const job = zygote.open({ ...sizes, pids: 32, cpus: 1, packages: "", files: [] });
-    await openSession(job.channel.link, limit);
+    await openConversation(job.channel.link, limit);
     await job.close();
     const { died } = await retired.promise;
     await vi.waitFor(() => expect(died.aborted).toBe(true), 30_000);

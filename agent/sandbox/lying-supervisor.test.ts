@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { isArtifactName } from "./output/artifact-name.ts";
 import { encodeFrame } from "./protocol/frames.ts";
-import { openSession, type Patience } from "./session/session.ts";
+import { openConversation, type Patience } from "./conversation/conversation.ts";
 import {
   data,
   exit,
@@ -43,8 +43,8 @@ async function runAgainst(bytes: Buffer, end: "ends" | "stalls" = "ends"): Promi
   const [waitMs, waits] =
     end === "ends" ? ([60_000, patient] as const) : ([200, patience] as const);
   const timeoutMs = end === "ends" ? job.timeoutMs : 60;
-  const outcome = await openSession(link, AbortSignal.timeout(waitMs), waits)
-    .then((session) => session.run({ ...job, timeoutMs }, { signal: never, spoolDir }))
+  const outcome = await openConversation(link, AbortSignal.timeout(waitMs), waits)
+    .then((conversation) => conversation.run({ ...job, timeoutMs }, { signal: never, spoolDir }))
     .catch((error: unknown) => {
       if (error instanceof EngineError || (error as Error).name === "TimeoutError") return error;
       throw error;
@@ -179,9 +179,9 @@ describe("a supervisor that stalls", () => {
     const { link, say } = fakeSupervisor();
     say(ready, started, exit, fileHead("x", 1000));
     const drip = setInterval(() => say(data("x")), 20);
-    const session = await openSession(link, never, patience);
+    const conversation = await openConversation(link, never, patience);
     const spoolDir = mkdtempSync(join(spoolRoot, "run-"));
-    const report = await session.run(job, { signal: never, spoolDir });
+    const report = await conversation.run(job, { signal: never, spoolDir });
     clearInterval(drip);
     expect(report).toMatchObject({ artifacts: [], lostReason: "the supervisor went silent" });
   });
@@ -208,8 +208,8 @@ describe("a supervisor that floods", () => {
     output.on("drain", pour);
     output.write(before);
     pour();
-    const end = await openSession(link, never, patient)
-      .then((session) => session.run(job, { signal: never, spoolDir }))
+    const end = await openConversation(link, never, patient)
+      .then((conversation) => conversation.run(job, { signal: never, spoolDir }))
       .catch((error: unknown) => error);
     link.destroy();
     expect(end).toSatisfy(

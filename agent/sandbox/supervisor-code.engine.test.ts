@@ -104,8 +104,8 @@ atexit.register(lambda: print(sys.modules["decimal"] is decimal))`,
   });
 
   test("the same error from a module whose preload failed", async () => {
-    const { session } = await openOnHost({ preload: ["no_such_module", "decimal"] });
-    expect(session.preloadErrors).toEqual({
+    const { conversation } = await openOnHost({ preload: ["no_such_module", "decimal"] });
+    expect(conversation.preloadErrors).toEqual({
       no_such_module: "ModuleNotFoundError: No module named 'no_such_module'",
     });
   });

@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { needsThroughout } from "../../scripts/testing/needs.ts";
-import { openSession } from "./session/session.ts";
+import { openConversation } from "./conversation/conversation.ts";
 import { pid1Command, supervisorProgram } from "../python/program.ts";
 import { files, openOnHost, runOnHost, slowToImport, startForFile } from "./testing/host-run.ts";
 import { runIn } from "./testing/run-code.ts";
@@ -32,8 +32,8 @@ time.sleep(60)`,
   });
 
   test("when the agent ends, everything ends", async () => {
-    const { link, session } = await openOnHost();
-    const running = runIn(session, `import time\nprint("on", flush=True)\ntime.sleep(60)`, {
+    const { link, conversation } = await openOnHost();
+    const running = runIn(conversation, `import time\nprint("on", flush=True)\ntime.sleep(60)`, {
       options: { onOutput: () => link.destroy() },
     });
     expect(await running).toMatchObject({ ending: "lost", started: true });
@@ -114,12 +114,12 @@ print(peak, end="")`);
         if (isHeld) await gate;
       }
     }
-    const session = await openSession(
+    const conversation = await openConversation(
       { ...blocked, output: slowly() },
       AbortSignal.timeout(30_000),
     );
     const running = runIn(
-      session,
+      conversation,
       `import os\nos.write(1, b"flood")\nwhile True: os.write(1, b"x" * 100_000)`,
       { job: { timeoutMs: 300, caps: { streamBytes: 100_000_000, artifactBytes: 0 } } },
     );

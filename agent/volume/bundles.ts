@@ -4,7 +4,7 @@ import { z } from "zod";
 import { describeError } from "../../shared/log-line.ts";
 import { ownerOf, toEvict } from "../policy/evict.ts";
 import { abortable } from "../waiting/abortable.ts";
-import { tooLarge } from "../sandbox/session/install-packages.ts";
+import { tooLarge } from "../sandbox/conversation/install-packages.ts";
 import { InstallError, type KeepPiece } from "../sandbox/package-request.ts";
 import { encodeFrame } from "../sandbox/protocol/frames.ts";
 import { parseMessage } from "../sandbox/protocol/messages.ts";

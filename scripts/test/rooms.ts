@@ -37,7 +37,7 @@ export const rooms = {
     "agent/sandbox/filter",
     "agent/sandbox/protocol",
     "agent/sandbox/output",
-    "agent/sandbox/session",
+    "agent/sandbox/conversation",
     "agent/ready",
     "agent/engine",
     "agent/container",

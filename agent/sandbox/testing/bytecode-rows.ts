@@ -6,7 +6,7 @@ import { openOnHost } from "./host-run.ts";
 /** Rows about bytecode that must hold under each Python. */
 export function bytecodeRows(python: () => Python): void {
   const open = async (options: HostOptions) =>
-    (await openOnHost({ python: python(), ...options })).session;
+    (await openOnHost({ python: python(), ...options })).conversation;
 
   test("bytecode that one supervisor made serves the next", async () => {
     const first = await open({});

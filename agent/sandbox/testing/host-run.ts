@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { atEndOfFile } from "../../../shared/testing/end-of-file.ts";
-import { openSession } from "../session/session.ts";
+import { openConversation } from "../conversation/conversation.ts";
 import type { RunOptions, SandboxJob } from "../job.ts";
 import type { RunReport } from "../report.ts";
 import { runIn } from "./run-code.ts";
@@ -19,10 +19,10 @@ export function startForFile({ python = hostPython(), ...options }: Start = {}):
   return link;
 }
 
-/** The same with a session. */
+/** The same with a conversation. */
 export async function openOnHost(options: Start = {}) {
   const link = startForFile(options);
-  return { link, session: await openSession(link, AbortSignal.timeout(30_000)) };
+  return { link, conversation: await openConversation(link, AbortSignal.timeout(30_000)) };
 }
 
 interface Settings extends Partial<Omit<SandboxJob, "code" | "caps">>, Start {
@@ -33,9 +33,12 @@ interface Settings extends Partial<Omit<SandboxJob, "code" | "caps">>, Start {
 /** Runs code under its own supervisor, for at most 20 s by default. */
 export async function runOnHost(code: SandboxJob["code"], settings: Settings = {}) {
   const { python, preload, env, bytecode, options = {}, caps: own, ...job } = settings;
-  const { link, session } = await openOnHost({ python, preload, env, bytecode });
+  const { link, conversation } = await openOnHost({ python, preload, env, bytecode });
   const caps = { streamBytes: 1_000_000, artifactBytes: 10_000_000, ...own };
-  const report = await runIn(session, code, { job: { timeoutMs: 20_000, ...job, caps }, options });
+  const report = await runIn(conversation, code, {
+    job: { timeoutMs: 20_000, ...job, caps },
+    options,
+  });
   link.destroy();
   return { ...report, out: text(report.stdout), err: text(report.stderr) };
 }

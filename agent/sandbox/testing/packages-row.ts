@@ -29,10 +29,13 @@ export function packagesRow(python: () => Python): void {
   afterAll(closeAll);
 
   test("installs packages, and finds them", async () => {
-    const { link, session } = await openOnHost({ python: python() });
+    const { link, conversation } = await openOnHost({ python: python() });
     const from = await pipFrom(index);
-    await session.install({ requirements: ["airlock-probe"], from }, AbortSignal.timeout(60_000));
-    const report = await runIn(session, code);
+    await conversation.install(
+      { requirements: ["airlock-probe"], from },
+      AbortSignal.timeout(60_000),
+    );
+    const report = await runIn(conversation, code);
     const [out, err] = [report.stdout, report.stderr].map(text);
     expect([out, err]).toEqual(["42 True True\n42 True\n\n", ""]);
     link.destroy();

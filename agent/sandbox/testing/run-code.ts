@@ -84,7 +84,7 @@ export async function runCode(
   }
 }
 
-/** Runs code, or a job that was sent ahead, in a sandbox that is open, or in the session of one. */
+/** Runs code, or a job that was sent ahead, in a sandbox that is open, or in the conversation of one. */
 export function runIn(
   sandbox: Pick<Sandbox, "run">,
   code: SandboxJob["code"] | SandboxJob,

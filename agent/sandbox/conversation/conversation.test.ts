@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test, vi } from "vitest";
 import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 import { encodeFrame } from "../protocol/frames.ts";
-import { openSession, type Patience } from "./session.ts";
+import { openConversation, type Patience } from "./conversation.ts";
 import {
   data,
   exit,
@@ -30,12 +30,15 @@ function optionsWith(changes: Partial<RunOptions> = {}): RunOptions {
 
 test("a job that is sent ahead is sent once, before the supervisor is ready, and is the only one", async () => {
   const { link, heard, output, say } = fakeSupervisor();
-  const opening = openSession(link, never, undefined, job);
+  const opening = openConversation(link, never, undefined, job);
   await vi.waitFor(() => expect(heard).toEqual(["J", "C", "I", "G"]));
   say(ready, started, exit, summary);
-  const session = await opening;
-  await expect(session.run({ ...job }, optionsWith())).rejects.toThrow("another job was sent");
-  expect(await session.run(job, optionsWith())).toMatchObject({ ending: "exited", started: true });
+  const conversation = await opening;
+  await expect(conversation.run({ ...job }, optionsWith())).rejects.toThrow("another job was sent");
+  expect(await conversation.run(job, optionsWith())).toMatchObject({
+    ending: "exited",
+    started: true,
+  });
   expect(heard).toHaveLength(4);
   output.end();
 });
@@ -44,24 +47,24 @@ test("a job that is sent ahead is sent once, before the supervisor is ready, and
 async function runAgainst(...frames: Buffer[]): Promise<RunReport> {
   const { link, output, say } = fakeSupervisor();
   say(ready);
-  const session = await openSession(link, never);
+  const conversation = await openConversation(link, never);
   say(...frames);
   output.end();
-  return session.run(job, optionsWith());
+  return conversation.run(job, optionsWith());
 }
 
 test("the job is sent, and everything that comes back is in the report", async () => {
   const { link, heard, say } = fakeSupervisor();
   say(json("R", { python_version: "3.13.5", preload_errors: { numpy: "ImportError: x" } }));
-  const session = await openSession(link, never);
-  expect(session.pythonVersion).toBe("3.13.5");
-  expect(session.preloadErrors).toEqual({ numpy: "ImportError: x" });
+  const conversation = await openConversation(link, never);
+  expect(conversation.pythonVersion).toBe("3.13.5");
+  expect(conversation.preloadErrors).toEqual({ numpy: "ImportError: x" });
 
   const seen: string[] = [];
   say(started, encodeFrame("O", Buffer.from("out")), encodeFrame("E", Buffer.from("err")), exit);
   say(fileHead("result.json", 7, true), data('{"a"'), data(":1}"));
   say(fileHead("empty", 0), fileHead("sub/x", 5), data("hello"), summary);
-  const report = await session.run(
+  const report = await conversation.run(
     job,
     optionsWith({
       onStarted: () => seen.push("started"),
@@ -112,7 +115,7 @@ test("a result.json that could not be sent comes with the reason", async () => {
 test("an interpreter that cannot start is reported in its own words", async () => {
   const { link, say } = fakeSupervisor();
   say(json("F", { message: "the interpreter ended", output: "no module named encodings" }));
-  await expect(openSession(link, never)).rejects.toMatchObject({
+  await expect(openConversation(link, never)).rejects.toMatchObject({
     name: "EngineError",
     code: "command_not_found",
     transient: false,
@@ -123,7 +126,7 @@ test("an interpreter that cannot start is reported in its own words", async () =
 test("a supervisor that ends before it is ready is reported in its own words", async () => {
   const { link, output } = fakeSupervisor();
   output.end();
-  await expect(openSession(link, never)).rejects.toMatchObject({
+  await expect(openConversation(link, never)).rejects.toMatchObject({
     name: "EngineError",
     transient: true,
     message: expect.stringContaining("Traceback: its own") as string,
@@ -133,7 +136,7 @@ test("a supervisor that ends before it is ready is reported in its own words", a
 test("the wait for a supervisor can be given up", async () => {
   const { link } = fakeSupervisor();
   const giveUp = new AbortController();
-  const opening = openSession(link, giveUp.signal);
+  const opening = openConversation(link, giveUp.signal);
   giveUp.abort(new Error("no time"));
   await expect(opening).rejects.toThrow("no time");
 });
@@ -141,7 +144,7 @@ test("the wait for a supervisor can be given up", async () => {
 test("a waiting supervisor that ends is noticed", async () => {
   const { link, output, say } = fakeSupervisor();
   say(ready);
-  const { died } = await openSession(link, never);
+  const { died } = await openConversation(link, never);
   expect(died.aborted).toBe(false);
   output.end();
   await once(died, "abort");
@@ -186,10 +189,10 @@ const impatient: Patience = { overtimeMs: 0, silenceMs: 20, collectMs: 60_000 };
 test("an abort asks the supervisor to cancel, and its report counts", async () => {
   const { link, heard, say } = fakeSupervisor();
   say(ready);
-  const session = await openSession(link, never);
+  const conversation = await openConversation(link, never);
   const cancel = new AbortController();
   say(started);
-  const running = session.run(
+  const running = conversation.run(
     job,
     optionsWith({ signal: cancel.signal, onStarted: () => cancel.abort() }),
   );
@@ -204,19 +207,19 @@ test("an abort asks the supervisor to cancel, and its report counts", async () =
 test("a supervisor that ignores the cancel is given up", async () => {
   const { link, say } = fakeSupervisor();
   say(ready);
-  const session = await openSession(link, never, impatient);
+  const conversation = await openConversation(link, never, impatient);
   const cancel = new AbortController();
   say(started, out);
   const onOutput = (): void => cancel.abort();
-  const report = await session.run(job, optionsWith({ signal: cancel.signal, onOutput }));
+  const report = await conversation.run(job, optionsWith({ signal: cancel.signal, onOutput }));
   expect(report).toMatchObject({ ending: "cancelled", stdout: Buffer.from("partial") });
 });
 
 test("a job that is cancelled already is never sent", async () => {
   const { link, heard, say } = fakeSupervisor();
   say(ready);
-  const session = await openSession(link, never);
-  const report = await session.run(job, optionsWith({ signal: AbortSignal.abort() }));
+  const conversation = await openConversation(link, never);
+  const report = await conversation.run(job, optionsWith({ signal: AbortSignal.abort() }));
   expect(report).toMatchObject({ ending: "cancelled", started: false });
   expect(heard).toEqual([]);
 });
@@ -224,18 +227,18 @@ test("a job that is cancelled already is never sent", async () => {
 test("an agent without room for artifacts fails instead of losing them", async () => {
   const { link, say } = fakeSupervisor();
   say(ready);
-  const session = await openSession(link, never);
+  const conversation = await openConversation(link, never);
   say(started, exit, fileHead("x", 1), data("y"), summary);
   const spoolDir = join(spoolRoot, "no-folder");
   writeFileSync(spoolDir, "");
-  await expect(session.run(job, optionsWith({ spoolDir }))).rejects.toThrow("EEXIST");
+  await expect(conversation.run(job, optionsWith({ spoolDir }))).rejects.toThrow("EEXIST");
 });
 
 test("code and input of any size arrive in pieces", async () => {
   const { link, heard, say } = fakeSupervisor();
   say(ready);
-  const session = await openSession(link, never);
+  const conversation = await openConversation(link, never);
   say(started, exit, summary);
-  await session.run({ ...job, code: "#".repeat(200_000), inputJson: "" }, optionsWith());
+  await conversation.run({ ...job, code: "#".repeat(200_000), inputJson: "" }, optionsWith());
   expect(heard).toEqual(["J", "C", "C", "C", "C", "G"]);
 });

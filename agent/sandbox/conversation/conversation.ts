@@ -18,7 +18,7 @@ import { EngineError } from "../errors.ts";
 import type { InputFile, Program, RunOptions, SandboxJob } from "../job.ts";
 import type { RunReport } from "../report.ts";
 
-export interface Session {
+export interface Conversation {
   readonly pythonVersion: string;
   readonly preloadErrors: Readonly<Record<string, string>>;
   /** The bytecode of its program, if it was sent as text. */
@@ -65,12 +65,12 @@ const defaultPatience: Patience = {
  *
  * @throws EngineError if it ends or reports a failure; the signal's reason on abort.
  */
-export async function openSession(
+export async function openConversation(
   link: Link,
   signal: AbortSignal,
   patience: Patience = defaultPatience,
   ahead: SandboxJob | null = null,
-): Promise<Session> {
+): Promise<Conversation> {
   signal.throwIfAborted();
   if (ahead) sendJob(link.input, ahead);
   const frames = readFrames(link);

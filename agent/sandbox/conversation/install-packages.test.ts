@@ -2,7 +2,7 @@ import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
 import { encodeFrame, frameDecoder } from "../protocol/frames.ts";
 import type { PipSource } from "../package-request.ts";
-import { openSession } from "./session.ts";
+import { openConversation } from "./conversation.ts";
 import type { Link } from "../protocol/link.ts";
 import { EngineError } from "../errors.ts";
 
@@ -37,7 +37,7 @@ async function open(...frames: Buffer[]) {
     destroy: () => output.destroy(),
   };
   output.write(ready);
-  return { session: await openSession(link, never), output };
+  return { conversation: await openConversation(link, never), output };
 }
 const pip = (more: Partial<PipSource> = {}): PipSource => ({
   pipEnv: {},
@@ -55,30 +55,30 @@ test.each<[string, Buffer[]]>([
   ["the end of the code", [json("X", {})]],
   ["an end of another shape", [json("P", {})]],
 ])("a supervisor that tells of %s has lost its container", async (_, frames) => {
-  const { session } = await open(...frames, done);
-  const installed = session.install({ requirements, from: pip() }, never);
+  const { conversation } = await open(...frames, done);
+  const installed = conversation.install({ requirements, from: pip() }, never);
   await expect(installed).rejects.toThrow(EngineError);
 });
 
 test("no connection is opened once packages are reported, nor for a job whose packages come with it", async () => {
   const kept: Uint8Array[] = [];
   const keep = async (bytes: Uint8Array): Promise<void> => void kept.push(bytes);
-  const { session } = await open(piece, opened, done);
+  const { conversation } = await open(piece, opened, done);
   const from = pip({ keep: async () => keep });
-  await expect(session.install({ requirements, from }, never)).rejects.toThrow(EngineError);
+  await expect(conversation.install({ requirements, from }, never)).rejects.toThrow(EngineError);
   expect(kept).toHaveLength(1);
 
   async function* none() {}
   const other = await open(opened, done);
-  const brought = other.session.install({ requirements, from: { kept: none } }, never);
+  const brought = other.conversation.install({ requirements, from: { kept: none } }, never);
   await expect(brought).rejects.toThrow(EngineError);
 });
 
 test("no connection is opened after the installation, and open ones are closed", async () => {
   let closed = false;
   const serve: PipSource["serve"] = (stream) => stream.on("close", () => (closed = true));
-  const { session, output } = await open(opened, done);
-  await session.install({ requirements, from: pip({ serve }) }, never);
+  const { conversation, output } = await open(opened, done);
+  await conversation.install({ requirements, from: pip({ serve }) }, never);
   await new Promise(setImmediate);
   expect(closed).toBe(true);
   output.write(encodeFrame("o", Buffer.from([0, 0, 0, 2])));
@@ -88,7 +88,7 @@ test("no connection is opened after the installation, and open ones are closed",
     timeoutMs: 1,
     caps: { streamBytes: 1, artifactBytes: 1 },
   };
-  const run = session.run(job, { signal: never, spoolDir: "/nonexistent" });
+  const run = conversation.run(job, { signal: never, spoolDir: "/nonexistent" });
   await expect(run).rejects.toThrow("a frame o out of turn");
 });
 
@@ -100,23 +100,23 @@ test("an order can be used again if its container died", async () => {
   };
   const from = pip({ keep });
   const first = await open(piece, piece);
-  const installed = first.session.install({ requirements, from }, never);
+  const installed = first.conversation.install({ requirements, from }, never);
   first.output.end();
   await expect(installed).rejects.toThrow(EngineError);
   const second = await open(piece, done);
-  await second.session.install({ requirements, from }, never);
+  await second.conversation.install({ requirements, from }, never);
   expect(Buffer.concat(kept)).toEqual(piece);
 });
 
 test("an end of the stream ends it, and so does a signal", async () => {
-  const { session, output } = await open();
-  const installed = session.install({ requirements, from: pip() }, never);
+  const { conversation, output } = await open();
+  const installed = conversation.install({ requirements, from: pip() }, never);
   output.end();
   await expect(installed).rejects.toThrow("its last words");
 
   const other = await open();
   const giveUp = new AbortController();
-  const given = other.session.install({ requirements, from: pip() }, giveUp.signal);
+  const given = other.conversation.install({ requirements, from: pip() }, giveUp.signal);
   giveUp.abort(new Error("given up"));
   await expect(given).rejects.toThrow("given up");
 });
@@ -133,12 +133,12 @@ test.each([
     "[Errno 28] No space left on device\nThe packages do not fit",
   ],
 ])("a failure is reported: %j", async (end, words) => {
-  const { session } = await open(json("P", { ...ended, ...end }));
-  await expect(session.install({ requirements, from: pip() }, never)).rejects.toThrow(words);
+  const { conversation } = await open(json("P", { ...ended, ...end }));
+  await expect(conversation.install({ requirements, from: pip() }, never)).rejects.toThrow(words);
 });
 
 test("packages that the agent's disk cannot hold are told the key to raise", async () => {
-  const { session } = await open(json("P", { ...ended, exit_status: 1, too_large: true }));
-  const installed = session.install({ requirements, from: pip({ maxBytes: 2 ** 20 }) }, never);
+  const { conversation } = await open(json("P", { ...ended, exit_status: 1, too_large: true }));
+  const installed = conversation.install({ requirements, from: pip({ maxBytes: 2 ** 20 }) }, never);
   await expect(installed).rejects.toThrow("1 MiB that the agent has");
 });
