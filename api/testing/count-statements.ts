@@ -1,25 +1,28 @@
 import Database from "libsql";
 import { afterEach, beforeEach } from "vitest";
 
-/** What the database files of the test that runs have been asked, BEGIN and COMMIT too, in order. */
+/** What the database files of the test that runs have been asked, in order, BEGIN and COMMIT too. */
 export const asked: string[] = [];
+
+type Calls = Record<"run" | "get" | "all", (...values: unknown[]) => unknown>;
+const driver = Database.prototype as unknown as { prepare: (sql: string) => Calls };
 
 /** Call this before the store of a test is opened. */
 export function countStatements(): void {
-  const { prepare } = Database.prototype;
+  const { prepare } = driver;
   beforeEach(() => {
     asked.length = 0;
-    Database.prototype.prepare = function (this: Database.Database, sql: string) {
+    driver.prepare = function (sql) {
       const statement = prepare.call(this, sql);
       for (const name of ["run", "get", "all"] as const) {
         const call = statement[name].bind(statement);
-        statement[name] = (...values: unknown[]) => {
+        statement[name] = (...values) => {
           asked.push(sql);
           return call(...values);
         };
       }
       return statement;
-    } as typeof prepare;
+    };
   });
-  afterEach(() => void (Database.prototype.prepare = prepare));
+  afterEach(() => void (driver.prepare = prepare));
 }

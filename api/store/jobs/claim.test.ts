@@ -1,7 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { claimed, offer, order, plain, submit, terms } from "../../testing/claim-order.ts";
+import { by, noLimits } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
+import { setLimits } from "../tenants.ts";
 import { advance } from "./advance.ts";
 import { claimNext } from "./claim.ts";
 import { queuePosition, findExecution } from "./read.ts";

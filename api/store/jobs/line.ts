@@ -33,7 +33,7 @@ export const isTenantFull = (tenant: SQL): SQL => sql`exists (select 1 from ${te
   where ${tenants.name} = ${tenant} and ${tenants.maxRunning} is not null
     and ${tenants.running} >= ${tenants.maxRunning})`;
 
-const { rank, seq, id, turn, jobType, agentId, startedAt } = executions;
+const { rank, seq, turn, jobType, agentId, startedAt } = executions;
 const given = sql.placeholder;
 
 /**
