@@ -3,22 +3,13 @@ import { fileSettings, type DurableClient } from "../../store/database.ts";
 import { isStoreOutage } from "../../store/outage.ts";
 import { groupCommit } from "./group-commit.node.ts";
 import { shortTicks } from "./short-ticks.node.ts";
-import { openConnection, type Connection } from "./sqlite-connection.node.ts";
+import { isReadOnly, openConnection, type Connection } from "./sqlite-connection.node.ts";
 import { walFile, walSync } from "./wal-sync.node.ts";
 
 /** Milliseconds that a statement blocks the thread while another process has the lock. */
 const blockingMs = 10;
 /** Milliseconds in total that a write waits for that lock; other work continues meanwhile. */
 const lockTimeoutMs = 2000;
-
-const reads = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
-/** `WITH` may begin a read or a write: it writes if it has one of the words below. */
-const startsWithTables = /^\s*WITH\b/i;
-const writes = /\b(INSERT|UPDATE|DELETE|REPLACE)\b/i;
-
-function isReadOnly(sql: string): boolean {
-  return reads.test(sql) || (startsWithTables.test(sql) && !writes.test(sql));
-}
 
 /**
  * A client of a local file, with one connection. Reads run at once, unless this tick of the event loop

@@ -21,7 +21,6 @@ beforeEach(() => {
       ran.push(statement);
       return connection.run(statement);
     },
-    newChanges: () => connection.newChanges(),
     get inTransaction() {
       return connection.inTransaction;
     },
@@ -104,6 +103,11 @@ test("only a commit that changed something is to be brought to the disk", async 
   const again = { sql: "INSERT OR IGNORE INTO t (name) VALUES (?)", args: ["a"] };
   await commit.add([again]);
   expect(commits).toBe(1);
-  await commit.add([again]);
+  await commit.add([again, "SELECT name FROM t"]);
   expect(commits).toBe(1);
+  const rename = { sql: "UPDATE t SET name = 'b' WHERE name = ? RETURNING id", args: ["a"] };
+  await commit.add([rename]);
+  expect(commits).toBe(2);
+  await commit.add([rename]);
+  expect(commits).toBe(2);
 });

@@ -73,18 +73,19 @@ export function groupCommit({
   const commitSome = (connection: Connection): void => {
     const until = performance.now() + groupMs;
     const isAlone = waiting.length === 1;
-    const settle: (() => void)[] = [];
-    let taken = 0;
-    while (taken < waiting.length && performance.now() < until) {
-      settle.push(runOne(connection, waiting[taken++]!, isAlone));
+    const outcomes: Outcome[] = [];
+    while (outcomes.length < waiting.length && performance.now() < until) {
+      outcomes.push(runOne(connection, waiting[outcomes.length]!, isAlone));
     }
-    const hasChanged = connection.newChanges() > 0;
     if (connection.inTransaction) {
       connection.run("COMMIT");
-      if (hasChanged) committed?.();
+      if (outcomes.some(hasChanged)) committed?.();
     }
-    waiting = waiting.slice(taken);
-    for (const done of settle) done();
+    for (const [at, { resolve, reject }] of waiting.splice(0, outcomes.length).entries()) {
+      const outcome = outcomes[at]!;
+      if ("error" in outcome) reject(outcome.error);
+      else resolve(outcome.results);
+    }
   };
 
   return {
@@ -98,22 +99,21 @@ export function groupCommit({
   };
 }
 
-/**
- * Runs one write inside the open transaction; if it `isAlone` there and fails, the transaction is over. Returns a
- * function that settles its promise.
- */
-function runOne(
-  connection: Connection,
-  { statements, resolve, reject }: Write,
-  isAlone: boolean,
-): () => void {
+type Outcome = { results: ResultSet[] } | { error: unknown };
+
+function hasChanged(outcome: Outcome): boolean {
+  return "results" in outcome && outcome.results.some(({ rowsAffected }) => rowsAffected > 0);
+}
+
+/** Runs one write inside the open transaction; if it `isAlone` there and fails, the transaction is over. */
+function runOne(connection: Connection, { statements }: Write, isAlone: boolean): Outcome {
   // SQLite undoes a single failed statement itself.
   const needsSavepoint = statements.length > 1 && !isAlone;
   try {
     if (needsSavepoint) connection.run("SAVEPOINT one");
     const results = statements.map((statement) => connection.run(statement));
     if (needsSavepoint) connection.run("RELEASE one");
-    return () => resolve(results);
+    return { results };
   } catch (error) {
     if (isStoreOutage(error) || !connection.inTransaction) throw error;
     if (isAlone) connection.run("ROLLBACK");
@@ -121,6 +121,6 @@ function runOne(
       connection.run("ROLLBACK TO one");
       connection.run("RELEASE one");
     }
-    return () => reject(error);
+    return { error };
   }
 }

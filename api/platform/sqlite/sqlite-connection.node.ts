@@ -7,10 +7,12 @@ const maxPrepared = 500;
 
 /** One connection to a local file; everything on it is synchronous. */
 export interface Connection {
-  /** @throws LibsqlError with SQLite's base code, for example SQLITE_BUSY. */
+  /**
+   * The rows that a write returns are those that it affected.
+   *
+   * @throws LibsqlError with SQLite's base code, for example SQLITE_BUSY.
+   */
   run(statement: InStatement): ResultSet;
-  /** Number of rows written since the last call, including those that triggers wrote. */
-  newChanges(): number;
   readonly inTransaction: boolean;
   close(): void;
 }
@@ -19,7 +21,6 @@ export interface Connection {
 export function openConnection(path: string, timeoutMs: number): Connection {
   const database = translated(() => new Database(path, { timeout: timeoutMs }));
   const prepared = new Map<string, Prepared>();
-  let changes = 0;
 
   const prepareOnce = (sql: string): Prepared => {
     const known = prepared.get(sql);
@@ -36,11 +37,6 @@ export function openConnection(path: string, timeoutMs: number): Connection {
         typeof statement === "string" ? { sql: statement } : statement;
       return translated(() => prepareOnce(sql).run(toValues(args), isOneRow));
     },
-    newChanges() {
-      const before = changes;
-      changes = Number(prepareOnce("SELECT total_changes()").run([], true).rows[0]?.[0]);
-      return changes - before;
-    },
     get inTransaction() {
       return database.open && database.inTransaction;
     },
@@ -52,6 +48,15 @@ export function openConnection(path: string, timeoutMs: number): Connection {
       database.close();
     },
   };
+}
+
+const reads = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
+/** `WITH` may begin a read or a write: it writes if it has one of the words below. */
+const startsWithTables = /^\s*WITH\b/i;
+const writes = /\b(INSERT|UPDATE|DELETE|REPLACE)\b/i;
+
+export function isReadOnly(sql: string): boolean {
+  return reads.test(sql) || (startsWithTables.test(sql) && !writes.test(sql));
 }
 
 interface Prepared {
@@ -74,6 +79,7 @@ function prepare(database: Database.Database, sql: string): Prepared {
   const columns = described.map(({ name }) => name);
   const types = described.map(({ type }) => type ?? "");
   const prototype = rowPrototype(columns);
+  const isRead = isReadOnly(sql);
   return {
     run(args, isOneRow) {
       const rows = (isOneRow ? first(statement.get(args)) : statement.all(args)) as unknown[][];
@@ -83,7 +89,8 @@ function prepare(database: Database.Database, sql: string): Prepared {
         }
         Object.setPrototypeOf(row, prototype);
       }
-      return resultSet(columns, types, rows as unknown as ResultSet["rows"], 0, undefined);
+      const affected = isRead ? 0 : rows.length;
+      return resultSet(columns, types, rows as unknown as ResultSet["rows"], affected, undefined);
     },
   };
 }
