@@ -21,12 +21,11 @@ import { tellEnd, tellFreed, tellFollowers } from "../jobs/followed.ts";
 import { AppError } from "../errors.ts";
 import { advance } from "../store/jobs/advance.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
-import { findTokenHash } from "../store/agents/agents.ts";
 import { isBuiltImage } from "../store/builds/builds.ts";
 import { finishExecution } from "../store/jobs/finish.ts";
 import { recordOutput } from "../store/output/chunks.ts";
 import { recordItems } from "../store/output/items.ts";
-import { findByLease } from "../store/jobs/read.ts";
+import { findLeased } from "../store/jobs/lease.ts";
 import { findUpload, hasRoom, recordArtifact } from "../store/output/artifacts.ts";
 
 /**
@@ -40,10 +39,9 @@ export async function requireLease(
   leaseId: string,
   tokenHash: string,
 ): Promise<ExecutionRow> {
-  const execution = await findByLease(db, leaseId);
+  const execution = await findLeased(db, leaseId);
   if (!execution?.agentId) throw leaseLost(leaseId);
-  const known = await findTokenHash(db, execution.agentId);
-  if (known !== undefined && known !== tokenHash) {
+  if (execution.tokenHash !== null && execution.tokenHash !== tokenHash) {
     throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
   }
   return execution;

@@ -23,7 +23,7 @@ import { readCounts } from "./statistics/counts.ts";
 import type { Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
 import { claimNext } from "./jobs/claim.ts";
-import { expireLeases, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
+import { expireLeases, findLeased, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
 import { endOverdue } from "./jobs/overdue.ts";
 import { readQueueStats } from "./statistics/queue.ts";
 import { jobTypesUsedSince } from "./jobs/recent-job-types.ts";
@@ -116,6 +116,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
   ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],
   ["a lookup by lease", [byLease], () => findByLease(db, lease)],
+  ["a lookup by lease with its agent", [byLease], () => findLeased(db, lease)],
   ["the end of leases", [byExpiry], () => expireLeases(db, now)],
   ["the attempts of executions", [byId], () => readAttempts(db, [id])],
   ["a cancel", [byId, byId], () => advance(db, { id }, { kind: "cancel" }, now)],

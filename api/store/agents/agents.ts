@@ -16,7 +16,7 @@ import { type Actor, audited } from "../audit.ts";
 import type { AgentStatus } from "../../../shared/wire/agent/lease.ts";
 import type { Database } from "../database.ts";
 import { agents, agentTokens } from "../schema.ts";
-import { query, rowQuery, statement } from "../statement.ts";
+import { query, statement } from "../statement.ts";
 import { type AnyDb, batch, tenantRow, tenantRows } from "../tenant.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
@@ -80,18 +80,6 @@ export async function findAgent(db: AnyDb, id: string): Promise<AgentRow | undef
 const agentById = tenantRow(() =>
   query
     .select()
-    .from(agents)
-    .where(eq(agents.id, sql.placeholder("id"))),
-);
-
-/** SHA-256 of an agent's token; undefined if the agent is unknown. */
-export async function findTokenHash(db: Database, id: string): Promise<string | undefined> {
-  return (await tokenHashById(db, { id }))?.tokenHash;
-}
-
-const tokenHashById = rowQuery(
-  query
-    .select({ tokenHash: agents.tokenHash })
     .from(agents)
     .where(eq(agents.id, sql.placeholder("id"))),
 );

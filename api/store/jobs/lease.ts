@@ -3,7 +3,7 @@ import { cancelledMessage, lostMessage, lostOnceMessage } from "../../domain/tra
 import { type ExecutionRow, type SubmittedPayload, executionColumns } from "./row.ts";
 import { withLoss } from "./attempts.ts";
 import type { Database } from "../database.ts";
-import { executions, isRunning, payloads } from "../schema.ts";
+import { agents, executions, isRunning, payloads } from "../schema.ts";
 import { listed, query, rowQuery, rowsQuery } from "../statement.ts";
 import { type AnyDb, tenantRows } from "../tenant.ts";
 
@@ -73,6 +73,22 @@ const missed = rowsQuery(
     )
     .orderBy(executions.seq)
     .limit(sql.placeholder("count")),
+);
+
+/** The execution that has or had a lease, and the SHA-256 of its agent's token: null if the agent is unknown. */
+export async function findLeased(
+  db: Database,
+  id: string,
+): Promise<(ExecutionRow & { tokenHash: string | null }) | undefined> {
+  return leasedBy(db, { id });
+}
+
+const leasedBy = rowQuery(
+  query
+    .select({ ...executionColumns, tokenHash: agents.tokenHash })
+    .from(executions)
+    .leftJoin(agents, eq(agents.id, executions.agentId))
+    .where(eq(executions.leaseId, sql.placeholder("id"))),
 );
 
 /** The leases that an agent holds. */
