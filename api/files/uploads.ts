@@ -26,8 +26,8 @@ const longestUploadMs = 24 * hourMs;
 /**
  * Stores a file while it streams in. The sweep removes what is left of an upload that breaks off.
  *
- * @throws AppError 400 if the name, the size or the hash is wrong; 413 if the file is too large; 503 if
- * all files together would be too large.
+ * @throws AppError 400 if the name, the size or the hash is wrong; 401 if the client's key has become void
+ * meanwhile; 413 if the file is too large; 503 if all files together would be too large.
  */
 export async function storeFile(
   deps: ClientDeps,
@@ -49,6 +49,7 @@ export async function storeFile(
   await db.durable();
   try {
     const hash = await artifacts.put(fileKey({ id }), body, announced);
+    await deps.recheck();
     const createdAt = now();
     const file = {
       id,

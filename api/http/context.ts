@@ -10,7 +10,7 @@ export interface Caller {
   keyName: string;
   tenant: string;
   scopes: readonly Scope[];
-  /** @throws AppError 401 if the key has become void: for requests that wait, and streams. */
+  /** @throws AppError 401 if the key has become void: for requests that wait, also for their body, and streams. */
   recheck: () => Promise<void>;
 }
 

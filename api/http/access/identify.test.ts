@@ -89,6 +89,39 @@ test("a key that another process revokes is void here within a second", async ()
   expect([await statusWith(key), await statusWith(key, "/executions", other)]).toEqual([401, 401]);
 });
 
+test.each([
+  ["a key", "/keys", '{"name":"mine","scopes":["admin"]}'],
+  ["a job", "/execute/async", '{"code":"1"}'],
+  ["a file", "/files?name=a", "bytes"],
+])(
+  "%s is not made with a key that becomes void before the whole request is there",
+  async (_, path, text) => {
+    const { id, key } = await newKey({ scopes: ["admin", "run"] });
+    const body = new ReadableStream<Uint8Array>(
+      {
+        async pull(controller) {
+          await revokeKey(deps, { ...maker, at: now }, id);
+          now += 1000;
+          controller.enqueue(new TextEncoder().encode(text));
+          controller.close();
+        },
+      },
+      { highWaterMark: 0 },
+    );
+    const headers = {
+      Authorization: `Bearer ${key}`,
+      "Content-Type": path.startsWith("/files") ? "application/octet-stream" : "application/json",
+      "Content-Length": String(text.length),
+    };
+    const request = { method: "POST", body, headers, duplex: "half" as const };
+    expect((await app.request(path, request)).status).toBe(401);
+    const { rows } = await store.db.client.execute(
+      "select id from executions union all select id from files union all select id from api_keys",
+    );
+    expect(rows.map((row) => row[0])).toEqual([id]);
+  },
+);
+
 test("many requests that wait with a key which becomes void are all refused as such", async () => {
   const { id, key } = await newKey();
   let recheck: (() => Promise<void>) | undefined;

@@ -15,10 +15,13 @@ type LimitKey = "max_request_bytes" | "max_batch_bytes";
 /**
  * Reads a JSON request body for the validators that follow. It is limited while it streams in and must be
  * valid UTF-8. Numbers inside nested values are kept as they were written.
+ *
+ * @throws AppError 401 if the caller's key has become void while the body arrived, which may take long.
  */
 export function jsonBody(maxBytes: number, limit?: LimitKey) {
   return createMiddleware<AppEnv>(async (c, next) => {
     const body = await readJson(c, maxBytes, limit);
+    await c.get("caller")?.recheck();
     c.req.json = <T>() => Promise.resolve(body as T);
     await next();
   });
