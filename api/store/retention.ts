@@ -83,7 +83,7 @@ const steps = [
     select id, tenant, ${given("bytesDueAt")}, (select coalesce(sum(${artifacts.sizeBytes}), 0)
       from ${artifacts} where ${artifacts.executionId} = ${executions.id} and ${own(artifacts)})
     from ${executions} where ${isEndedHere(own)}
-    on conflict do nothing`,
+    on conflict do update set artifact_bytes = excluded.artifact_bytes, due_at = max(due_at, excluded.due_at)`,
   ),
   // Bytes of others that these executions refer to: the sweep removes them if nobody else needs them.
   perTenant(

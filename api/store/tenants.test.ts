@@ -6,6 +6,7 @@ import { store, useStore } from "../testing/use-store.ts";
 import { listAudit } from "./audit.ts";
 import { submitBatch } from "./batches/submit.ts";
 import { expectFile, recordFile, removeFile } from "./files.ts";
+import { advance } from "./jobs/advance.ts";
 import { claimNext } from "./jobs/claim.ts";
 import { finishExecution, type Result } from "./jobs/finish.ts";
 import { submitExecution } from "./jobs/submit.ts";
@@ -183,6 +184,24 @@ describe("what a tenant uses", () => {
     await forgetRemoval(db, id);
     await count();
     expect(seen).toEqual([3, 113, 123, 1123, 1123, 1100, 100, 0]);
+  });
+
+  test("counts an artifact until its bytes are gone, also if a job that was given it was removed before", async () => {
+    const { db } = store;
+    const handle = handleOf(db, "search");
+    const [job] = await claim(10);
+    const artifact = { executionId: id, leaseId: job!.leaseId!, name: "a", sizeBytes: 100 };
+    await recordArtifact(db, { ...artifact, sha256: "", contentType: "" }, 1e6, 20);
+    await finish(job!.leaseId!, { at: 30 });
+    const file = { name: "f", sizeBytes: 100, sha256: "", contentType: "", content: null };
+    const given = its({ files: [{ ...file, storeKey: `${id}/a`, owner: id }] });
+    await submitExecution(db, given, 1e6);
+    await advance(handle, { id: given.id }, { kind: "cancel" }, 35);
+    await removeExecution(handle, given.id, 100, by(40));
+    await removeExecution(handle, id, 100, by(50));
+    expect((await used()).storedBytes).toBe(100);
+    await forgetRemoval(db, id);
+    expect((await used()).storedBytes).toBe(0);
   });
 });
 
