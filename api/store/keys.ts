@@ -3,7 +3,7 @@ import type { JsonObject } from "../../shared/json.ts";
 import { type Actor, audited } from "./audit.ts";
 import { type Database, toStatement } from "./database.ts";
 import { apiKeys, tenants } from "./schema.ts";
-import { query, rowQuery } from "./statement.ts";
+import { query, rowQuery, rowsQuery } from "./statement.ts";
 import { batch } from "./tenant.ts";
 
 export type KeyRow = typeof apiKeys.$inferSelect;
@@ -41,6 +41,24 @@ const holder = rowQuery(
 /** The key that has this SHA-256, or had it before a rotation that is recent; undefined if none holds. */
 export async function findKey(db: Database, hash: string, now: number) {
   return holder(db, { hash, now });
+}
+
+const hashes = rowsQuery(
+  query
+    .select({
+      keyHash: apiKeys.keyHash,
+      previousHash: apiKeys.previousHash,
+      previousUntil: apiKeys.previousUntil,
+    })
+    .from(apiKeys)
+    .where(holds(sql.placeholder("now"))),
+);
+
+/** What `findKey` finds. */
+export async function listKeyHashes(db: Database, now: number): Promise<string[]> {
+  return (await hashes(db, { now })).flatMap(({ keyHash, previousHash, previousUntil }) =>
+    previousHash !== null && previousUntil! > now ? [keyHash, previousHash] : [keyHash],
+  );
 }
 
 const single = rowQuery(

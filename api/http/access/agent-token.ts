@@ -2,16 +2,24 @@ import type { MiddlewareHandler } from "hono";
 import { AgentToken } from "../../../shared/wire/agent/join.ts";
 import type { Deps } from "../../deps.ts";
 import { unauthorized } from "../../errors.ts";
-import { findToken, recordTokenUse, replaceToken } from "../../store/agents/agent-tokens.ts";
+import {
+  findToken,
+  listTokenHashes,
+  recordTokenUse,
+  replaceToken,
+} from "../../store/agents/agent-tokens.ts";
 import type { AppEnv } from "../context.ts";
 import { bearerToken, placeOf } from "./presented.ts";
 import { holders, usedEveryMs } from "./strangers.ts";
 
 /** Requires an agent's own token or one of `agent_tokens`; an API key never opens the agents' endpoints. */
 export function requireAgentToken(deps: Deps): MiddlewareHandler<AppEnv> {
-  const { config, now, sha256, clientAddress } = deps;
+  const { config, db, now, sha256, clientAddress, shareRead } = deps;
   const configured = Promise.all(config.agent_tokens.map(async (token) => sha256(token)));
-  const joined = holders(now, "agent tokens", (hash) => lookUp(deps, hash));
+  const joined = holders(now, "agent tokens", {
+    find: (hash) => lookUp(deps, hash),
+    list: () => shareRead("tokens", () => listTokenHashes(db)),
+  });
   return async (c, next) => {
     const token = bearerToken(c) ?? "";
     const hash = await sha256(token);

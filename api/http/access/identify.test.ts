@@ -45,6 +45,7 @@ const newKey = (changes: Partial<NewKey> = {}) =>
     expiresInMs: null,
     ...changes,
   });
+const unknownKey = (n: number): string => `alk_${String(n).padStart(43, "0")}`;
 async function statusWith(key: string, path = "/executions", of = app): Promise<number> {
   return (await of.request(path, { headers: { Authorization: `Bearer ${key}` } })).status;
 }
@@ -134,6 +135,27 @@ test("many requests that wait with a key which becomes void are all refused as s
   await revokeKey(deps, { ...maker, at: now }, id);
   now += 1000;
   for (let n = 0; n < 100; n++) await expect(recheck?.()).rejects.toThrow("Send an API key");
+});
+
+test("unknown keys cause a limited number of reads, and lock out no key at their address, not even one that is new here", async () => {
+  const { key } = await newKey();
+  reads = 0;
+  const answers: number[] = [];
+  for (let n = 0; n < 200; n++) answers.push(await statusWith(unknownKey(n)));
+  expect(answers).toEqual([...Array<number>(30).fill(401), ...Array<number>(170).fill(429)]);
+  expect(reads).toBeLessThanOrEqual(31);
+  expect(await statusWith(key)).toBe(200);
+});
+
+test("unknown keys of one IPv6 network are limited together", async () => {
+  const answers: number[] = [];
+  let address = "";
+  const of = createApp({ ...deps, clientAddress: () => address });
+  for (let n = 0; n < 40; n++) {
+    address = `2001:db8::${n}`;
+    answers.push(await statusWith(unknownKey(n), "/executions", of));
+  }
+  expect(answers.filter((status) => status === 401)).toHaveLength(30);
 });
 
 test("the time of last use is written once a minute, and a failure of that refuses nobody", async () => {

@@ -2,7 +2,7 @@ import type { MiddlewareHandler } from "hono";
 import { ManagedKey, Scope } from "../../../shared/wire/client/keys.ts";
 import type { Deps } from "../../deps.ts";
 import { type AppError, unauthorized } from "../../errors.ts";
-import { findKey, recordKeyUse } from "../../store/keys.ts";
+import { findKey, listKeyHashes, recordKeyUse } from "../../store/keys.ts";
 import type { AppEnv, Caller } from "../context.ts";
 import { isHealthPath } from "../health-paths.ts";
 import { acceptedKeys } from "./exposure.ts";
@@ -90,6 +90,7 @@ function managedKeys(deps: Deps) {
     return { keyId: id, keyName: name, tenant, scopes, recheck, voidAt };
   };
   type Holder = Caller & { voidAt: number };
-  const look = holders<Holder>(now, "API keys", find, ({ voidAt }) => voidAt);
+  const list = () => shareRead("keys", () => listKeyHashes(db, now()));
+  const look = holders<Holder>(now, "API keys", { find, list }, ({ voidAt }) => voidAt);
   return look;
 }

@@ -1,4 +1,5 @@
 import { AppError } from "../../errors.ts";
+import { clientNetwork } from "./client-network.ts";
 
 /** Resolution of the recorded time of a key's or token's last use. */
 export const usedEveryMs = 60_000;
@@ -7,29 +8,45 @@ export const usedEveryMs = 60_000;
 const believedMs = 1000;
 const believedMax = 10_000;
 
+/** Where holders are looked up. */
+export interface Register<H> {
+  find: (hash: string) => Promise<H | undefined>;
+  /** The hashes of all that hold. */
+  list: () => Promise<string[]>;
+}
+
 /**
  * Looks up the holders of keys or tokens by their hash. One that became void is refused within a second.
- * Each client address may present a limited number of unknown ones. Known ones at that address are not
- * affected. A look-up without an address is of a key that was known before, and is not limited.
+ * Each client network may present a limited number of unknown ones. Above that, only those in the list of all
+ * are looked up, which is read once a second: so strangers cost few reads, and lock out nobody else at their
+ * address. A look-up without an address is of a key that was known before, and is not limited.
  *
  * @param voidAt When a holder's key expires.
  */
 export function holders<H extends object>(
   now: () => number,
   what: string,
-  find: (hash: string) => Promise<H | undefined>,
+  { find, list }: Register<H>,
   voidAt: (holder: H) => number = () => Infinity,
 ): (hash: string, client?: string) => Promise<H | undefined> {
   const believed = new Map<string, { readonly holder: H; readonly at: number }>();
   const strangers = createStrangerLimit(now, what);
+  let listed = { at: -Infinity, hashes: new Set<string>() };
+  const isListed = async (hash: string): Promise<boolean> => {
+    const at = now();
+    if (!isFresh(listed.at, Infinity, at)) listed = { at, hashes: new Set(await list()) };
+    return listed.hashes.has(hash);
+  };
   return async (hash, client) => {
     const known = believed.get(hash);
     if (known && isFresh(known.at, voidAt(known.holder), now())) return known.holder;
-    if (!known && client !== undefined) strangers.refuse(client);
+    const network = client === undefined ? undefined : clientNetwork(client);
+    const isMany = !known && network !== undefined && strangers.areMany(network);
+    if (isMany && !(await isListed(hash))) throw strangers.refusal(network);
     const holder = await find(hash);
     if (!holder) {
       believed.delete(hash);
-      if (client !== undefined) strangers.count(client);
+      if (network !== undefined) strangers.count(network);
       return undefined;
     }
     if (believed.size >= believedMax) believed.clear();
@@ -46,19 +63,22 @@ function isFresh(at: number, voidAt: number, now: number): boolean {
 const unknownPerMinute = 30;
 const minuteMs = 60_000;
 
-/** Counts the unknown keys or tokens of each client address, in this process. */
+/** Counts the unknown keys or tokens of each client network, in this process. */
 function createStrangerLimit(now: () => number, what: string) {
   const windows = new Map<string, { count: number; readonly endsAt: number }>();
   return {
-    /** @throws AppError 429 for a client that has presented too many. */
-    refuse(client: string): void {
+    areMany(client: string): boolean {
       const window = windows.get(client);
-      if (!window || window.endsAt <= now() || window.count < unknownPerMinute) return;
-      throw new AppError(
+      return window !== undefined && window.endsAt > now() && window.count >= unknownPerMinute;
+    },
+    /** 429 for a client that has presented too many. */
+    refusal(client: string): AppError {
+      const leftMs = windows.get(client)!.endsAt - now();
+      return new AppError(
         "rate_limited",
         `More than ${unknownPerMinute} unknown ${what} in a minute; wait for the seconds that Retry-After says.`,
         {},
-        { "Retry-After": String(Math.ceil((window.endsAt - now()) / 1000)) },
+        { "Retry-After": String(Math.max(1, Math.ceil(leftMs / 1000))) },
       );
     },
     count(client: string): void {

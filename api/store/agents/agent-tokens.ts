@@ -2,7 +2,7 @@ import { and, asc, eq, gt, isNull, lt, or, sql } from "drizzle-orm";
 import { transact, type Database } from "../database.ts";
 import { agentTokens, joinCodes } from "../schema.ts";
 import { type Actor, audited } from "../audit.ts";
-import { decoder, query, rowQuery, statement } from "../statement.ts";
+import { decoder, query, rowQuery, rowsQuery, statement } from "../statement.ts";
 import { batch } from "../tenant.ts";
 
 export type AgentTokenRow = typeof agentTokens.$inferSelect;
@@ -25,6 +25,20 @@ const tokenByHash = rowQuery(
 /** Finds the token that has this SHA-256, or whose successor has it; undefined if there is none or it is revoked. */
 export async function findToken(db: Database, hash: string): Promise<AgentTokenRow | undefined> {
   return tokenByHash(db, { hash });
+}
+
+const hashes = rowsQuery(
+  query
+    .select({ tokenHash: agentTokens.tokenHash, nextHash: agentTokens.nextHash })
+    .from(agentTokens)
+    .where(isNull(agentTokens.revokedAt)),
+);
+
+/** What `findToken` finds. */
+export async function listTokenHashes(db: Database): Promise<string[]> {
+  return (await hashes(db)).flatMap(({ tokenHash, nextHash }) =>
+    nextHash === null ? [tokenHash] : [tokenHash, nextHash],
+  );
 }
 
 const { revokedAt, rotationAskedAt } = agentTokens;
