@@ -6,6 +6,7 @@ import {
   KeyRequest,
   KeyRotation,
   NewApiKey,
+  OwnKey,
 } from "../../shared/wire/client/keys.ts";
 import { TenantName } from "../../shared/wire/tenant.ts";
 import type { Deps } from "../deps.ts";
@@ -13,7 +14,7 @@ import { jsonBody, optionalJsonBody } from "../http/body/json.ts";
 import type { AppEnv } from "../http/context.ts";
 import { actorOf } from "../http/origin.ts";
 import { createKey, type Maker, revokeKey, rotateKey, showKeys } from "../keys/keys.ts";
-import { apiKey, key } from "../openapi/examples/keys.ts";
+import { apiKey, key, ownKey } from "../openapi/examples/keys.ts";
 import { idParam } from "../openapi/parameters.ts";
 import { body, json, problems } from "../openapi/responses/bodies.ts";
 import { problem } from "../openapi/responses/problems.ts";
@@ -27,6 +28,20 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const maker = (c: Context<AppEnv>): Maker => ({
     ...actorOf(deps, c),
     scopes: c.get("caller")!.scopes,
+  });
+
+  const own = createRoute({
+    method: "get",
+    path: "/key",
+    operationId: "getOwnKey",
+    tags,
+    summary: "What your key may do",
+    description: "Needs no scope. `X-Airlock-Tenant` makes no difference.",
+    responses: { 200: json(OwnKey, "The key of the request.", { example: ownKey }) },
+  });
+  app.openapi(own, (c) => {
+    const { keyName, tenant, scopes } = c.get("caller")!;
+    return c.json({ name: keyName, tenant, scopes: [...scopes] }, 200);
   });
 
   const create = createRoute({

@@ -12,7 +12,7 @@ const getUsage = createRoute({
   path: "/usage",
   operationId: "getUsage",
   tags: ["Health"],
-  summary: "What your tenant uses, its limits, and what your key may do",
+  summary: "What your tenant uses, and its limits",
   description:
     "A submission that a limit refuses is 429 `quota_exceeded`; jobs above `max_running` wait.",
   responses: { 200: json(Usage, "The tenant as it is now.", { example: usage }) },
@@ -26,7 +26,6 @@ export function usageRoute(app: OpenAPIHono<AppEnv>, { now }: RouteDeps): void {
     }
     const row = await findTenant(db, db.tenant);
     if (!row) throw notFound(`Tenant ${db.tenant}`);
-    const scopes = [...c.get("caller")!.scopes];
-    return c.json({ ...usageOf(row, now()), scopes }, 200);
+    return c.json(usageOf(row, now()), 200);
   });
 }

@@ -83,7 +83,7 @@ const dayMs = 86_400_000;
 export const dayOf = (now: number): number => Math.floor(now / dayMs);
 
 /** What a tenant uses at a time (epoch ms) and may use. */
-export function usageOf(row: TenantRow, now: number): Omit<Usage, "scopes"> {
+export function usageOf(row: TenantRow, now: number): Usage {
   return {
     tenant: row.name,
     usage: {

@@ -29,6 +29,7 @@ const table: Record<Access, string[]> = {
     "GET /docs/{asset}",
     "GET /openapi.json",
     "GET /llms.txt",
+    "GET /key",
     "ALL /mcp",
   ],
   run: [

@@ -1,4 +1,4 @@
-import type { ApiKey } from "../../../shared/wire/client/keys.ts";
+import type { ApiKey, OwnKey } from "../../../shared/wire/client/keys.ts";
 import type { Tenant } from "../../../shared/wire/client/tenants.ts";
 import { tenantLimits, usage } from "./tenants.ts";
 
@@ -13,6 +13,8 @@ export const apiKey: ApiKey = {
   revoked_at: null,
   last_used_at: "2026-11-22T09:45:00.000Z",
 };
+
+export const ownKey: OwnKey = { name: "ci", tenant: "search", scopes: ["run", "read"] };
 
 /** Not one that anybody has. */
 export const key = `alk_${"x".repeat(43)}`;

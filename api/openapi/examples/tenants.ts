@@ -11,7 +11,6 @@ export const tenantLimits: TenantLimits = {
 
 export const usage: Usage = {
   tenant: "search",
-  scopes: ["run", "read"],
   usage: { queued: 12, running: 20, stored_bytes: 48_211_390, cpu_s_today: 5321.4 },
   limits: tenantLimits,
 };

@@ -5,6 +5,7 @@ import {
   ApiKey,
   ApiKeyList,
   NewApiKey,
+  OwnKey,
   Scope,
   type Scope as ScopeName,
 } from "../../../shared/wire/client/keys.ts";
@@ -12,7 +13,7 @@ import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { PoolStats } from "../../../shared/wire/health.ts";
 import { Follower } from "../follower.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
-import type { Row } from "./row.ts";
+import { each, type Row } from "./row.ts";
 import { apiKeys, operatorKey } from "./servers.ts";
 
 const server = "with keys";
@@ -61,7 +62,7 @@ const scopeOf = new Map(
     needs[scope].split(/,\s*/).map((route): [string, ScopeName] => [route, scope]),
   ),
 );
-const free = ["/health", "/health/live", "/health/ready", "/docs", "/openapi.json"];
+const free = ["/health", "/health/live", "/health/ready", "/docs", "/openapi.json", "/key"];
 
 interface Described {
   paths: Record<string, Record<string, { security: Record<string, string[]>[] }>>;
@@ -111,6 +112,35 @@ export const keyRows: Row[] = [
       }
       expect(await statusOf(api, key, "/nowhere")).toBe(404);
       expect((await api.send("PUT", "/executions", { headers: bearer(key) })).status).toBe(405);
+    },
+  },
+  ...each(
+    Scope.options,
+    (scope) => `A key with the scope ${scope} alone reads at GET /key what it may do`,
+    async (api, scope) => {
+      const tenant = "own-key";
+      const { key } = await newKey(api, { name: "mine", tenant, scopes: [scope] });
+      const own = { name: "mine", tenant, scopes: [scope] };
+      expect(OwnKey.strict().parse(body(await api.get("/key", bearer(key))))).toEqual(own);
+    },
+    { server },
+  ),
+  {
+    rule: "GET /key of a configured key names its list; the tenant of a request is not the key's",
+    server,
+    async check(api) {
+      await newKey(api, { tenant: "own-key", scopes: ["read"] });
+      for (const tenant of ["own-key", "*"]) {
+        const reply = await api.get("/key", { ...operator, "X-Airlock-Tenant": tenant });
+        const scopes = Scope.options;
+        expect(body(reply)).toEqual({ name: "operator_keys", tenant: "default", scopes });
+      }
+      const { name, scopes } = OwnKey.parse(body(await api.get("/key", bearer(apiKeys[0]))));
+      expect({ name, scopes }).toEqual({
+        name: "api_keys",
+        scopes: Scope.options.filter((scope) => scope !== "agents" && scope !== "admin"),
+      });
+      expect((await api.get("/key")).status).toBe(401);
     },
   },
   {

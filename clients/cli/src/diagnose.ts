@@ -3,6 +3,7 @@ import {
   connect,
   ConnectionError,
   type Health,
+  type OwnKey,
   type PoolAgent,
   ProblemError,
   UnauthorizedError,
@@ -23,19 +24,16 @@ const once = { retries: 0, timeoutMs: 10_000 } as const;
 export async function diagnose(airlock: Airlock, { url, key }: Settings): Promise<Finding[]> {
   const findings: Finding[] = [];
   const health = await reach(airlock, url, findings);
-  if (!health || !(await checkKey(airlock, key, findings))) return findings;
-  const { agents } = await airlock.api.getPoolStats(once);
-  findings.push(...agents.flatMap((agent) => checkAgent(agent, health.version)));
-  const isServed = agents.some(({ state }) => state === "idle" || state === "working");
-  if (agents.length === 0) {
-    findings.push({
-      ok: false,
-      what: "no agent is connected, so no job can run",
-      mend: "on a machine with Docker or Podman: npm run agent (airlock agents invite gives its code)",
-    });
-  }
+  const own = health && (await checkKey(airlock, key, findings));
+  if (!health || !own) return findings;
+  const lacks = (...scopes: OwnKey["scopes"]) => scopes.some((one) => !own.scopes.includes(one));
+  const isServed = lacks("read", "monitor")
+    ? checkEngines(health, findings)
+    : await checkAgents(airlock, health, findings);
   findings.push(...checkQueue(health));
-  if (isServed) findings.push(await tryJob(airlock));
+  if (lacks("run"))
+    findings.push({ ok: true, what: "no job is tried: the key lacks the scope run" });
+  else if (isServed) findings.push(await tryJob(airlock));
   return findings;
 }
 
@@ -69,14 +67,11 @@ async function checkKey(
   airlock: Airlock,
   key: string | undefined,
   findings: Finding[],
-): Promise<boolean> {
+): Promise<OwnKey | undefined> {
   try {
-    await airlock.api.listExecutions({ limit: 1, fields: "status" }, once);
-    findings.push({
-      ok: true,
-      what: await wordsOfKey(airlock, key),
-    });
-    return true;
+    const own = await airlock.api.getOwnKey(once);
+    findings.push({ ok: true, what: await wordsOfKey(airlock, key, own) });
+    return own;
   } catch (error) {
     const isRefused = error instanceof UnauthorizedError;
     findings.push({
@@ -85,26 +80,55 @@ async function checkKey(
         ? key === undefined
           ? "the service needs an API key"
           : "the service does not know the key"
-        : `executions cannot be listed: ${textOf(error)}`,
+        : `the key cannot be checked: ${textOf(error)}`,
       mend: isRefused
         ? "airlock login, --key or AIRLOCK_KEY, with a key that an operator made, or one of api_keys in the service's configuration"
         : "look at the service's log for the correlation id",
     });
-    return false;
+    return undefined;
   }
 }
 
+/** Whose a key is, and what it may do. */
+export const describeKey = ({ name, tenant, scopes }: OwnKey): string =>
+  `${name} of tenant ${tenant}, for ${scopes.join(", ")}`;
+
 /** A service that asks for no key takes every key. */
-async function wordsOfKey(airlock: Airlock, key: string | undefined): Promise<string> {
+async function wordsOfKey(airlock: Airlock, key: string | undefined, own: OwnKey): Promise<string> {
   if (key === undefined) return "no key is needed";
   const without = connect({ url: airlock.url });
-  const isNeeded = await without.api.listExecutions({ limit: 1, fields: "status" }, once).then(
+  const isNeeded = await without.api.getOwnKey(once).then(
     () => false,
     (error: unknown) => error instanceof UnauthorizedError,
   );
   return isNeeded
-    ? "the key is accepted"
+    ? `the key is accepted: ${describeKey(own)}`
     : "no key is needed: the one that was given is not checked";
+}
+
+const noAgent: Finding = {
+  ok: false,
+  what: "no agent is connected, so no job can run",
+  mend: "on a machine with Docker or Podman: npm run agent (airlock agents invite gives its code)",
+};
+
+/** @returns Whether an agent can run jobs. */
+async function checkAgents(
+  airlock: Airlock,
+  { version }: Health,
+  findings: Finding[],
+): Promise<boolean> {
+  const { agents } = await airlock.api.getPoolStats(once);
+  findings.push(...agents.flatMap((agent) => checkAgent(agent, version)));
+  if (agents.length === 0) findings.push(noAgent);
+  return agents.some(({ state }) => state === "idle" || state === "working");
+}
+
+/** What a key learns that may not see agents. */
+function checkEngines({ docker_available: isServed }: Health, findings: Finding[]): boolean {
+  const hidden = "which ones, a key with the scopes read and monitor sees";
+  findings.push(isServed ? { ok: true, what: `agents are connected; ${hidden}` } : noAgent);
+  return isServed;
 }
 
 function checkAgent(agent: PoolAgent, version: string): Finding[] {

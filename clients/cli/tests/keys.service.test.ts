@@ -1,5 +1,7 @@
 import { afterAll, expect, test } from "vitest";
-import { operatorKey, startTenantService } from "../../testing/tenant-service.ts";
+import { agentToken, operatorKey, startTenantService } from "../../testing/tenant-service.ts";
+import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 import { commandFor } from "./testing/run-command.ts";
 
 const api = await startTenantService();
@@ -35,6 +37,35 @@ test("keys create prints the key once, alone on standard output, and it works un
     stderr: "airlock: there is no key ci; airlock keys list shows them\n",
   });
   await expect.poll(async () => (await own.run(["ps"])).code, { timeout: 60_000 }).toBe(126);
+});
+
+test.each(["run", "read", "monitor", "admin"])(
+  "login and doctor take a key with the scope %s alone, and say so",
+  async (scope) => {
+    const key = await create(`only-${scope}`, "search", scope);
+    const env = { XDG_CONFIG_HOME: tempFolder(), AIRLOCK_URL: "", AIRLOCK_KEY: "" };
+    const whose = `only-${scope} of tenant search, for ${scope}\n`;
+    const login = await airlock.run(["login", api.url], { env, stdin: `${key}\n` });
+    expect(login).toMatchObject({ code: 0 });
+    expect(login.stderr).toContain(`config.json: ${whose}`);
+    const { stdout } = await airlock.run(["doctor"], { env });
+    expect(stdout).toContain(`ok  the key is accepted: ${whose}`);
+    expect(stdout).toContain("no agent is connected");
+    expect(stdout.includes("no job is tried: the key lacks the scope run")).toBe(scope !== "run");
+  },
+);
+
+test("doctor tries a job with a key that may run it, though it may not see the agents", async () => {
+  const key = await create("runner", "search", "run");
+  const agent = new ScriptedAgent(api.url, agentToken);
+  const jobs = agent.poll({ free_slots: 1, wait_s: 30 });
+  const doctor = commandFor(api.url, key).run(["doctor"]);
+  const [job] = (await jobs).jobs;
+  await agent.result(job!.lease_id);
+  expect(await doctor).toMatchObject({ code: 0 });
+  expect((await doctor).stdout).toContain("ok  agents are connected; which ones,");
+  expect((await doctor).stdout).toContain("ok  a job runs");
+  await agent.leave();
 });
 
 test("keys rotate prints another key; the old one holds for as long as was asked", async () => {

@@ -34,8 +34,8 @@ export const messageOf = (error: unknown): string =>
 /** A request that is not answered for this long shows that the service is stuck, such as a stopped process. */
 const silentMs = 10_000;
 
-/** What is about the service or about tenants, whichever one is chosen. */
-const ofService = /^\/(keys|tenants|audit|hosts|agents)\b/;
+/** What is about the service, the key or tenants, whichever tenant is chosen. */
+const ofService = /^\/(keys?|tenants|audit|hosts|agents)\b/;
 
 const pathOf = (path: RequestInfo | URL): string =>
   new URL(path instanceof Request ? path.url : path, location.origin).pathname;

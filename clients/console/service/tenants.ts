@@ -20,9 +20,9 @@ export const getUsage = (signal: AbortSignal): Promise<Usage> => api.getUsage({ 
 
 /** All tenants; "forbidden" for a key without the scope admin. */
 export async function listTenants(signal: AbortSignal): Promise<Tenant[] | "forbidden"> {
-  // Only a key that has it chooses a tenant. For the others nothing is asked: browsers log each refusal.
-  const isAdmin = tenant.value !== "" || (await getUsage(signal)).scopes.includes("admin");
-  return isAdmin ? (await api.listTenants({ signal })).tenants : "forbidden";
+  // For other keys nothing is asked: browsers log each refusal.
+  const { scopes } = await api.getOwnKey({ signal });
+  return scopes.includes("admin") ? (await api.listTenants({ signal })).tenants : "forbidden";
 }
 
 export const setLimits = (name: string, tenantLimits: TenantLimits): Promise<Tenant> =>

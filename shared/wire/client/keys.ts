@@ -67,6 +67,19 @@ export const ApiKey = z
   .meta({ id: "ApiKey", description: "A key that operators made. It never shows the key itself." });
 export type ApiKey = z.infer<typeof ApiKey>;
 
+export const OwnKey = z
+  .object({
+    name: z.string().meta({
+      description:
+        "As an operator named it; `api_keys` or `operator_keys` for one of the configuration, `anybody` if none is needed.",
+      example: "ci",
+    }),
+    tenant: TenantName,
+    scopes: z.array(Scope).meta({ description: "What it may do." }),
+  })
+  .meta({ id: "OwnKey", description: "The key of a request." });
+export type OwnKey = z.infer<typeof OwnKey>;
+
 export const NewApiKey = ApiKey.extend({
   key: ManagedKey.meta({ description: "Is shown once; the service stores only its hash." }),
 }).meta({ id: "NewApiKey" });

@@ -2,9 +2,9 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
-import { connect, type Airlock } from "../../../typescript/src/index.ts";
+import { connect } from "../../../typescript/src/index.ts";
 import { consoleAddress } from "../jobs/console-address.ts";
-import { diagnose } from "../diagnose.ts";
+import { describeKey, diagnose } from "../diagnose.ts";
 import { exitCode, ExitError, UsageError } from "../exit.ts";
 import { readText } from "../files/read-text.ts";
 import { checkUrl, givenKey, writeSettings } from "../settings.ts";
@@ -21,8 +21,9 @@ export function addService(program: Command): void {
         // A stored key may be the one to replace.
         const key = givenKey(globals, process.env) ?? (await askForKey());
         const stored = { url: address, ...(key !== "" && { key }) };
-        await refuseWrong(connect(stored));
-        terminal.note(`stored in ${writeSettings(stored, process.env)}`);
+        const own = await connect(stored).api.getOwnKey({ retries: 0 });
+        const whose = key === "" ? "" : `: ${describeKey(own)}`;
+        terminal.note(`stored in ${writeSettings(stored, process.env)}${whose}`);
       }),
     );
 
@@ -131,10 +132,6 @@ async function askForKey(): Promise<string> {
   process.stderr.write("\n");
   if (key === undefined) throw new ExitError(exitCode.interrupted, "nothing was stored");
   return key.trim();
-}
-
-async function refuseWrong(airlock: Airlock): Promise<void> {
-  await airlock.api.listExecutions({ limit: 1, fields: "status" }, { retries: 0 });
 }
 
 function openInBrowser(address: string): void {

@@ -65,7 +65,7 @@ export function addTenants(program: Command): void {
       if (terminal.json) terminal.document(usage);
       else {
         for (const line of describeUsage(usage)) terminal.line(line);
-        terminal.line(`your key  ${usage.scopes.join(", ")}`);
+        terminal.line(`your key  ${(await airlock.api.getOwnKey()).scopes.join(", ")}`);
       }
     }),
   );
@@ -160,7 +160,7 @@ async function listTenants({ airlock, terminal }: Tool): Promise<void> {
   );
 }
 
-function* describeUsage({ tenant, usage, limits }: Omit<Usage, "scopes">): Generator<string> {
+function* describeUsage({ tenant, usage, limits }: Usage): Generator<string> {
   yield `tenant    ${tenant}`;
   for (const [name, used, limit] of rowsOf(usage, limits)) {
     const of = limit === undefined ? "no limit" : `of at most ${limit}`;

@@ -79,7 +79,6 @@ __all__ = [
     "WebhookEventPage",
     "WebhookMessage",
     "Usage",
-    "Scope",
     "TenantUsage",
     "TenantLimits",
     "Health",
@@ -106,6 +105,8 @@ __all__ = [
     "AuditPage",
     "AuditEntry",
     "AuditAction",
+    "OwnKey",
+    "Scope",
     "NewApiKey",
     "KeyRequest",
     "KeyRequestOptional",
@@ -149,13 +150,13 @@ BuildStatus = Literal["queued", "running", "built", "failed"]
 
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
-Scope = Literal["run", "read", "build", "monitor", "agents", "admin"]
-
 BreakerState = Literal["closed", "open", "half_open"]
 
 ContainerBackend = Literal["engine", "zygote"]
 
 AuditAction = Literal["key.create", "key.rotate", "key.revoke", "tenant.limits", "host.invite", "host.revoke", "host.rotate", "agent.drain", "agent.resume", "build.request", "execution.delete", "dlq.delete"]
+
+Scope = Literal["run", "read", "build", "monitor", "agents", "admin"]
 
 
 class WebhookEvent(Record):
@@ -953,8 +954,6 @@ class Usage(Record):
     """What a tenant uses and may use."""
 
     tenant: str
-    #: What the key of the request may do.
-    scopes: List[Scope]
     usage: TenantUsage
     limits: TenantLimits
 
@@ -1198,6 +1197,16 @@ class AuditEntry(Record):
     detail: Optional[Dict[str, Any]]
     correlation_id: str
     client_ip: Optional[str]
+
+
+class OwnKey(Record):
+    """The key of a request."""
+
+    #: As an operator named it; `api_keys` or `operator_keys` for one of the configuration, `anybody` if none is needed.
+    name: str
+    tenant: str
+    #: What it may do.
+    scopes: List[Scope]
 
 
 class NewApiKey(Record):
