@@ -96,6 +96,14 @@ describe("a limit", () => {
     expect(await upload(0)).toBe(true);
   });
 
+  test("of stored bytes counts metadata and requirements, too", async () => {
+    await limit({ max_stored_bytes: 20 });
+    expect(await submit({ metadata: { k: "ä" }, requirements: ["six"] })).toBe("accepted");
+    expect((await used()).storedBytes).toBe(3 + 10 + 7);
+    expect((await store.db.client.execute(miscounted)).rows).toEqual([]);
+    expect(await submit()).toBe("full");
+  });
+
   test("of no CPU time refuses the first job", async () => {
     await limit({ max_cpu_s_day: 0 });
     expect(await submit({ createdAt: 20 * day })).toBe("full");

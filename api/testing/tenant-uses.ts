@@ -24,6 +24,7 @@ export const miscounted = `
   UNION ALL
   SELECT e.id, 'bytes' FROM executions e JOIN payloads p ON p.execution_id = e.id
   WHERE submitted_bytes <> length(code) + length(input) + coalesce(length(stdin), 0)
-      + coalesce(length(CAST(args AS BLOB)), 0)
+      + coalesce(length(CAST(args AS BLOB)), 0) + coalesce(length(CAST(metadata AS BLOB)), 0)
+      + iif(requirements = '[]', 0, length(CAST(requirements AS BLOB)))
       + coalesce((SELECT sum(length(content)) FROM input_files f WHERE f.execution_id = e.id), 0)
     OR output_bytes <> coalesce(length(stdout), 0) + coalesce(length(stderr), 0) + coalesce(length(output), 0)`;

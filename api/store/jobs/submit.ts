@@ -43,7 +43,7 @@ export async function submitExecution(
   const key = execution.idempotencyKey ?? null;
   const submitted = {
     ...execution,
-    submittedBytes: submittedBytes({ code, input, stdin, args, files }),
+    submittedBytes: submittedBytes({ ...execution, code, input, stdin, args, files }),
   };
   const columns = Object.entries(submitted).filter(
     ([name, value]) => name !== "tenant" && value !== undefined,
@@ -86,14 +86,25 @@ export async function submitExecution(
 }
 
 const encoder = new TextEncoder();
+const jsonBytes = (value: unknown): number => encoder.encode(JSON.stringify(value)).length;
+
 /** Bytes of a submission that are stored: see the column. */
-export function submittedBytes(
-  given: Pick<NewExecution, "code" | "input" | "stdin" | "args" | "files">,
-): number {
-  const { code, input, stdin, args, files = [] } = given;
-  const inFiles = bytesOf(...files.map(({ content }) => content));
+export function submittedBytes({
+  code,
+  input,
+  stdin,
+  args,
+  files = [],
+  metadata,
+  requirements,
+}: Pick<
+  NewExecution,
+  "code" | "input" | "stdin" | "args" | "files" | "metadata" | "requirements"
+>): number {
+  const inJson = [args, metadata, requirements.length > 0 && requirements].filter(Boolean);
   return (
-    bytesOf(code, input, stdin) + (args ? encoder.encode(JSON.stringify(args)).length : 0) + inFiles
+    bytesOf(code, input, stdin, ...files.map(({ content }) => content)) +
+    inJson.reduce<number>((sum, value) => sum + jsonBytes(value), 0)
   );
 }
 

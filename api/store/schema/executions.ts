@@ -83,7 +83,7 @@ export const executions = sqliteTable(
     inputHash: text("input_hash").notNull(),
     codeBytes: integer("code_bytes").notNull(),
     inputBytes: integer("input_bytes").notNull(),
-    /** What `tenants.stored_bytes` counts of it: code, input, stdin, args and files of the request; streams and output. */
+    /** What `tenants.stored_bytes` counts of it: code, input, stdin, args, files, metadata and requirements of the request; streams and output. */
     submittedBytes: integer("submitted_bytes").notNull().default(0),
     outputBytes: integer("output_bytes").notNull().default(0),
     parentExecutionId: text("parent_execution_id"),

@@ -965,7 +965,7 @@ class TenantUsage(Record):
     queued: int
     #: Jobs that run.
     running: int
-    #: Bytes of code, input, output, artifacts and files. Those of a removed artifact or file count until they are gone.
+    #: Bytes of code, input, metadata, output, artifacts and files. Those of a removed artifact or file count until they are gone.
     stored_bytes: int
     #: Seconds of CPU time of the jobs that ended today (UTC).
     cpu_s_today: float
@@ -978,7 +978,7 @@ class TenantLimits(TypedDict, total=False):
     max_queued: Optional[int]
     #: Jobs that may run at once; others wait. With it, `max_queued` is at least a default of 1000.
     max_running: Optional[int]
-    #: Bytes of its code, input, output, artifacts and files together. What its running jobs write counts, and is stored above the limit, too.
+    #: Bytes of its code, input, metadata, output, artifacts and files together. What its running jobs write counts, and is stored above the limit, too.
     max_stored_bytes: Optional[int]
     #: Seconds of CPU time of its jobs that end on one day (UTC).
     max_cpu_s_day: Optional[int]
