@@ -32,6 +32,7 @@ import { hostRoutes } from "./routes/agents/hosts.ts";
 import { keyRoutes } from "./routes/keys.ts";
 import { jobTypeRoutes } from "./routes/job-types.ts";
 import { jobRoutes } from "./routes/jobs/jobs.ts";
+import { toolCallRoutes } from "./routes/jobs/tool-calls.ts";
 import { allowMcpOrigins, mcpRoute } from "./routes/mcp.ts";
 import { metricsRoute } from "./routes/monitoring/metrics.ts";
 import { openApiRoute } from "./openapi/openapi.ts";
@@ -59,6 +60,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   batchRoutes(app, deps);
   fileRoutes(app, deps);
   jobRoutes(app);
+  toolCallRoutes(app);
   eventRoutes(app, deps, streams);
   deriveRoutes(app, deps);
   artifactRoutes(app);

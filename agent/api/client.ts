@@ -7,7 +7,6 @@ import {
   artifactHeaders,
   type BuildLogChunk,
   type BuildReport,
-  type ItemsReport,
   type LeaveRequest,
   PollReply,
   type PollRequest,
@@ -19,6 +18,7 @@ import {
   takeHeader,
   WatchReply,
 } from "../../shared/wire/agent/lease.ts";
+import { AnswersReply, type ItemsReport } from "../../shared/wire/agent/items.ts";
 import { ImageSource } from "../../shared/wire/agent/image.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { ApiError } from "./errors.ts";
@@ -136,6 +136,13 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       ask(`/leases/${leaseId}/logs`, message, WatchReply, signal),
     items: (leaseId: string, message: ItemsReport, signal: AbortSignal) =>
       ask(`/leases/${leaseId}/items`, message, WatchReply, signal),
+    /** Waits for answers to calls after the first so many. */
+    answers: (leaseId: string, after: number, waitS: number, signal: AbortSignal) => {
+      const path = `/leases/${leaseId}/answers?after=${after}&wait_s=${waitS}`;
+      const timeoutMs = waitS * 1000 + POLL_SLACK_MS;
+      const call = { method: "GET", path, headers: {}, body: "", reply: AnswersReply } as const;
+      return repeat(() => http.send({ ...call, timeoutMs, signal }), signal);
+    },
     /** Returns the answer; if `takes`, it may bring the next job. */
     result: (leaseId: string, message: ResultReport, takes: boolean, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/result`;

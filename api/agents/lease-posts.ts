@@ -1,10 +1,6 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type {
-  ItemsReport,
-  ReleaseReport,
-  ResultReport,
-  StartedReport,
-} from "../../shared/wire/agent/lease.ts";
+import type { ItemsReport } from "../../shared/wire/agent/items.ts";
+import type { ReleaseReport, ResultReport, StartedReport } from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
@@ -17,7 +13,7 @@ import { resolveJobType } from "../domain/job-types.ts";
 import { describeIgnored, explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
-import { tellEnd, tellFreed, tellFollowers } from "../jobs/followed.ts";
+import { tellCallers, tellEnd, tellFreed, tellFollowers } from "../jobs/followed.ts";
 import { AppError } from "../errors.ts";
 import { advance } from "../store/jobs/advance.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
@@ -109,7 +105,8 @@ export async function recordShown(
   const attempt = { executionId: execution.id, attempt: execution.attempt, leaseId };
   const recorded = await recordItems(deps.db, attempt, items, deps.now());
   refuseUnless(recorded, leaseId, `as item ${items[0]?.number}`);
-  tellFollowers(deps, execution);
+  if (items.some((item) => "arguments" in item)) tellCallers(deps, execution.id);
+  else tellFollowers(deps, execution);
 }
 
 /**

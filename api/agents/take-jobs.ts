@@ -7,6 +7,7 @@ import { readEnvironments } from "../jobs/environments.ts";
 import { isFollowed, tellEnd, tellFollowers } from "../jobs/followed.ts";
 import { digestOf, imageOf, pinnedRef, type Environment } from "../domain/environment.ts";
 import { type ProgramChoice, resolveProgram } from "../domain/program.ts";
+import { leasedTools } from "../domain/tools.ts";
 import { isFor, resolveJobType, toLeasedJobType } from "../domain/job-types.ts";
 import {
   accepts,
@@ -128,6 +129,7 @@ async function describe(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJ
         ...(payload.args && { args: payload.args }),
         ...(program && { program }),
         ...(execution.results !== null && { results: true }),
+        ...(payload.tools && { tools: leasedTools(payload.tools, deps.config.max_timeout) }),
         ...(own.length > 0 && { files: own.map(toLeasedFile) }),
         requirements: deps.config.allow_runtime_requirements ? execution.requirements : [],
         timeout_s: execution.timeoutS,

@@ -5,6 +5,7 @@ import type { InputWay } from "../../shared/wire/file.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 import { programOf } from "./program.ts";
+import { attemptsOf, toolsOf } from "./tools.ts";
 
 /**
  * The text by which a repeated submission is recognised as equal. Fields that were added after the first
@@ -18,12 +19,14 @@ export function submissionText(
   files: object[] = [],
 ): string {
   const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
-  const { callback_url, max_attempts = limits.maxAttempts } = request;
+  const { callback_url } = request;
+  const max_attempts = attemptsOf(request) ?? limits.maxAttempts;
   const program = programOf(request);
   const added = {
     ...lineage,
     ...(program !== undefined && { program }),
     ...(request.results === true && { results: true }),
+    ...toolsOf(request),
     ...(stdin !== "" && { stdin }),
     ...(args.length > 0 && { args }),
     ...(files.length > 0 && { files }),

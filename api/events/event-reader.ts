@@ -8,7 +8,7 @@ import { liveBytes, streamNames } from "../../shared/wire/output.ts";
 import type { ClientDeps } from "../deps.ts";
 import type { EventCursor } from "../domain/event-cursor.ts";
 import { explainWait } from "../jobs/availability.ts";
-import { timestamp, toRecord, toResultItem } from "../jobs/record.ts";
+import { timestamp, toRecord, toResultItem, toToolCall } from "../jobs/record.ts";
 import { backstopMs } from "../waiting.ts";
 import { findAgent } from "../store/agents/agents.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
@@ -67,13 +67,13 @@ export function createEventReader(deps: ClientDeps, from: EventCursor | undefine
       if (follower.cursor.state === "new") yield await running(deps, e, follower);
       if (!isOver || e.resultHash === null) yield* follower.texts(e, follower.stored(e.id));
       if (!isOver) {
-        yield* displays(deps, e, follower);
+        yield* shownItems(deps, e, follower);
         yield* withheld(deps, e, follower);
         return;
       }
       if (e.resultHash !== null) yield* result(deps, e, follower);
       for (const name of streamNames) yield* follower.flush(e, name);
-      yield* displays(deps, e, follower);
+      yield* shownItems(deps, e, follower);
     }
     yield* ended(deps, e, follower);
   };
@@ -94,8 +94,15 @@ async function running(
   return { event: "status", id, data: { ...data, status: "running" } };
 }
 
-/** What the code has shown. The offsets of an item say after which output it came. */
-async function* displays({ db }: ClientDeps, e: ExecutionRow, follower: FollowerPosition): Events {
+/**
+ * What the code has shown, and its calls that wait for an answer. The offsets of an item say after which output it
+ * came.
+ */
+async function* shownItems(
+  { db }: ClientDeps,
+  e: ExecutionRow,
+  follower: FollowerPosition,
+): Events {
   while (e.results !== null) {
     const { items, attempt } = follower.cursor;
     const read = () => itemsAfter(db, { executionId: e.id, attempt }, items);
@@ -104,7 +111,12 @@ async function* displays({ db }: ClientDeps, e: ExecutionRow, follower: Follower
     await db.durable();
     for (const row of rows) {
       const id = follower.move({ items: row.number });
-      yield { event: "display", id, data: { ...common(e, attempt, row.at), ...toResultItem(row) } };
+      const place = common(e, attempt, row.at);
+      if (row.kind === "display") {
+        yield { event: "display", id, data: { ...place, ...toResultItem(row) } };
+      } else if (row.answered === null && e.status === "running") {
+        yield { event: "tool_call", id, data: { ...place, ...toToolCall(row) } };
+      }
     }
   }
 }

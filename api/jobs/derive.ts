@@ -3,6 +3,7 @@ import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/cl
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ClientDeps } from "../deps.ts";
+import type { ToolChoice } from "../domain/tools.ts";
 import { notFound } from "../errors.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { findSubmitted } from "../store/jobs/lease.ts";
@@ -12,7 +13,7 @@ import { submit } from "./submit.ts";
 
 /**
  * Submits a new job made from an earlier execution, finished or not. A rerun takes its code; a fork has
- * new code. Both take its input, stdin, args, files, job type, limits, requirements and metadata unless the request overrides
+ * new code. Both take its input, stdin, args, files, tools, job type, limits, requirements and metadata unless the request overrides
  * them.
  *
  * @throws AppError 404 when the execution is unknown; and the errors of `submit`.
@@ -29,6 +30,7 @@ export async function derive(
   ]);
   if (!parent || !submitted) throw notFound(`Job ${parentId}`);
   const { stdin = submitted.stdin && decodeUtf8(submitted.stdin) } = request;
+  const tools = toolsOfChild(request, submitted.tools);
   const relationship = "code" in request ? "fork" : "rerun";
   const job = await submit(
     deps,
@@ -39,6 +41,7 @@ export async function derive(
       args: request.args ?? submitted.args ?? undefined,
       ...submitted.program,
       results: request.results ?? parent.results !== null,
+      ...tools,
       job_type: request.job_type ?? parent.jobType,
       timeout: request.timeout ?? parent.timeoutS,
       startup_timeout: parent.startupTimeoutS,
@@ -47,11 +50,24 @@ export async function derive(
       metadata: request.metadata ?? parent.metadata ?? undefined,
       run_at: request.run_at,
       queue_timeout: request.queue_timeout,
-      max_attempts: request.max_attempts ?? parent.maxAttempts,
+      max_attempts: request.max_attempts ?? (tools.tools ? undefined : parent.maxAttempts),
       callback_url: request.callback_url,
     },
     { ...origin, mode: "async", lineage: { parentExecutionId: parentId, relationship } },
     parent.inputs === null ? [] : await wholeFilesOf(deps.db, parentId),
   );
   return { ...job, parent_execution_id: parentId, relationship };
+}
+
+/** Those of the request, else the parent's; an empty list means none. */
+function toolsOfChild(
+  { tools, tool_timeout }: RerunRequest,
+  parents: ToolChoice | null,
+): Partial<ToolChoice> {
+  if (tools !== undefined && tools.length === 0) return tool_timeout ? { tool_timeout } : {};
+  return {
+    ...parents,
+    ...(tools !== undefined && { tools }),
+    ...(tool_timeout !== undefined && { tool_timeout }),
+  };
 }

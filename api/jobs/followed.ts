@@ -37,6 +37,11 @@ export function tellFollowers({ notifier, now }: Wakes, execution: Followed): vo
   if (isFollowed(execution, now())) notifier.notify(`output:${execution.id}`);
 }
 
+/** Wakes those who wait for calls of an execution or for answers to them, whether they follow it or not. */
+export function tellCallers({ notifier }: Pick<Wakes, "notifier">, id: string): void {
+  notifier.notify(`output:${id}`);
+}
+
 /**
  * Keeps an execution followed that has not ended, and tells its agent when that begins. Returns whether it
  * has just begun: what happened before was not told to anybody.

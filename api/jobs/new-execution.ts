@@ -9,6 +9,7 @@ import { jobTypeNames } from "../domain/job-types.ts";
 import { isRunnable, notBuilt } from "../domain/agents/placement.ts";
 import { languagesOf, programOf, resolveProgram } from "../domain/program.ts";
 import { neededFor, submissionText } from "../domain/submission.ts";
+import { attemptsOf, toolsOf } from "../domain/tools.ts";
 import { isAllowedCallback } from "../domain/webhooks/callback.ts";
 import type { FoundFiles } from "../files/input-files.ts";
 import { AppError } from "../errors.ts";
@@ -50,14 +51,10 @@ export async function newExecution(
   files: FoundFiles,
 ): Promise<NewExecution> {
   const timeoutS = request.timeout ?? jobType.timeout;
-  if (timeoutS > config.max_timeout) {
-    throw new AppError(
-      "timeout_too_long",
-      `timeout: ${timeoutS} s is above the configured max_timeout of ${config.max_timeout} s.`,
-      { errors: [{ path: "timeout", message: `must be at most ${config.max_timeout}` }] },
-    );
-  }
+  if (timeoutS > config.max_timeout) throw tooLong("timeout", timeoutS, config);
   checkProgram(request, jobType);
+  const tools = toolsOf(request);
+  checkTools(request, config);
   const code = encode(request.code);
   const input = encode(JSON.stringify(request.input_data));
   const createdAt = now();
@@ -80,7 +77,8 @@ export async function newExecution(
     stdin: stdin === "" ? undefined : encode(stdin),
     args: args.length === 0 ? undefined : args,
     program: programOf(request),
-    results: request.results === true ? "all" : undefined,
+    tools,
+    results: request.results === true || tools ? "all" : undefined,
     inputs: neededFor(request, files.rows, jobType) ?? undefined,
     files: files.rows,
     codeBytes: code.length,
@@ -94,13 +92,36 @@ export async function newExecution(
     keyId,
     priority: jobType.priority,
     metadata: Object.keys(metadata).length > 0 ? metadata : undefined,
-    maxAttempts: request.max_attempts,
+    maxAttempts: attemptsOf(request),
     runAt,
     startBy: queue_timeout === undefined ? undefined : availableAt + queue_timeout * 1000,
     traceparent,
     callbackUrl: callback_url,
     ...lineage,
   };
+}
+
+function checkTools(request: ExecuteRequest, config: Config): void {
+  const { results, max_attempts = 1, tool_timeout = 1 } = request;
+  if (!toolsOf(request)) {
+    if (request.tool_timeout === undefined) return;
+    throw wrongField("tool_timeout", "is for a request with tools: leave it out");
+  }
+  if (results === false) {
+    throw wrongField("results", "cannot be false with tools: leave it out");
+  }
+  if (max_attempts !== 1) {
+    throw wrongField("max_attempts", "must be 1 with tools, as it is without the field");
+  }
+  if (tool_timeout > config.max_timeout) throw tooLong("tool_timeout", tool_timeout, config);
+}
+
+function tooLong(path: "timeout" | "tool_timeout", seconds: number, { max_timeout }: Config) {
+  return new AppError(
+    "timeout_too_long",
+    `${path}: ${seconds} s is above the configured max_timeout of ${max_timeout} s.`,
+    { errors: [{ path, message: `must be at most ${max_timeout}` }] },
+  );
 }
 
 function checkProgram(request: ExecuteRequest, jobType: JobType): void {
@@ -110,17 +131,15 @@ function checkProgram(request: ExecuteRequest, jobType: JobType): void {
   }
   const program = programOf(request);
   if (program === undefined) return;
-  if (request.results === true) {
-    throw wrongField(
-      "results",
-      "are for Python only: leave it out with another language or a command",
-    );
-  }
-  if (requirements.length > 0) {
-    throw wrongField(
-      "requirements",
-      "are for Python only: leave them out with another language or a command",
-    );
+  const pythonOnly = {
+    results: request.results === true,
+    tools: toolsOf(request) !== undefined,
+    requirements: requirements.length > 0,
+  };
+  for (const [field, isGiven] of Object.entries(pythonOnly)) {
+    if (!isGiven) continue;
+    const advice = "are for Python only: leave them out with another language or a command";
+    throw wrongField(field, advice);
   }
   if (resolveProgram(program, jobType) !== undefined) return;
   const known = ["python", ...Object.keys(languagesOf(jobType))].sort();
@@ -139,7 +158,7 @@ function refuseOtherHosts({ webhook_callbacks: callbacks }: Config, url: string)
   throw wrongField("callback_url", message);
 }
 
-function wrongField(path: string, message: string): AppError {
+export function wrongField(path: string, message: string): AppError {
   return new AppError("invalid_request", `${path}: ${message}`, { errors: [{ path, message }] });
 }
 

@@ -27,6 +27,8 @@ const elsewhere: Field[] = [
   "language",
   "command",
   "compile_timeout",
+  "tools",
+  "tool_timeout",
   "compile",
   "results",
   "stdout",

@@ -8,6 +8,7 @@ import {
   type SyncResult,
 } from "../../shared/wire/execution.ts";
 import { type ResultItem } from "../../shared/wire/result-item.ts";
+import type { ToolCall } from "../../shared/wire/tool-call.ts";
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
@@ -76,6 +77,7 @@ function extendedFields({
     ...(payload.stdin && { stdin: text(payload.stdin) }),
     ...(payload.args && { args: payload.args }),
     ...payload.program,
+    ...payload.tools,
     ...(e.runAt !== null && { run_at: timestamp(e.runAt) }),
     ...(e.startBy !== null && { queue_timeout: queueTimeoutS(e, e.startBy) }),
     ...(e.maxAttempts < limits.maxAttempts && { max_attempts: e.maxAttempts }),
@@ -126,8 +128,17 @@ export function toArtifact(row: Omit<ArtifactRow, "executionId" | "leaseId">): A
 }
 
 export function toResultItem({ number, main, data, stdoutAt, stderrAt }: ItemRow): ResultItem {
-  return { number, main, data, stdout_at: stdoutAt, stderr_at: stderrAt };
+  const forms = JSON.parse(data) as ResultItem["data"];
+  return { number, main, data: forms, stdout_at: stdoutAt, stderr_at: stderrAt };
 }
+
+export function toToolCall({ number, data, stdoutAt, stderrAt }: ItemRow): ToolCall {
+  const call = parseJson(data, callDepthMax) as Pick<ToolCall, "name" | "arguments">;
+  return { number, ...call, stdout_at: stdoutAt, stderr_at: stderrAt };
+}
+
+/** One more than what a request may have: the row adds an object. */
+const callDepthMax = limits.jsonDepthMax + 1;
 
 /** Turns a finished execution into the answer of `POST /execute`. */
 export function toSyncResult(full: FullExecution): SyncResult {

@@ -70,7 +70,8 @@ const leasesSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
 const outputsSql = `SELECT e.id, e.status || ',' || e.attempt || ',' || coalesce(
     (SELECT c.position FROM output_chunks c WHERE c.execution_id = e.id AND c.attempt = e.attempt
       ORDER BY c.position DESC LIMIT 1), -1) || ',' || coalesce(
-    (SELECT max(i.number) FROM run_items i WHERE i.execution_id = e.id AND i.attempt = e.attempt), 0) AS mark
+    (SELECT max(i.number) || ',' || max(coalesce(i.answered, 0)) FROM run_items i
+      WHERE i.execution_id = e.id AND i.attempt = e.attempt), 0) AS mark
   FROM executions e WHERE e.id IN (SELECT value FROM json_each(?))`;
 
 function countsOf({ rows }: ResultSet, column: "cancelled" | "followed"): Map<string, number> {

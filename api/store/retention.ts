@@ -49,7 +49,7 @@ const storedBytes = sql<number>`${executions.codeBytes} + ${executions.inputByte
   + coalesce(length(${payloads.output}), 0)
   + coalesce((select sum(length(${inputFiles.content})) from ${inputFiles}
       where ${inputFiles.executionId} = ${executions.id}), 0)
-  + coalesce((select sum(length(${runItems.data})) from ${runItems}
+  + coalesce((select sum(length(${runItems.data}) + coalesce(length(${runItems.answer}), 0)) from ${runItems}
       where ${runItems.executionId} = ${executions.id}), 0)
   + coalesce((select sum(length(${outputChunks.data})) from ${outputChunks}
       where ${outputChunks.executionId} = ${executions.id}), 0)`;

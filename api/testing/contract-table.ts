@@ -38,6 +38,8 @@ import { placementRows } from "./contract/placement.ts";
 import { probeRows } from "./contract/probes.ts";
 import { programRows } from "./contract/programs.ts";
 import { resultRows } from "./contract/results.ts";
+import { toolCallRows } from "./contract/tool-calls.ts";
+import { toolRows } from "./contract/tools.ts";
 import { protocolRows } from "./contract/protocol.ts";
 import { rangeRows } from "./contract/ranges.ts";
 import { rateLimitRows } from "./contract/rate-limit.ts";
@@ -66,6 +68,8 @@ export const contractTable: Row[] = [
   ...inputRows,
   ...programRows,
   ...resultRows,
+  ...toolRows,
+  ...toolCallRows,
   ...deriveRows,
   ...artifactRows,
   ...rangeRows,

@@ -1,12 +1,13 @@
 import { z } from "zod";
 import { Attempt } from "./attempt.ts";
 import { ExecutionError } from "./errors.ts";
-import { isJsonObject, type JsonObject } from "../json.ts";
+import { JsonObjectSchema } from "./json-object.ts";
 import { limits } from "./limits.ts";
 import { orNull } from "../or-null.ts";
 import { results } from "./result-item.ts";
 import { ShownTenant } from "./tenant.ts";
 import { Timestamp } from "./timestamp.ts";
+import { Tool } from "./tool.ts";
 
 export const containerBackends = ["engine", "zygote"] as const;
 export const ContainerBackend = z.enum(containerBackends).meta({
@@ -41,9 +42,6 @@ export function isTerminal(status: ExecutionStatus): status is TerminalStatus {
 }
 
 export const JobId = z.uuid().meta({ example: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" });
-export const JsonObjectSchema = z
-  .custom<JsonObject>(isJsonObject, "must be a JSON object")
-  .meta({ type: "object", additionalProperties: true });
 
 /** How the compiler of a job's language ended. */
 export const Compilation = z
@@ -175,6 +173,8 @@ const FullView = z.object({
   language: z.string(),
   command: z.array(z.string()),
   compile_timeout: z.int(),
+  tools: z.array(Tool),
+  tool_timeout: z.int(),
   run_at: Timestamp,
   queue_timeout: z.int(),
   max_attempts: z.int(),

@@ -43,6 +43,20 @@ export const limits = {
   resultItemsMax: 1000,
   resultItemsMaxBytes: 8 * 1024 * 1024,
   resultItemMaxBytes: 1024 * 1024,
+  /** Functions of the caller, and bytes of their definitions as JSON. */
+  toolsMax: 100,
+  toolsMaxBytes: 128 * 1024,
+  /** Seconds that the calls of a job wait for their answers. */
+  toolTimeoutDefaultS: 300,
+  /** Calls of a job that wait at once, calls in all, bytes of one's arguments as JSON, and of all of them. */
+  toolCallsPendingMax: 32,
+  toolCallsMax: 1000,
+  toolCallMaxBytes: 1024 * 1024,
+  toolCallsMaxBytes: 32 * 1024 * 1024,
+  /** Bytes of an answer as JSON. */
+  toolAnswerMaxBytes: 1024 * 1024,
+  /** What a job shows and what it calls is numbered together. */
+  runItemsMax: 2000,
   /** Files of one request. */
   inputFilesMax: 100,
   /** Contexts of a session, its first one included. */

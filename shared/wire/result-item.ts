@@ -8,7 +8,9 @@ export const MimeBundle = z.record(MimeType, z.string());
 
 export const ResultItem = z
   .object({
-    number: z.int().min(1).max(limits.resultItemsMax).meta({ description: "1 is the first." }),
+    number: z.int().min(1).max(limits.runItemsMax).meta({
+      description: "Results and calls of `tools` are numbered together, in their order.",
+    }),
     main: z.boolean().meta({ description: "It is the value of the code's last expression." }),
     data: MimeBundle.meta({
       description:

@@ -19,8 +19,17 @@ type LimitKey = "max_request_bytes" | "max_batch_bytes";
  * @throws AppError 401 if the caller's key has become void while the body arrived, which may take long.
  */
 export function jsonBody(maxBytes: number, limit?: LimitKey) {
+  return bodyOf(async (c) => withPlainNumbers(await readJson(c, maxBytes, limit)));
+}
+
+/** The same with the numbers of its fields kept as they were written, too. */
+export function exactBody(maxBytes: number) {
+  return bodyOf(async (c) => readJson(c, maxBytes, null));
+}
+
+function bodyOf(read: (c: Context) => Promise<unknown>) {
   return createMiddleware<AppEnv>(async (c, next) => {
-    const body = await readJson(c, maxBytes, limit);
+    const body = await read(c);
     await c.get("caller")?.recheck();
     c.req.json = <T>() => Promise.resolve(body as T);
     await next();
@@ -44,7 +53,7 @@ export async function parseBody<T extends z.ZodType>(
   schema: T,
   maxBytes: number,
 ): Promise<z.infer<T>> {
-  const parsed = schema.safeParse(await readJson(c, maxBytes));
+  const parsed = schema.safeParse(withPlainNumbers(await readJson(c, maxBytes)));
   if (parsed.success) return parsed.data;
   throw invalid("The request body is not valid.", parsed.error);
 }
@@ -58,16 +67,14 @@ export async function readText(request: Request, maxBytes: number): Promise<stri
   return decode(await readBytes(request, maxBytes));
 }
 
-async function readJson(c: Context, maxBytes: number, limit?: LimitKey): Promise<unknown> {
+async function readJson(c: Context, maxBytes: number, limit?: LimitKey | null): Promise<unknown> {
   const type = c.req.header("Content-Type") ?? "";
   if (!/^application\/([a-z.-]+\+)?json\s*(;|$)/i.test(type)) {
     throw new AppError("invalid_request", "Send the body as Content-Type: application/json.");
   }
   const text = decode(await readBytes(c.req.raw, maxBytes, limit));
   try {
-    const body = parseJson(text, limits.jsonDepthMax);
-    if (!isJsonObject(body)) return body;
-    return Object.fromEntries(Object.entries(body).map(([k, v]) => [k, plainNumber(v)]));
+    return parseJson(text, limits.jsonDepthMax);
   } catch (error) {
     if (!(error instanceof JsonError)) throw error;
     throw new AppError("invalid_request", `The body is not valid JSON: ${error.message}`);
@@ -84,7 +91,7 @@ const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
 async function readBytes(
   request: Request,
   maxBytes: number,
-  limit: LimitKey = "max_request_bytes",
+  limit: LimitKey | null = "max_request_bytes",
 ): Promise<Uint8Array> {
   const announced = request.headers.get("Content-Length");
   // HTTP enforces an announced length. A body without one is counted while it arrives.
@@ -102,10 +109,15 @@ async function readBytes(
   if (Number(announced) <= maxBytes + dropped.bytes) await dropRest(body, dropped);
   throw new AppError(
     "too_large",
-    `The body is larger than ${maxBytes} bytes (${limit}).`,
+    `The body is larger than ${maxBytes} bytes${limit === null ? "" : ` (${limit})`}.`,
     {},
     { Connection: "close" },
   );
+}
+
+function withPlainNumbers(body: unknown): unknown {
+  if (!isJsonObject(body)) return body;
+  return Object.fromEntries(Object.entries(body).map(([k, v]) => [k, plainNumber(v)]));
 }
 
 function decode(bytes: Uint8Array): string {

@@ -4,7 +4,6 @@ import {
   AgentStatus,
   BuildLogChunk,
   BuildReport,
-  ItemsReport,
   LeaveRequest,
   PollRequest,
   ReleaseReport,
@@ -14,6 +13,7 @@ import {
   takeHeader,
   type WatchReply,
 } from "../../../shared/wire/agent/lease.ts";
+import { AnswersQuery, ItemsReport } from "../../../shared/wire/agent/items.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { AnyOutputReport } from "../../../shared/wire/output.ts";
 import { join, rotate } from "../../agents/tokens.ts";
@@ -28,7 +28,7 @@ import { checkProtocol } from "../../http/access/agent-protocol.ts";
 import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import { requireAgentToken } from "../../http/access/agent-token.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { parseBody } from "../../http/body/json.ts";
+import { invalid, parseBody } from "../../http/body/json.ts";
 import { sendStored } from "../../http/send-file.ts";
 import { leasedFile } from "../../agents/leased-file.ts";
 import { limitJoins } from "../../http/access/rate-limit.ts";
@@ -43,6 +43,7 @@ import {
 } from "../../agents/lease-posts.ts";
 import { leave } from "../../agents/leave.ts";
 import { poll, renew } from "../../agents/poll.ts";
+import { waitForAnswers } from "../../agents/tool-answers.ts";
 import { isFollowed } from "../../jobs/followed.ts";
 import type { ExecutionRow } from "../../store/jobs/row.ts";
 import { takeNext } from "../../agents/take-jobs.ts";
@@ -117,6 +118,15 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const execution = await requireJob(c);
     await recordShown(deps, execution, report);
     return c.json(followReply(execution));
+  });
+
+  app.get("/leases/:lease_id/answers", async (c) => {
+    const query = AnswersQuery.safeParse(c.req.query());
+    if (!query.success) throw invalid("The query is not valid.", query.error);
+    const { after, wait_s } = query.data;
+    const execution = await requireJob(c);
+    const { signal } = c.req.raw;
+    return c.json(await waitForAnswers(deps, execution, after, wait_s * 1000, signal));
   });
 
   app.put("/leases/:lease_id/artifacts/:name{.+}", async (c) => {

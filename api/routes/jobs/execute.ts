@@ -19,6 +19,7 @@ import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
 import { asEvents } from "../../openapi/examples/events.ts";
 import { keyed } from "../../jobs/idempotency.ts";
+import { wrongField } from "../../jobs/new-execution.ts";
 import { submit } from "../../jobs/submit.ts";
 import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
 import {
@@ -94,6 +95,12 @@ export function executeRoutes(
         endingWith(followSync(client, job_id, hasKey, stop), end);
       const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
       return c.body(body, 200, eventHeaders("sse"));
+    }
+    if (request.tools?.length) {
+      throw wrongField(
+        "tools",
+        "need the job's id before its end: ask for events with Accept: text/event-stream, or send the request to /execute/async",
+      );
     }
     const { job_id } = await submit(client, request, origin);
     return c.json(toSyncResult(await waitForSync(client, job_id, hasKey, c.req.raw.signal)), 200);

@@ -107,13 +107,14 @@ function commonOf([first]: BatchItem[]) {
 const decoder = new TextDecoder();
 /** The bytes of a text as it is: a byte order mark stays. */
 const exact = new TextDecoder("utf-8", { ignoreBOM: true });
-const toPayload = ({ execution: { id, code, input, stdin, args, program } }: BatchItem) => ({
+const toPayload = ({ execution: { id, code, input, stdin, args, program, tools } }: BatchItem) => ({
   id,
   code: exact.decode(code),
   input: exact.decode(input),
   stdin: stdin && exact.decode(stdin),
   args,
   program,
+  tools,
 });
 
 type OutcomeRow = [n: number, accepted: number, id: string | null, removed: number, same: number];
@@ -192,9 +193,9 @@ const executionsInsert = (varying: Varying) =>
 
 const insertPayloads = perTenant(
   (own) => sql`
-  insert into ${payloads} (execution_id, code, input, stdin, args, program)
+  insert into ${payloads} (execution_id, code, input, stdin, args, program, tools)
   select value ->> 'id', cast(value ->> 'code' as blob), cast(value ->> 'input' as blob),
-    cast(value ->> 'stdin' as blob), value ->> 'args', value ->> 'program'
+    cast(value ->> 'stdin' as blob), value ->> 'args', value ->> 'program', value ->> 'tools'
   from json_each(${given("payloads")})
   where exists (select 1 from ${executions}
     where ${executions.id} = value ->> 'id' and ${own(executions)})

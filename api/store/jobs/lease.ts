@@ -216,6 +216,7 @@ const submitted = tenantRows((own) =>
       stdin: payloads.stdin,
       args: payloads.args,
       program: payloads.program,
+      tools: payloads.tools,
     })
     .from(payloads)
     .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),

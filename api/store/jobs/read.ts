@@ -16,7 +16,7 @@ export interface FullExecution {
   execution: ExecutionRow;
   payload: Pick<
     PayloadRow,
-    "stdin" | "args" | "program" | "stdout" | "stderr" | "output" | "compile"
+    "stdin" | "args" | "program" | "tools" | "stdout" | "stderr" | "output" | "compile"
   >;
   artifacts: ArtifactRow[];
   inputFiles: InputFileInfo[];
@@ -83,6 +83,7 @@ const outputs = tenantRows((own) =>
       stdin: payloads.stdin,
       args: payloads.args,
       program: payloads.program,
+      tools: payloads.tools,
       compile: payloads.compile,
       stdout: payloads.stdout,
       stderr: payloads.stderr,
@@ -104,6 +105,7 @@ export const emptyPayload: Streams = {
   stdin: null,
   args: null,
   program: null,
+  tools: null,
   stdout: null,
   stderr: null,
   output: null,

@@ -5,6 +5,7 @@ import { nextTurn, position } from "./line.ts";
 import { bytesOf } from "./row.ts";
 import { executions, payloads, queueLength, tenants, tombstones } from "../schema.ts";
 import type { ProgramChoice } from "../../domain/program.ts";
+import type { ToolChoice } from "../../domain/tools.ts";
 import { query } from "../statement.ts";
 import { dayOf, isCpuUsed } from "../tenants.ts";
 import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "../tenant.ts";
@@ -18,6 +19,7 @@ export type NewExecution = Omit<
   stdin?: Uint8Array | undefined;
   args?: string[] | undefined;
   program?: ProgramChoice | undefined;
+  tools?: ToolChoice | undefined;
   files?: NewInputFile[] | undefined;
   /** Priority of its job type: number of turns by which it moves forward; default 0. */
   priority?: number;
@@ -37,13 +39,23 @@ export type Submitted =
  */
 export async function submitExecution(
   db: AnyDb,
-  { code, input, stdin, args, program, files = [], priority = 0, ...execution }: NewExecution,
+  {
+    code,
+    input,
+    stdin,
+    args,
+    program,
+    tools,
+    files = [],
+    priority = 0,
+    ...execution
+  }: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
   const submitted = {
     ...execution,
-    submittedBytes: submittedBytes({ ...execution, code, input, stdin, args, files }),
+    submittedBytes: submittedBytes({ ...execution, code, input, stdin, args, tools, files }),
   };
   const columns = Object.entries(submitted).filter(
     ([name, value]) => name !== "tenant" && value !== undefined,
@@ -69,6 +81,7 @@ export async function submitExecution(
       stdin: stdin ?? null,
       args: args ?? null,
       program: program ?? null,
+      tools: tools ?? null,
     }),
     positionInQueue({ tenant, id, most: countedMost }),
     ...(key === null ? [] : [holderOfKey({ tenant, idempotencyKey: key })]),
@@ -94,14 +107,15 @@ export function submittedBytes({
   input,
   stdin,
   args,
+  tools,
   files = [],
   metadata,
   requirements,
 }: Pick<
   NewExecution,
-  "code" | "input" | "stdin" | "args" | "files" | "metadata" | "requirements"
+  "code" | "input" | "stdin" | "args" | "tools" | "files" | "metadata" | "requirements"
 >): number {
-  const inJson = [args, metadata, requirements.length > 0 && requirements].filter(Boolean);
+  const inJson = [args, tools, metadata, requirements.length > 0 && requirements].filter(Boolean);
   return (
     bytesOf(code, input, stdin, ...files.map(({ content }) => content)) +
     inJson.reduce<number>((sum, value) => sum + jsonBytes(value), 0)
@@ -159,6 +173,7 @@ const insertPayload = perTenant((own) =>
       stdin: sql.placeholder("stdin"),
       args: sql.placeholder("args"),
       program: sql.placeholder("program"),
+      tools: sql.placeholder("tools"),
     } as never,
     exists(
       query

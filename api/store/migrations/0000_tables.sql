@@ -223,6 +223,7 @@ CREATE TABLE `payloads` (
 	`stdin` blob,
 	`args` text,
 	`program` text,
+	`tools` text,
 	`stdout` blob,
 	`stderr` blob,
 	`output` blob,
@@ -234,11 +235,15 @@ CREATE TABLE `run_items` (
 	`execution_id` text NOT NULL,
 	`attempt` integer NOT NULL,
 	`number` integer NOT NULL,
+	`kind` text NOT NULL,
 	`main` integer NOT NULL,
 	`data` text NOT NULL,
 	`stdout_at` integer NOT NULL,
 	`stderr_at` integer NOT NULL,
 	`at` integer NOT NULL,
+	`answered` integer,
+	`answer` text,
+	`is_error` integer,
 	PRIMARY KEY(`execution_id`, `attempt`, `number`),
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );

@@ -78,7 +78,14 @@ END;
 CREATE TRIGGER `items_removed` AFTER DELETE ON `run_items`
 BEGIN
   UPDATE `tenants` SET `stored_bytes` = `stored_bytes` - length(CAST(OLD.`data` AS BLOB))
+    - coalesce(length(CAST(OLD.`answer` AS BLOB)), 0)
   WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = OLD.`execution_id`);
+END;
+--> statement-breakpoint
+CREATE TRIGGER `items_answered` AFTER UPDATE OF `answer` ON `run_items`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + length(CAST(NEW.`answer` AS BLOB))
+  WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = NEW.`execution_id`);
 END;
 --> statement-breakpoint
 CREATE TRIGGER `output_stored` AFTER INSERT ON `output_chunks`

@@ -1,5 +1,5 @@
 import { and, asc, eq, gt, sql, type SQL } from "drizzle-orm";
-import type { ResultItem } from "../../../shared/wire/result-item.ts";
+import type { RunItem } from "../../../shared/wire/agent/items.ts";
 import { transact, type Database } from "../database.ts";
 import { executions, runItems } from "../schema.ts";
 import { type Filled, listed, query, statement } from "../statement.ts";
@@ -12,19 +12,31 @@ const item = sql`each.value`;
 /** Inserts items, given as JSON, for the execution that meets a condition. What is there already stays. */
 const insertFor = (condition: SQL) =>
   statement(sql`
-    insert into ${runItems} (execution_id, attempt, number, main, data, stdout_at, stderr_at, at)
-    select ${executions.id}, ${executions.attempt}, ${item} ->> 'number', ${item} ->> 'main',
-      ${item} -> 'data', ${item} ->> 'stdout_at', ${item} ->> 'stderr_at', ${given("now")}
+    insert into ${runItems} (execution_id, attempt, number, kind, main, data, stdout_at, stderr_at, at)
+    select ${executions.id}, ${executions.attempt}, ${item} ->> 'number', ${item} ->> 'kind',
+      ${item} ->> 'main', ${item} -> 'data', ${item} ->> 'stdout_at', ${item} ->> 'stderr_at', ${given("now")}
     from ${executions}, json_each(${given("items")}) as each
     where ${executions.leaseId} = ${given("leaseId")} and ${condition}
     on conflict do nothing`);
+
+/** Items as the statements read them. */
+function asRows(items: RunItem[]): string {
+  return JSON.stringify(
+    items.map((each) => {
+      if ("data" in each) return { kind: "display", ...each };
+      const { name, arguments: given, ...place } = each;
+      return { kind: "tool_call", main: false, data: { name, arguments: given }, ...place };
+    }),
+  );
+}
 
 const insertHeld = insertFor(leaseHolds(given("leaseId"), given("now")));
 const isLeaseHeld = statement(sql`select ${leaseHolds(given("leaseId"), given("now"))}`, true);
 const countSame = statement(
   sql`select count(*) from json_each(${given("items")}) as each join ${runItems}
     on ${runItems.executionId} = ${given("executionId")} and ${runItems.attempt} = ${given("attempt")}
-      and ${runItems.number} = ${item} ->> 'number' where ${runItems.data} = ${item} -> 'data'`,
+      and ${runItems.number} = ${item} ->> 'number' where ${runItems.kind} = ${item} ->> 'kind'
+      and ${runItems.data} = ${item} -> 'data'`,
   true,
 );
 
@@ -32,10 +44,10 @@ const countSame = statement(
 export async function recordItems(
   db: Database,
   { executionId, attempt, leaseId }: Attempt & { leaseId: string },
-  items: ResultItem[],
+  items: RunItem[],
   now: number,
 ): Promise<Recorded> {
-  const values = { executionId, attempt, items: JSON.stringify(items) };
+  const values = { executionId, attempt, items: asRows(items) };
   const [, same, held] = await transact(db, [
     insertHeld({ items: values.items, leaseId, now }),
     countSame(values),
@@ -48,10 +60,10 @@ export async function recordItems(
 /** Stores the items of the result that has ended an execution, in its transaction. */
 const insertLast = insertFor(sql`${executions.resultHash} = ${given("hash")}`);
 export function keepItems(
-  items: ResultItem[],
+  items: RunItem[],
   result: { leaseId: string; hash: string; now: number },
 ): Filled {
-  return insertLast({ ...result, items: JSON.stringify(items) });
+  return insertLast({ ...result, items: asRows(items) });
 }
 
 export type ItemRow = typeof runItems.$inferSelect;
@@ -63,6 +75,7 @@ const shown = tenantRows((own) =>
     .where(
       and(
         sql`${runItems.executionId} in ${listed("ids")}`,
+        eq(runItems.kind, "display"),
         own(runItems),
         sql`exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
           and ${executions.attempt} = ${runItems.attempt} and ${own(executions)})`,
@@ -71,7 +84,7 @@ const shown = tenantRows((own) =>
     .orderBy(asc(runItems.number)),
 );
 
-/** The items of the last attempt of executions. */
+/** What the last attempt of executions has shown. */
 export async function listItems(db: AnyDb, ids: string[]): Promise<ItemRow[]> {
   return ids.length === 0 ? [] : shown(db, { ids: JSON.stringify(ids) });
 }

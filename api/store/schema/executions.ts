@@ -21,6 +21,7 @@ import { inputWays } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { Compilation } from "../../../shared/wire/execution.ts";
 import type { ProgramChoice } from "../../domain/program.ts";
+import type { ToolChoice } from "../../domain/tools.ts";
 import { bytes, inList, tenant } from "./columns.ts";
 
 /** A lease that ended without a result. Times are epoch milliseconds. */
@@ -220,6 +221,8 @@ export const payloads = sqliteTable("payloads", {
   args: text("args", { mode: "json" }).$type<string[]>(),
   /** What runs in place of Python; null for Python. */
   program: text("program", { mode: "json" }).$type<ProgramChoice>(),
+  /** The caller's functions that the code can call; null if there are none. */
+  tools: text("tools", { mode: "json" }).$type<ToolChoice>(),
   stdout: bytes("stdout"),
   stderr: bytes("stderr"),
   output: bytes("output"),
@@ -252,7 +255,7 @@ export const outputChunks = sqliteTable(
   (t) => [primaryKey({ columns: [t.executionId, t.attempt, t.position] })],
 );
 
-/** What the code of an attempt showed, as its agent posted it. */
+/** What the code of an attempt showed, and its calls of the caller's functions, as its agent posted them. */
 export const runItems = sqliteTable(
   "run_items",
   {
@@ -261,13 +264,20 @@ export const runItems = sqliteTable(
       .references(() => executions.id, { onDelete: "cascade" }),
     attempt: integer("attempt").notNull(),
     number: integer("number").notNull(),
+    kind: text("kind", { enum: ["display", "tool_call"] }).notNull(),
+    /** Of what was shown: whether it is the value of the last expression. */
     main: integer("main", { mode: "boolean" }).notNull(),
-    data: text("data", { mode: "json" }).$type<Record<string, string>>().notNull(),
+    /** JSON: forms of the value by MIME type, or name and arguments of the call. */
+    data: text("data").notNull(),
     /** Bytes of each stream before it. */
     stdoutAt: integer("stdout_at").notNull(),
     stderrAt: integer("stderr_at").notNull(),
     /** Epoch ms of its arrival. */
     at: integer("at").notNull(),
+    /** The answer to a call: its place among the answers of the attempt, from 1; JSON, or the text of an error. */
+    answered: integer("answered"),
+    answer: text("answer"),
+    isError: integer("is_error", { mode: "boolean" }),
   },
   (t) => [primaryKey({ columns: [t.executionId, t.attempt, t.number] })],
 );

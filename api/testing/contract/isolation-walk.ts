@@ -19,7 +19,11 @@ const ids: Record<string, Value> = {
 };
 
 /** Other ids in paths that a client's request may have, and what it takes in place of a tenant's. */
-const plainPaths: Record<string, string> = { artifact_name: "out.txt", name: "default" };
+const plainPaths: Record<string, string> = {
+  artifact_name: "out.txt",
+  name: "default",
+  number: "1",
+};
 
 /** Parameters that can carry something of a tenant. */
 const carriers: Record<string, Value> = {
@@ -31,6 +35,7 @@ const carriers: Record<string, Value> = {
   "Last-Event-ID": ({ event }) => event,
   "X-Airlock-Tenant": ({ tenant }) => tenant,
   after: ({ event }) => event,
+  "after of /jobs/{id}/tool-calls": () => "0",
   "after of /webhooks/events": ({ heard }) => heard,
   "before of /dlq": ({ letter }) => letter,
   "before of /executions": ({ job }) => job,
@@ -89,7 +94,8 @@ const bodies: Record<string, (things: Things) => object> = {
 const plainFields = new Set(
   `input_data timeout startup_timeout job_type requirements files files.name files.base64 files.artifact.name
   language command compile_timeout stdin args run_at queue_timeout max_attempts callback_url jobs atomic
-  results`.split(/\s+/),
+  results tools tools.name tools.description tools.parameters tools.awaitable tool_timeout result
+  error`.split(/\s+/),
 );
 
 /** What one request carries, made of somebody's things. */
@@ -158,7 +164,10 @@ export function probesOf(
       if (!operation.requestBody) return asked;
       if (!content) return { ...asked, body: secretsOf(of("content").tenant)[3]! };
       headers["Content-Type"] = "application/json";
-      const base = { ...(fields.some((field) => /(^|\.)code$/.test(field)) && { code: "1" }) };
+      const base = {
+        ...(fields.some((field) => /(^|\.)code$/.test(field)) && { code: "1" }),
+        ...(fields.includes("result") && { result: 1 }),
+      };
       const given = what.filter((one) => one.startsWith("body ")).map((one) => one.slice(5));
       const inner = (isMember: boolean): object =>
         given

@@ -42,10 +42,10 @@ async function becomesVoid(api: Api, key: string): Promise<void> {
 /** What each endpoint needs, except those for which any key will do. */
 const needs: Record<ScopeName, string> = {
   run: `POST /execute, POST /execute/async, POST /execute/batch, POST /jobs/{id}/rerun,
-    POST /jobs/{id}/fork, POST /jobs/{id}/cancel, POST /batches/{id}/cancel, POST /files,
+    POST /jobs/{id}/fork, POST /jobs/{id}/cancel, POST /jobs/{id}/tool-calls/{number}, POST /batches/{id}/cancel, POST /files,
     POST /webhooks/deliveries/{id}/resend, DELETE /executions/{id}, DELETE /files/{id},
     DELETE /dlq/{id}`,
-  read: `GET /jobs/{id}, GET /jobs/{id}/result, GET /jobs/{id}/events, GET /jobs/{id}/logs,
+  read: `GET /jobs/{id}, GET /jobs/{id}/result, GET /jobs/{id}/events, GET /jobs/{id}/tool-calls, GET /jobs/{id}/logs,
     GET /jobs/{id}/artifacts, GET /jobs/{job_id}/artifacts/{artifact_name}, GET /executions,
     GET /executions/{id}, GET /batches/{id}, GET /dlq, GET /dlq/stats, GET /files,
     GET /files/{id}, GET /job-types, GET /job-types/{name}, GET /webhooks/deliveries,

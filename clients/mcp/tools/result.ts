@@ -1,7 +1,8 @@
 import type { CallToolResult, ContentBlock } from "@modelcontextprotocol/server";
 import { encodeBase64 } from "hono/utils/encode";
 import { z } from "zod";
-import { ExecutionStatus, JobId, JsonObjectSchema } from "../../../shared/wire/execution.ts";
+import { ExecutionStatus, JobId } from "../../../shared/wire/execution.ts";
+import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import type {
   Artifact,
   ExecutionRecord,

@@ -18,6 +18,7 @@ import { JobTypeName } from "../job-type.ts";
 import { isJsonObject, parseJson } from "../../json.ts";
 import { limits } from "../limits.ts";
 import { OutputPart } from "../output.ts";
+import { Tool } from "../tool.ts";
 
 /**
  * The agent protocol, `/agent/v1/*`. Every message carries the agent's bearer token. A lease is the
@@ -120,6 +121,8 @@ export const LeasedJob = z.object({
   program: LeasedProgram.optional(),
   /** Whether the code runs as a cell, so that what it shows becomes items. Absent: no. */
   results: z.boolean().optional(),
+  /** Functions of the caller, and how long their calls may wait together. Absent if there are none. */
+  tools: z.object({ functions: z.array(Tool), timeout_s: z.int() }).optional(),
   /** The request's `input_data` as JSON text. */
   input_json: z.string(),
   requirements: z.array(z.string()),
@@ -204,12 +207,6 @@ export type StartedReport = z.infer<typeof StartedReport>;
 export const WatchReply = z.object({ watch: z.boolean().optional() });
 export type WatchReply = z.infer<typeof WatchReply>;
 
-/** Items that the code showed, in the order of their numbers. */
-export const ItemsReport = z.object({
-  items: z.array(ResultItem).min(1).max(limits.resultItemsMax),
-});
-export type ItemsReport = z.infer<typeof ItemsReport>;
-
 function isObjectText(text: string): boolean {
   try {
     return isJsonObject(parseJson(text, limits.jsonDepthMax, limits.resultJsonMaxValues));
@@ -236,7 +233,7 @@ export const ResultReport = z
     container_runtime: z.string().max(128).nullable(),
     container_backend: ContainerBackend.nullable().optional(),
     /** Those that no post has brought; absent if there are none. */
-    items: ItemsReport.shape.items.optional(),
+    items: z.array(ResultItem).min(1).max(limits.resultItemsMax).optional(),
     results_truncated: z.boolean().optional(),
     /** Absent if no compiler ran. */
     compile: Compilation.optional(),

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { orNull } from "../../or-null.ts";
-import { JsonObjectSchema } from "../execution.ts";
+import { JsonObjectSchema } from "../json-object.ts";
 import { auditActions } from "./audit-actions.ts";
 import { Timestamp } from "../timestamp.ts";
 import { TenantName } from "../tenant.ts";

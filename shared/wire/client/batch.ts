@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { Problem } from "../errors.ts";
-import { ExecutionStatus, JobId, JsonObjectSchema } from "../execution.ts";
+import { ExecutionStatus, JobId } from "../execution.ts";
+import { JsonObjectSchema } from "../json-object.ts";
 import { limits } from "../limits.ts";
 import { ExecuteRequest, SubmittedJob } from "./submission.ts";
 import { ShownTenant } from "../tenant.ts";

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { ExecutionErrorType } from "../errors.ts";
-import { JsonObjectSchema } from "../execution.ts";
+import { JsonObjectSchema } from "../json-object.ts";
 import { ShownTenant } from "../tenant.ts";
 import { Timestamp } from "../timestamp.ts";
 

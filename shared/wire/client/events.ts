@@ -3,6 +3,7 @@ import { ExecutionRecord, JobId } from "../execution.ts";
 import { ResultItem } from "../result-item.ts";
 import { streamNames } from "../output.ts";
 import { Timestamp } from "../timestamp.ts";
+import { ToolCall } from "../tool-call.ts";
 
 /** The events of a job: GET /jobs/{id}/events. Clients ignore events that they do not know. */
 
@@ -28,6 +29,8 @@ export const HeldEvent = ofStream.extend({
 });
 
 export const DisplayEvent = common.extend(ResultItem.shape);
+/** Only while the call waits for its answer: who gets it should answer it. */
+export const ToolCallEvent = common.extend(ToolCall.shape);
 
 /** The record without its streams and results. A large output is left out; `output_url` leads to it. */
 export const EndEvent = z.object({
@@ -42,6 +45,7 @@ export const eventData = {
   stdout: TextEvent,
   stderr: TextEvent,
   display: DisplayEvent,
+  tool_call: ToolCallEvent,
   held: HeldEvent,
   truncated: ofStream,
   retry: common,

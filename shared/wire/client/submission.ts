@@ -1,10 +1,12 @@
 import { z } from "zod";
-import { ExecutionStatus, JobId, JsonObjectSchema, Relationship } from "../execution.ts";
+import { ExecutionStatus, JobId, Relationship } from "../execution.ts";
 import { InputFiles } from "../file.ts";
+import { JsonObjectSchema } from "../json-object.ts";
 import { limits } from "../limits.ts";
 import { RequirementText } from "../../requirement.ts";
 import { CallbackUrl } from "./webhook.ts";
 import { Timestamp } from "../timestamp.ts";
+import { tools } from "../tool.ts";
 
 /** What `hasNoNul` asks, as a JSON Schema says it. */
 const withoutNul = "^[^\\u0000]*$";
@@ -200,6 +202,7 @@ export const ExecuteRequest = z
     ...program,
     ...inputs,
     ...results,
+    ...tools,
     ...schedule,
   })
   .meta({ id: "ExecuteRequest" });
@@ -228,6 +231,7 @@ const overrides = {
   idempotency_key: ExecuteRequest.shape.idempotency_key,
   ...inputs,
   ...results,
+  ...tools,
   ...schedule,
 };
 

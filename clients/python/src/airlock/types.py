@@ -29,6 +29,8 @@ __all__ = [
     "InputFile",
     "InputFileOptional",
     "ArtifactOfJob",
+    "Tool",
+    "ToolOptional",
     "ExecutionRecord",
     "ExecutionStatus",
     "Timing",
@@ -52,6 +54,10 @@ __all__ = [
     "JobStatus",
     "InProgressResult",
     "QueueStatus",
+    "ToolCalls",
+    "ToolCall",
+    "AnsweredCall",
+    "ToolAnswer",
     "DerivedJob",
     "RerunRequest",
     "ForkRequest",
@@ -275,7 +281,7 @@ class SyncResult(Record):
 class ResultItem(Shown):
     """A value that the code showed."""
 
-    #: 1 is the first.
+    #: Results and calls of `tools` are numbered together, in their order.
     number: int
     #: It is the value of the code's last expression.
     main: bool
@@ -322,6 +328,10 @@ class ExecuteRequestOptional(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
+    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    tools: List[Tool]
+    #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
+    tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -360,6 +370,22 @@ class ArtifactOfJob(TypedDict):
     """An artifact of a finished job."""
 
     job_id: str
+    name: str
+
+
+class ToolOptional(TypedDict, total=False):
+    #: Its docstring.
+    description: str
+    #: A JSON Schema of its arguments. The function takes the names in `properties`; those in `required` must be given. The service does not check values.
+    parameters: Dict[str, Any]
+    #: true: it is a coroutine function, which the code awaits.
+    awaitable: bool
+
+
+class Tool(ToolOptional):
+    """A function of the caller that the code can call."""
+
+    #: Its name in the code.
     name: str
 
 
@@ -420,6 +446,8 @@ class ExecutionRecord(Record):
     language: Optional[str]
     command: Optional[List[str]]
     compile_timeout: Optional[int]
+    tools: Optional[List[Tool]]
+    tool_timeout: Optional[int]
     run_at: Optional[str]
     queue_timeout: Optional[int]
     max_attempts: Optional[int]
@@ -523,6 +551,10 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
+    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    tools: List[Tool]
+    #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
+    tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -631,6 +663,37 @@ class InProgressResult(Record):
     queue_position: int
 
 
+class ToolCalls(Record):
+    job_id: str
+    status: ExecutionStatus
+    #: Those that wait for an answer, in order.
+    calls: List[ToolCall]
+
+
+class ToolCall(Record):
+    """A call of one of the caller's functions."""
+
+    #: Names the call. Calls and results are numbered together.
+    number: int
+    name: str
+    arguments: Dict[str, Any]
+    #: Bytes of stdout that come before it.
+    stdout_at: int
+    stderr_at: int
+
+
+class AnsweredCall(Record):
+    job_id: str
+    number: int
+
+
+class ToolAnswer(TypedDict, total=False):
+    #: What the function returns: any JSON, null included.
+    result: Any
+    #: The message of the ToolError that the function raises.
+    error: str
+
+
 class DerivedJob(Record):
     job_id: str
     status: ExecutionStatus
@@ -656,6 +719,10 @@ class RerunRequest(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
+    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    tools: List[Tool]
+    #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
+    tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -680,6 +747,10 @@ class ForkRequestOptional(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
+    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    tools: List[Tool]
+    #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
+    tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
     metadata: Dict[str, str]
     #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
@@ -782,6 +853,8 @@ class NarrowedRecord(Record):
     language: Optional[str]
     command: Optional[List[str]]
     compile_timeout: Optional[int]
+    tools: Optional[List[Tool]]
+    tool_timeout: Optional[int]
     run_at: Optional[str]
     queue_timeout: Optional[int]
     max_attempts: Optional[int]

@@ -1,0 +1,85 @@
+import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
+import { limits } from "../../../shared/wire/limits.ts";
+import { AnsweredCall, ToolAnswer, ToolCalls } from "../../../shared/wire/tool-call.ts";
+import { exactBody } from "../../http/body/json.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { answer, waitForCalls } from "../../jobs/tool-calls.ts";
+import { answerExamples, answeredCall, toolCalls } from "../../openapi/examples/tool-calls.ts";
+import { integerQuery, jobIdParam } from "../../openapi/parameters.ts";
+import { body, json, problems } from "../../openapi/responses/bodies.ts";
+import { problem } from "../../openapi/responses/problems.ts";
+
+/** Room for the names of its fields, and for characters that the client escapes. */
+const answerBytes = 2 * limits.toolAnswerMaxBytes;
+
+/** Calls of the caller's functions that the code has made. */
+export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
+  const list = createRoute({
+    method: "get",
+    path: "/jobs/{id}/tool-calls",
+    operationId: "listToolCalls",
+    tags: ["Jobs"],
+    summary: "Calls that wait for an answer",
+    description:
+      "For clients that do not follow the events. Answers as soon as the code has called one of the `tools` of the request, or the job has ended; without either after `wait` seconds. It has a few calls at a time: ask again with `after`.",
+    request: {
+      params: jobIdParam,
+      query: z.object({
+        after: integerQuery(
+          { minimum: 0, maximum: limits.runItemsMax, default: 0 },
+          "Number of the last call that the client has.",
+        ),
+        wait: integerQuery({ minimum: 0, maximum: 60, default: 0 }, "Seconds to wait at most."),
+      }),
+    },
+    responses: {
+      200: json(ToolCalls, "The calls, and the job's status.", { example: toolCalls }),
+      ...problems("invalid_request", "not_found"),
+    },
+  });
+  app.openapi(list, async (c) => {
+    const { after, wait } = c.req.valid("query");
+    const { id } = c.req.valid("param");
+    const { signal } = c.req.raw;
+    return c.json(await waitForCalls(c.get("client"), id, after, wait * 1000, signal), 200);
+  });
+
+  const post = createRoute({
+    method: "post",
+    path: "/jobs/{id}/tool-calls/{number}",
+    operationId: "answerToolCall",
+    tags: ["Jobs"],
+    summary: "Answer a call",
+    description:
+      "The function returns `result`, or raises ToolError with `error`. A call has one answer: a second one is 409, and so is one that comes after the job's end.",
+    middleware: exactBody(answerBytes),
+    request: {
+      params: jobIdParam.extend({
+        number: z.coerce
+          .number()
+          .int()
+          .min(1)
+          .max(limits.runItemsMax)
+          .openapi({
+            param: { name: "number", in: "path" },
+            type: "integer",
+            minimum: 1,
+            maximum: limits.runItemsMax,
+            description: "That of the call.",
+            example: answeredCall.number,
+          }),
+      }),
+      ...body(ToolAnswer, { examples: answerExamples }),
+    },
+    responses: {
+      200: json(AnsweredCall, "The code gets it.", { example: answeredCall }),
+      ...problems("invalid_request", "not_found", "too_large"),
+      409: problem("conflict"),
+    },
+  });
+  app.openapi(post, async (c) => {
+    const { id, number } = c.req.valid("param");
+    await answer(c.get("client"), id, number, c.req.valid("json"));
+    return c.json({ job_id: id, number }, 200);
+  });
+}
