@@ -82,7 +82,8 @@ export type Topic =
   | `agent:${string}`
   | `execution:${string}`
   | `output:${string}`
-  | `build:${string}`;
+  | `build:${string}`
+  | `session:${string}`;
 
 export interface Subscription {
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */

@@ -13,6 +13,8 @@ export interface LeaseState {
   attempt: number;
   /** Leases that it may use up. */
   maxAttempts: number;
+  /** Set of a call: it never waits for another lease, because its variables and files are in one session. */
+  sessionId: string | null;
   leaseId: string | null;
   agentId: string | null;
   leaseExpiresAt: number | null;
@@ -142,6 +144,7 @@ function whileLeased(
 /** A failure of the engine before or while the code ran, never a failure of the code. */
 function release(state: LeaseState, event: Release, now: number): Transition {
   if (state.cancelRequested) return end("cancelled", cancelled(state), null, now);
+  if (state.sessionId !== null) return end("failed", event.error, null, now);
   // The agent says whether the code had begun; its report of the start may come later.
   const hasBegun = state.codeStartedAt !== null || event.error.phase === "execution";
   const most = hasBegun ? state.maxAttempts : limits.maxAttempts;
@@ -157,7 +160,8 @@ function expire(state: LeaseState, now: number): Transition {
 
 /** A job whose code has not started keeps its attempt, for another agent. */
 function leave(state: LeaseState, now: number): Transition {
-  if (state.codeStartedAt !== null || state.cancelRequested) return lose(state, now);
+  const isTied = state.sessionId !== null || state.codeStartedAt !== null;
+  if (isTied || state.cancelRequested) return lose(state, now);
   return requeue(now, { attempt: state.attempt - 1 });
 }
 
@@ -185,6 +189,8 @@ export const lostMessage = `The agent was lost while it ran this job, ${limits.m
 export const lostOnceMessage =
   "The agent was lost while it ran this job, whose max_attempts is 1; the job is not tried again.";
 
+export const callLostMessage = "The session was lost before the call ended.";
+
 function cancelled(state: LeaseState): ExecutionError {
   return { type: "cancelled", message: cancelledMessage, phase: phaseOf(state) };
 }
@@ -192,9 +198,14 @@ function cancelled(state: LeaseState): ExecutionError {
 function lostForGood(state: LeaseState): ExecutionError {
   return {
     type: "internal_error",
-    message: state.maxAttempts === 1 ? lostOnceMessage : lostMessage,
+    message: whyLost(state),
     phase: phaseOf(state),
   };
+}
+
+function whyLost({ sessionId, maxAttempts }: LeaseState): string {
+  if (sessionId !== null) return callLostMessage;
+  return maxAttempts === 1 ? lostOnceMessage : lostMessage;
 }
 
 function phaseOf({ codeStartedAt }: LeaseState): ExecutionError["phase"] {

@@ -73,7 +73,7 @@ const queue = "SCAN executions_queue";
 const ofTenant = "SEARCH executions_tenant (tenant=? AND seq=? AND rowid=?)";
 const byKey = "SEARCH executions_idempotency_key (tenant=? AND idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
-const bySeq = "SEARCH executions_queue (seq=? AND rowid=?)";
+const byRow = "SEARCH INTEGER PRIMARY KEY (rowid=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byHolder = "SEARCH executions_holder (agent_id=?)";
@@ -102,9 +102,9 @@ test.each<[string, string[], () => Promise<unknown>]>([
     "a claim",
     [
       "SEARCH executions_rank (job_type=?)",
-      bySeq,
-      "SEARCH INTEGER PRIMARY KEY (rowid=?)",
-      byHolder,
+      byRow,
+      byRow,
+      "SEARCH executions_holder (agent_id=? AND session_id=?)",
     ],
     () =>
       claimNext(db, terms, { slots: 1, gpus: 0 }, [...offers, { ...offers[0]!, jobType: "other" }]),
@@ -135,13 +135,17 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
   [
     "a list of all tenants' failures",
-    ["SEARCH INTEGER PRIMARY KEY (rowid=?)", byStatus],
+    [byRow, byStatus],
     () => listExecutions(handleOf(db, "*"), { statuses: ["failed"] }, 10, 0),
   ],
   ["the last use of job types", [byJobType], () => jobTypesUsedSince(db, ["default"], 1)],
   [
     "a list of what waits",
-    [ofTenant, "SEARCH executions_position (tenant=?)"],
+    [
+      ofTenant,
+      "SEARCH executions_position (tenant=?)",
+      "SEARCH executions_waiting_call (session_id>?)",
+    ],
     () => listExecutions(handleOf(db), { statuses: ["queued"] }, 10, 0),
   ],
   ["the counts of the metrics", [queue], () => readCounts(db)],
@@ -181,7 +185,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["the cancel of a batch", [byBatch, byBatch], () => cancelMembers(db, "b", now)],
   [
     "a list by metadata",
-    ["SEARCH INTEGER PRIMARY KEY (rowid=?)"],
+    [byRow],
     () => listExecutions(handleOf(db), { metadata: [["a", "b"]] }, 10, 0),
   ],
   [

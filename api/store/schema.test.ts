@@ -65,6 +65,9 @@ describe("CHECK constraints", () => {
     ["error_unless_succeeded", { ...valid("oom"), error: null }],
     ["no_exit_code_on_timeout", { ...valid("timeout"), exit_code: 0 }],
     ["attempt_not_negative", { attempt: -1 }],
+    ["call_complete", { session_id: "s" }],
+    ["call_complete", { session_id: "s", call: 1 }],
+    ["call_complete", { context: "default" }],
     ["lineage_complete", { parent_execution_id: "x" }],
     ["lineage_complete", { relationship: "fork" }],
   ];

@@ -97,6 +97,7 @@ export const queued: LeaseState = {
   status: "queued",
   attempt: 0,
   maxAttempts: limits.maxAttempts,
+  sessionId: null,
   leaseId: null,
   agentId: null,
   leaseExpiresAt: null,

@@ -5,8 +5,8 @@
 export const miscounted = `
   WITH counted AS (
     SELECT t.name AS name, queued, running, stored_bytes AS bytes, (
-        SELECT count(*) FROM executions e WHERE e.tenant = t.name AND status = 'queued') AS waiting, (
-        SELECT count(*) FROM executions e WHERE e.tenant = t.name AND status = 'running') AS leased,
+        SELECT count(*) FROM executions e WHERE e.tenant = t.name AND status = 'queued' AND session_id IS NULL) AS waiting, (
+        SELECT count(*) FROM executions e WHERE e.tenant = t.name AND status = 'running' AND session_id IS NULL) AS leased,
       coalesce((SELECT sum(submitted_bytes + output_bytes) FROM executions e WHERE e.tenant = t.name), 0)
       + coalesce((SELECT sum(a.size_bytes) FROM artifacts a JOIN executions e ON e.id = execution_id
           WHERE e.tenant = t.name), 0)

@@ -192,6 +192,7 @@ async function measure(): Promise<[what: string, cost: Cost][]> {
     executions: ids.slice(0, 4),
     outputs: [],
     builds: [],
+    sessions: [],
   };
   await measured("read of an API process for others' news, while anyone waits", times, () =>
     readChanges(deps.db, awaited, deps.now()),

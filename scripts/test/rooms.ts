@@ -68,6 +68,7 @@ export const rooms = {
     "api/store/agents",
     "api/store/output",
     "api/store/jobs",
+    "api/store/sessions",
     "api/store/batches",
     "api/store/statistics",
     "api/store/builds",

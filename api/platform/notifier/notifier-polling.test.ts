@@ -1,11 +1,13 @@
 import { getLogger } from "@logtape/logtape";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Notifier, Subscription, Topic } from "../../deps.ts";
 import { requestBuild } from "../../store/builds/builds.ts";
 import { advance } from "../../store/jobs/advance.ts";
 import { claimNext } from "../../store/jobs/claim.ts";
 import { readChanges } from "../../store/changes.ts";
 import { submitExecution } from "../../store/jobs/submit.ts";
+import { advanceSession } from "../../store/sessions/advance-session.ts";
+import { created, newCall, readySession } from "../../testing/session-store.ts";
 import {
   by,
   newExecution,
@@ -108,6 +110,26 @@ test("a cancellation wakes the agent that runs the job", async () => {
   await claim();
   const cancel = () => advance(store.db, { id }, { kind: "cancel" }, clock);
   expect(await wakesAt(["agent:agent"], cancel)).toBe(true);
+});
+
+describe("a session that another process", () => {
+  test("requested wakes a waiting poll", async () => {
+    expect(await wakesAt(["queue"], () => created(store.db))).toBe(true);
+  });
+
+  test("gave a call wakes its agent", async () => {
+    const { id } = await readySession(store.db, clock);
+    expect(await wakesAt(["agent:a"], () => newCall(store.db, id))).toBe(true);
+  });
+
+  test("ended wakes its agent and its client", async () => {
+    const topics = (id: string): Topic[] => ["agent:a", `session:${id}`];
+    for (const n of [0, 1]) {
+      const { id } = await readySession(store.db, clock);
+      const end = () => advanceSession(store.db, { id }, { kind: "delete" }, clock);
+      expect(await wakesAt([topics(id)[n]!], end)).toBe(true);
+    }
+  });
 });
 
 test("a change still wakes one of two waiting clients when the other has gone", async () => {

@@ -39,6 +39,13 @@ export function pollingNotifier(
     for (const [agent, leases] of changes.followed) {
       if (leases > (before?.followed.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
+    // An agent whose last session has ended is in the earlier state only.
+    for (const agent of new Set([...changes.held.keys(), ...(before?.held.keys() ?? [])])) {
+      if (changes.held.get(agent) !== before?.held.get(agent)) local.notify(`agent:${agent}`);
+    }
+    for (const [id, mark] of changes.sessions) {
+      if (mark !== before?.sessions.get(id)) local.notify(`session:${id}`);
+    }
     for (const [id, mark] of changes.outputs) {
       if (mark !== before?.outputs.get(id)) local.notify(`output:${id}`);
     }
@@ -93,5 +100,6 @@ function awaitedOf(topics: Topic[]): Awaited {
     executions: ids("execution:"),
     outputs: ids("output:"),
     builds: ids("build:"),
+    sessions: ids("session:"),
   };
 }

@@ -21,14 +21,18 @@ import { type AnyDb, batch, tenantRow, tenantRows } from "../tenant.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
 
+/** What an agent tells with a renewal or a poll. */
+type Told = AgentStatus & { free_sessions?: number | undefined };
+
 /** Stores an agent's status. */
 export async function recordAgent(
   db: Database,
-  status: AgentStatus,
+  status: Told,
   tokenHash: string,
   now: number,
 ): Promise<void> {
-  const row = { id: status.agent.id, ...said(status), tokenHash, lastSeenAt: now };
+  const maxSessions = maxSessionsOf(status) ?? null;
+  const row = { id: status.agent.id, ...said(status), maxSessions, tokenHash, lastSeenAt: now };
   await db.client.execute(record(row));
 }
 
@@ -43,15 +47,18 @@ const record = statement(
       set: Object.fromEntries(
         Object.entries(told).map(([name, column]) => [
           name,
-          sql`excluded.${sql.identifier(column.name)}`,
+          column === agents.maxSessions
+            ? sql`coalesce(excluded.max_sessions, ${column})`
+            : sql`excluded.${sql.identifier(column.name)}`,
         ]),
       ),
     }),
 );
 
 /** Whether the stored status of an agent is the same. */
-export function isSameStatus(row: AgentRow, status: AgentStatus): boolean {
-  return Object.entries(said(status)).every(
+export function isSameStatus(row: AgentRow, status: Told): boolean {
+  const maxSessions = maxSessionsOf(status) ?? row.maxSessions;
+  return Object.entries({ ...said(status), maxSessions }).every(
     ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
   );
 }
@@ -59,6 +66,11 @@ export function isSameStatus(row: AgentRow, status: AgentStatus): boolean {
 function said({ agent, slots, gpus, warm, pool, engine, breaker, images }: AgentStatus) {
   const { name, version, labels, accepts } = agent;
   return { name, version, labels, accepts, slots, gpus, warm, pool, engine, breaker, images };
+}
+
+/** Undefined of a renewal, which does not say it. */
+function maxSessionsOf({ free_sessions, sessions = [] }: Told): number | undefined {
+  return free_sessions === undefined ? undefined : sessions.length + free_sessions;
 }
 
 /** Updates only the time of last contact: the stored status may be newer than the caller's. */

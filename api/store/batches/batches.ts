@@ -3,7 +3,7 @@ import type { ExecutionStatus } from "../../../shared/wire/execution.ts";
 import { cancelledMessage } from "../../domain/transition.ts";
 import { type ExecutionRow, executionColumns } from "../jobs/row.ts";
 import type { Database } from "../database.ts";
-import { batches, executions, isQueued, isRunning, tenants } from "../schema.ts";
+import { batches, executions, isInLine, isQueued, isRunning, tenants } from "../schema.ts";
 import { decoder, listed, query } from "../statement.ts";
 import { type AnyDb, batch, perTenant, run, tenantRow, tenantRows } from "../tenant.ts";
 
@@ -91,10 +91,10 @@ const standings = perTenant(
   (own) => sql`
   with line as materialized (
     select seq, row_number() over (order by rank, seq) as position
-    from (select rank, seq from ${executions} where ${isQueued} and ${own(executions)}
+    from (select rank, seq from ${executions} where ${isInLine} and ${own(executions)}
       order by rank, seq limit ${sql.placeholder("most")}))
   select ${executions.id}, ${executions.status}, ${executions.createdAt},
-    iif(${isQueued}, coalesce(line.position,
+    iif(${isInLine}, coalesce(line.position,
       (select max(queued, ${sql.placeholder("most")}) from ${tenants} where ${own(tenants)})), 0)
   from ${executions} left join line on line.seq = ${executions.seq}
   where ${executions.id} in ${listed("ids")} and ${own(executions)}`,

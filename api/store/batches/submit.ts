@@ -2,7 +2,7 @@ import { sql } from "drizzle-orm";
 import {
   batches,
   executions,
-  isQueued,
+  isInLine,
   payloads,
   queueFronts,
   queueLength,
@@ -172,7 +172,7 @@ const executionsInsert = (varying: Varying) =>
     select *, coalesce((select front.turn from ${queueFronts} as front
       where front.job_type = fresh.job_type), 0) as front from fresh),
   last as (
-    select coalesce(max(${executions.turn}), 0) as turn from ${executions} where ${isQueued} and ${own(executions)}),
+    select coalesce(max(${executions.turn}), 0) as turn from ${executions} where ${isInLine} and ${own(executions)}),
   lined as (
     select fronted.*, nth + max(last.turn, max(1 + front - nth) over (order by nth)) as turn
     from fronted, last)

@@ -4,7 +4,7 @@ import { type ExecutionRow, executionColumns } from "./row.ts";
 import { transact, type Database } from "../database.ts";
 import { randomUuid, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
-import { executions, isQueued, tenants } from "../schema.ts";
+import { executions, isInLine, tenants } from "../schema.ts";
 import { isTenantFull, moveFronts } from "./line.ts";
 import { decoder, listed, query, rowQuery, statement } from "../statement.ts";
 
@@ -53,7 +53,7 @@ const given = sql.placeholder;
 /** A job that was leased before may start late. */
 const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${attempt} > 0)`;
 const isKnown = sql`(${inputs} is null or instr(${given("ways")}, ${inputs}))`;
-const isDue = and(isQueued, lte(availableAt, given("now")), isInTime, isKnown);
+const isDue = and(isInLine, lte(availableAt, given("now")), isInTime, isKnown);
 
 /** Whether any tenant has `max_running`. To look after it takes a tenth of a claim's time. */
 const isBounded = sql<number>`exists (select 1 from ${tenants} where ${tenants.maxRunning} is not null)`;
@@ -81,7 +81,8 @@ const headsOf = (
   from json_each(${given("offers")}) as offer cross join ${executions}
   where ${seq} in (
     select waiting.seq from ${executions} as waiting
-    where waiting.status = 'queued' and waiting.job_type = offer.value ->> 'jobType'
+    where waiting.status = 'queued' and waiting.session_id is null
+      and waiting.job_type = offer.value ->> 'jobType'
       and waiting.available_at <= ${given("now")}
       and (waiting.start_by is null or waiting.start_by > ${given("now")} or waiting.attempt > 0)
       and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs)) ${which}
@@ -125,7 +126,7 @@ const claimOf = (heads: SQL) =>
         jobVersion: offered("jobVersion"),
         jobRef: offered("jobRef"),
       })
-      .where(and(isQueued, takesWork(given("agentId")), inArray(seq, nextOf(heads))))
+      .where(and(isInLine, takesWork(given("agentId")), inArray(seq, nextOf(heads))))
       .returning(executionColumns),
   );
 const claim = claimOf(headsOf(sql``));

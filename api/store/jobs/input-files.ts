@@ -14,7 +14,7 @@ import {
 
 export type InputFileRow = typeof inputFiles.$inferSelect;
 /** A file of a submission, whose execution is not stored yet. */
-export type NewInputFile = Omit<InputFileRow, "executionId">;
+export type NewInputFile = Omit<InputFileRow, "executionId" | "toWork"> & { toWork?: boolean };
 /** What records and agents see of a file. */
 export type InputFileInfo = Omit<InputFileRow, "content" | "storeKey" | "owner">;
 
@@ -41,7 +41,7 @@ export function insertFiles(
   files: NewInputFile[],
   tenant: string,
 ): TenantFilled[] {
-  return files.map((file) => insert({ ...file, executionId, tenant }));
+  return files.map((file) => insert({ toWork: false, ...file, executionId, tenant }));
 }
 
 /** The values of `insertFilesOf` for the files of a batch. */

@@ -1,5 +1,10 @@
 import { and, eq, gt, inArray, isNull, lte, sql } from "drizzle-orm";
-import { cancelledMessage, lostMessage, lostOnceMessage } from "../../domain/transition.ts";
+import {
+  callLostMessage,
+  cancelledMessage,
+  lostMessage,
+  lostOnceMessage,
+} from "../../domain/transition.ts";
 import { type ExecutionRow, type SubmittedPayload, executionColumns } from "./row.ts";
 import { withLoss } from "./attempts.ts";
 import type { Database } from "../database.ts";
@@ -163,7 +168,8 @@ const overdue = rowQuery(
 const { attempt, maxAttempts, cancelRequested, codeStartedAt } = executions;
 const { leaseId, agentId, startedAt, availableAt } = executions;
 const isLast = sql`${attempt} >= ${maxAttempts}`;
-const lostText = sql`iif(${maxAttempts} = 1, ${lostOnceMessage}, ${lostMessage})`;
+const lostText = sql`case when ${executions.sessionId} is not null then ${callLostMessage}
+  when ${maxAttempts} = 1 then ${lostOnceMessage} else ${lostMessage} end`;
 const phase = sql`iif(${codeStartedAt} is null, 'startup', 'execution')`;
 const lost = sql`json_object('type', 'internal_error', 'message', ${lostText}, 'phase', ${phase})`;
 const cancelled = sql`json_object('type', 'cancelled', 'message', ${cancelledMessage}, 'phase', ${phase})`;
@@ -217,6 +223,7 @@ const submitted = tenantRows((own) =>
       args: payloads.args,
       program: payloads.program,
       tools: payloads.tools,
+      call: payloads.call,
     })
     .from(payloads)
     .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),

@@ -1,6 +1,6 @@
 import { sql, type SQL } from "drizzle-orm";
 import type { Owner } from "../tenant.ts";
-import { executions, isQueued, isRunning, queueFronts, tenants } from "../schema.ts";
+import { executions, isInLine, isRunning, queueFronts, tenants } from "../schema.ts";
 
 /**
  * The order of the queue. Each execution gets a turn when it is submitted: one more than the last turn
@@ -24,7 +24,7 @@ import { executions, isQueued, isRunning, queueFronts, tenants } from "../schema
  */
 export function nextTurn(own: Owner, jobType: SQL): SQL<number> {
   const front = sql`(select ${queueFronts.turn} from ${queueFronts} where ${queueFronts.jobType} is ${jobType})`;
-  const last = sql`(select max(${executions.turn}) from ${executions} where ${isQueued} and ${own(executions)})`;
+  const last = sql`(select max(${executions.turn}) from ${executions} where ${isInLine} and ${own(executions)})`;
   return sql`1 + max(coalesce(${front}, 0), coalesce(${last}, 0))`;
 }
 
@@ -33,7 +33,7 @@ export const isTenantFull = (tenant: SQL): SQL => sql`exists (select 1 from ${te
   where ${tenants.name} = ${tenant} and ${tenants.maxRunning} is not null
     and ${tenants.running} >= ${tenants.maxRunning})`;
 
-const { rank, seq, turn, jobType, agentId, startedAt } = executions;
+const { rank, seq, turn, jobType, agentId, startedAt, sessionId } = executions;
 const given = sql.placeholder;
 
 /**
@@ -46,13 +46,15 @@ const given = sql.placeholder;
 export const moveFronts = sql`
   with leased as materialized (
     select ${jobType} as type, ${turn} as turn, ${rank} as rank from ${executions}
-    where ${isRunning} and ${agentId} = ${given("agentId")} and ${startedAt} = ${given("now")}),
+    where ${isRunning} and ${agentId} = ${given("agentId")} and ${startedAt} = ${given("now")}
+      and ${sessionId} is null),
   offered as (select value ->> 'jobType' as type from json_each(${given("offers")})),
   reached as (
     select type,
       (select max(iif(leased.type = offered.type, turn, min(turn, rank))) from leased) as turn,
       (select waiting.turn - 1 from ${executions} as waiting
-        where waiting.status = 'queued' and waiting.job_type = offered.type and waiting.attempt = 0
+        where waiting.status = 'queued' and waiting.session_id is null
+          and waiting.job_type = offered.type and waiting.attempt = 0
           and waiting.available_at <= ${given("now")} and not ${isTenantFull(sql`waiting.tenant`)}
         order by waiting.rank, waiting.seq limit 1) as before_first
     from offered where exists (select 1 from leased))
@@ -68,7 +70,7 @@ export const moveFronts = sql`
  */
 export const position = (own: Owner) => {
   const line = sql`${executions} ${own.anybody(executions, "its tenant's")}
-    where ${isQueued} and ${executions.tenant} = its.tenant`;
+    where ${isInLine} and ${executions.tenant} = its.tenant`;
   return sql<number>`
     select coalesce(
       case when exists (select 1 from ${line} and (${rank}, ${seq}) > (its.rank, its.seq)) then (

@@ -4,7 +4,16 @@ import { firstIdAt } from "../../domain/first-id.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import { query } from "../statement.ts";
 import { type AnyDb, listRows, type Owner } from "../tenant.ts";
-import { executionMetadata, executions, isEnded, isQueued, isRunning, tenants } from "../schema.ts";
+import {
+  executionMetadata,
+  executions,
+  isEnded,
+  isInLine,
+  isQueued,
+  isRunning,
+  isWaitingCall,
+  tenants,
+} from "../schema.ts";
 
 export interface ListFilter {
   /** None: every status. */
@@ -14,6 +23,9 @@ export interface ListFilter {
   jobType?: string | undefined;
   parentId?: string | undefined;
   batchId?: string | undefined;
+  sessionId?: string | undefined;
+  /** files: only calls that read or write files of a session; all: also these. Otherwise they are left out. */
+  kind?: "files" | "all" | undefined;
   /** Every pair must match. */
   metadata?: [key: string, value: string][] | undefined;
   /** Epoch ms, inclusive. */
@@ -70,8 +82,8 @@ export async function listExecutions(
 const withError: ExecutionStatus[] = ["failed", "timeout", "oom", "cancelled"];
 
 /** Whether few executions are asked for, which an index has in the order of submission. */
-const isNarrow = ({ parentId, batchId, metadata = [] }: ListFilter): boolean =>
-  parentId !== undefined || batchId !== undefined || metadata.length > 0;
+const isNarrow = ({ parentId, batchId, sessionId, metadata = [] }: ListFilter): boolean =>
+  parentId !== undefined || batchId !== undefined || sessionId !== undefined || metadata.length > 0;
 
 /** Indexes begin with the tenant. So a list of all tenants asks for the rows of each. */
 const isOfSomebody = (own: Owner, tenant: SQLWrapper): SQL =>
@@ -81,15 +93,20 @@ const isOfSomebody = (own: Owner, tenant: SQLWrapper): SQL =>
 function newestOf(own: Owner, filter: ListFilter, most: number): SQL {
   const { seq } = executions;
   const statuses = filter.statuses?.length ? [...new Set(filter.statuses)] : [undefined];
-  const newest = statuses.map((status) => {
-    const which = { ...filter, statuses: status && [status] };
+  const newest = statuses.flatMap((status) => {
     const its = own.isAll ? sql`${executions.tenant} = each.name` : undefined;
-    const where = and(...conditions(own, which, seq), its, own(executions));
-    // All of them: there are no more than the agents have slots.
-    if (status === "running")
-      return sql`select ${seq} from ${executions} indexed by executions_holder where ${where}`;
-    const index = sql.raw(status === "queued" ? "indexed by executions_position" : "");
-    return sql`select seq from (select ${seq} from ${executions} ${index} where ${where} order by ${seq} desc limit ${most})`;
+    const where = (isIt: SQL | undefined) =>
+      and(isIt, ...conditions(own, { ...filter, statuses: [] }, seq), its, own(executions));
+    const some = (isIt: SQL | undefined, index = "") =>
+      sql`select seq from (select ${seq} from ${executions} ${sql.raw(index)} where ${where(isIt)} order by ${seq} desc limit ${most})`;
+    if (status === "queued") {
+      const calls = some(isWaitingCall, "indexed by executions_waiting_call");
+      return [some(isInLine, "indexed by executions_position"), calls];
+    }
+    // All of them: there are no more than the agents have slots and sessions.
+    return status === "running"
+      ? sql`select ${seq} from ${executions} indexed by executions_holder where ${where(isRunning)}`
+      : some(status && hasStatus(status));
   });
   const merged = sql.join(newest, sql` union all `);
   if (!own.isAll) return sql`${seq} in (${merged})`;
@@ -108,6 +125,8 @@ function conditions(own: Owner, filter: ListFilter, seq: Seq): (SQL | undefined)
     jobType,
     parentId,
     batchId,
+    sessionId,
+    kind,
     createdAfter,
     createdBefore,
     before,
@@ -119,6 +138,8 @@ function conditions(own: Owner, filter: ListFilter, seq: Seq): (SQL | undefined)
     jobType === undefined ? undefined : eq(executions.jobType, jobType),
     parentId === undefined ? undefined : eq(executions.parentExecutionId, parentId),
     batchId === undefined ? undefined : eq(executions.batchId, batchId),
+    sessionId === undefined ? undefined : eq(executions.sessionId, sessionId),
+    kind === "all" ? undefined : sql`${executions.kind} is ${kind ?? null}`,
     before === undefined ? undefined : lt(seq, seqOf(own, before)),
     ...(createdAfter === undefined
       ? []

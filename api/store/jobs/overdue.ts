@@ -13,7 +13,7 @@ export async function endOverdue(db: Database, now: number): Promise<ExecutionRo
   return (await findOverdue(db, { now })) ? end(db, { now }) : [];
 }
 
-const { startBy, attempt, createdAt, runAt } = executions;
+const { startBy, attempt, createdAt, runAt, sessionId } = executions;
 const isOverdue = and(
   isQueued,
   isNotNull(startBy),
@@ -26,7 +26,8 @@ const findOverdue = rowQuery(
 
 // In brackets: SQL joins text before it divides.
 const seconds = sql`((${startBy} - max(${createdAt}, coalesce(${runAt}, 0))) / 1000)`;
-const message = sql`'No agent took the job within its queue_timeout of ' || ${seconds} || ' s.'`;
+const nobody = sql`iif(${sessionId} is null, 'No agent took the job', 'The session did not begin the call')`;
+const message = sql`${nobody} || ' within its queue_timeout of ' || ${seconds} || ' s.'`;
 const end = rowsQuery(
   query
     .update(executions)

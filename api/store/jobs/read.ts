@@ -6,6 +6,7 @@ import { wholeOutput } from "../output/chunks.ts";
 import { type ItemRow, listItems } from "../output/items.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
 import { executions, payloads } from "../schema.ts";
+import { positionOfCall } from "./call-place.ts";
 import { listed, query } from "../statement.ts";
 import { type AnyDb, perTenant, run, tenantRow, tenantRows } from "../tenant.ts";
 
@@ -36,14 +37,19 @@ const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
 export const findExecution = findBy(executions.id);
 export const findByLease = findBy(executions.leaseId);
 
-/** Position of an execution in the queue, 1 for the next; 0 if it is not queued. */
-export async function queuePosition(db: AnyDb, { id, status }: ExecutionRow): Promise<number> {
+/** Position of an execution in the queue, of a call in that of its session: 1 for the next; 0 if it is not queued. */
+export async function queuePosition(
+  db: AnyDb,
+  { id, status, sessionId }: ExecutionRow,
+): Promise<number> {
   if (status !== "queued") return 0;
-  const { rows } = await run(db, positionOf({ id, most: 10_000 }));
+  const asked = sessionId === null ? positionOf({ id, most: 10_000 }) : callPosition({ id });
+  const { rows } = await run(db, asked);
   return Number(rows[0]?.[0]);
 }
 
 const positionOf = perTenant(position, true);
+const callPosition = perTenant(positionOfCall, true);
 
 /** Adds streams, output and artifacts to rows, in their order. */
 export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<FullExecution[]> {

@@ -14,5 +14,5 @@ export const bytesOf = (...parts: (Uint8Array | null | undefined)[]): number =>
 /** What the code of an execution is given. */
 export type SubmittedPayload = Pick<
   typeof payloads.$inferSelect,
-  "code" | "input" | "stdin" | "args" | "program" | "tools"
+  "code" | "input" | "stdin" | "args" | "program" | "tools" | "call"
 >;

@@ -3,7 +3,15 @@ import { insertWhere } from "../database.ts";
 import { insertFiles, type NewInputFile } from "./input-files.ts";
 import { nextTurn, position } from "./line.ts";
 import { bytesOf } from "./row.ts";
-import { executions, payloads, queueLength, tenants, tombstones } from "../schema.ts";
+import { callsWaiting, nextCall, positionOfCall, takesCall } from "./call-place.ts";
+import {
+  type CallOptions,
+  executions,
+  payloads,
+  queueLength,
+  tenants,
+  tombstones,
+} from "../schema.ts";
 import type { ProgramChoice } from "../../domain/program.ts";
 import type { ToolChoice } from "../../domain/tools.ts";
 import { query } from "../statement.ts";
@@ -12,7 +20,7 @@ import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "
 
 export type NewExecution = Omit<
   typeof executions.$inferInsert,
-  "turn" | "rank" | "submittedBytes" | "outputBytes"
+  "turn" | "rank" | "call" | "submittedBytes" | "outputBytes"
 > & {
   code: Uint8Array;
   input: Uint8Array;
@@ -21,6 +29,8 @@ export type NewExecution = Omit<
   program?: ProgramChoice | undefined;
   tools?: ToolChoice | undefined;
   files?: NewInputFile[] | undefined;
+  /** Of a call, beside its `sessionId` and `context`. */
+  callOptions?: CallOptions | undefined;
   /** Priority of its job type: number of turns by which it moves forward; default 0. */
   priority?: number;
 };
@@ -30,11 +40,11 @@ export type Submitted =
   | { kind: "existing"; id: string; submissionHash: string }
   /** The job that had the idempotency key was removed. */
   | { kind: "removed"; id: string }
-  /** The queue, or what its tenant may use. */
+  /** The queue, or what its tenant may use. Of a call: its session has ended or has too many calls that wait. */
   | { kind: "full" };
 
 /**
- * Stores a queued execution with its payload in one transaction, unless the queue is full, a limit of its
+ * Stores a queued execution with its payload in one transaction, unless the queue (of a call: that of its session) is full, a limit of its
  * tenant is reached, or its idempotency key is taken. When this resolves, the execution survives a crash.
  */
 export async function submitExecution(
@@ -46,6 +56,7 @@ export async function submitExecution(
     args,
     program,
     tools,
+    callOptions,
     files = [],
     priority = 0,
     ...execution
@@ -64,7 +75,7 @@ export async function submitExecution(
     columns.map(([name]) => name),
     key !== null,
   );
-  const { id, tenant = "default", createdAt } = execution;
+  const { id, tenant = "default", createdAt, sessionId = null } = execution;
   const [inserted, , standing, holder] = await batch(db, [
     insert({
       ...Object.fromEntries(columns),
@@ -82,8 +93,11 @@ export async function submitExecution(
       args: args ?? null,
       program: program ?? null,
       tools: tools ?? null,
+      call: callOptions ?? null,
     }),
-    positionInQueue({ tenant, id, most: countedMost }),
+    sessionId === null
+      ? positionInQueue({ tenant, id, most: countedMost })
+      : positionInSession({ tenant, id }),
     ...(key === null ? [] : [holderOfKey({ tenant, idempotencyKey: key })]),
     ...insertFiles(id, files, tenant),
   ]);
@@ -124,6 +138,7 @@ export function submittedBytes({
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
 const positionInQueue = perTenant(position, true);
+const positionInSession = perTenant(positionOfCall, true);
 /** From here on, a position is the number of its tenant's waiting executions: a submission must not count a long queue. */
 const countedMost = 100;
 /**
@@ -147,20 +162,28 @@ function insertOf(columns: string[], hasKey: boolean): TenantStatement {
   const known = inserts.get(name);
   if (known) return known;
   const given = columns.map((column) => [column, sql.placeholder(column)] as const);
-  const hasRoom = lt(sql`(${queued})`, sql.placeholder("maxQueueSize"));
+  const isCall = columns.includes("sessionId");
   const { queued: its, maxQueued, storedBytes, maxStoredBytes } = tenants;
-  const isFull = sql`(${its} >= ${maxQueued} or ${isCpuUsed}
+  const isQueueFull = isCall ? sql`0` : sql`${its} >= ${maxQueued}`;
+  const isFull = sql`(${isQueueFull} or ${isCpuUsed}
     or ${storedBytes} + ${sql.placeholder("submittedBytes")} > ${maxStoredBytes})`;
   const made = perTenant((own) => {
-    const turn = nextTurn(own, sql`${sql.placeholder("jobType")}`);
-    const rank = sql`${turn} - ${sql.placeholder("priority")}`;
-    const row = { ...Object.fromEntries(given), tenant: own.tenant, turn, rank };
+    const place = isCall ? { call: nextCall(own) } : placeInLine(own);
+    const row = { ...Object.fromEntries(given), tenant: own.tenant, ...place };
+    const length = isCall ? callsWaiting(own) : sql`(${queued})`;
+    const hasRoom = lt(length, sql.placeholder("maxQueueSize"));
     const hasQuota = sql`not exists (select 1 from ${tenants} where ${own(tenants)} and ${isFull})`;
     const isKeyFree = hasKey ? sql`not exists (${selectHolder(own)})` : undefined;
-    return insertWhere(executions, row as never, and(hasRoom, hasQuota, isKeyFree));
+    const isTaken = isCall ? takesCall(own) : undefined;
+    return insertWhere(executions, row as never, and(hasRoom, hasQuota, isKeyFree, isTaken));
   });
   inserts.set(name, made);
   return made;
+}
+
+function placeInLine(own: Owner) {
+  const turn = nextTurn(own, sql`${sql.placeholder("jobType")}`);
+  return { turn, rank: sql`${turn} - ${sql.placeholder("priority")}` };
 }
 
 const insertPayload = perTenant((own) =>
@@ -174,6 +197,7 @@ const insertPayload = perTenant((own) =>
       args: sql.placeholder("args"),
       program: sql.placeholder("program"),
       tools: sql.placeholder("tools"),
+      call: sql.placeholder("call"),
     } as never,
     exists(
       query

@@ -24,6 +24,7 @@ CREATE TABLE `agents` (
 	`pool` text NOT NULL,
 	`engine` text NOT NULL,
 	`breaker` text NOT NULL,
+	`max_sessions` integer,
 	`images` text NOT NULL,
 	`last_seen_at` integer NOT NULL,
 	`draining_at` integer,
@@ -175,6 +176,10 @@ CREATE TABLE `executions` (
 	`followed_until` integer,
 	`lost_attempts` text,
 	`results` text,
+	`session_id` text,
+	`call` integer,
+	`context` text,
+	`kind` text,
 	`warnings` text,
 	CONSTRAINT "status_known" CHECK("executions"."status" IN ('queued', 'running', 'succeeded', 'failed', 'timeout', 'oom', 'cancelled')),
 	CONSTRAINT "mode_known" CHECK("executions"."mode" IN ('sync', 'async')),
@@ -184,6 +189,7 @@ CREATE TABLE `executions` (
 	CONSTRAINT "error_unless_succeeded" CHECK(("executions"."error" IS NOT NULL) = ("executions"."status" IN ('failed', 'timeout', 'oom', 'cancelled'))),
 	CONSTRAINT "no_exit_code_on_timeout" CHECK("executions"."status" <> 'timeout' OR "executions"."exit_code" IS NULL),
 	CONSTRAINT "attempt_not_negative" CHECK("executions"."attempt" >= 0),
+	CONSTRAINT "call_complete" CHECK(("executions"."session_id" IS NULL) = ("executions"."call" IS NULL) AND ("executions"."session_id" IS NULL) = ("executions"."context" IS NULL)),
 	CONSTRAINT "lineage_complete" CHECK(("executions"."parent_execution_id" IS NULL) = ("executions"."relationship" IS NULL))
 );
 --> statement-breakpoint
@@ -192,17 +198,20 @@ CREATE UNIQUE INDEX `executions_idempotency_key` ON `executions` (`tenant`,`idem
 CREATE INDEX `executions_tenant` ON `executions` (`tenant`,`seq`);--> statement-breakpoint
 CREATE INDEX `executions_parent` ON `executions` (`parent_execution_id`,`seq`) WHERE "executions"."parent_execution_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_batch` ON `executions` (`batch_id`,`seq`) WHERE "executions"."batch_id" IS NOT NULL;--> statement-breakpoint
+CREATE INDEX `executions_session` ON `executions` (`session_id`,`seq`) WHERE "executions"."session_id" IS NOT NULL;--> statement-breakpoint
+CREATE INDEX `executions_waiting_call` ON `executions` (`session_id`,`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NOT NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `executions_running_call` ON `executions` (`session_id`) WHERE "executions"."status" = 'running' AND "executions"."session_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
-CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE INDEX `executions_position` ON `executions` (`tenant`,`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
-CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
+CREATE INDEX `executions_position` ON `executions` (`tenant`,`rank`,`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
+CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint
-CREATE INDEX `executions_holder` ON `executions` (`agent_id`) WHERE "executions"."status" = 'running';--> statement-breakpoint
+CREATE INDEX `executions_holder` ON `executions` (`agent_id`,`session_id`) WHERE "executions"."status" = 'running';--> statement-breakpoint
 CREATE INDEX `executions_status` ON `executions` (`tenant`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
 CREATE INDEX `executions_job_type` ON `executions` (`tenant`,`job_type`,`seq`);--> statement-breakpoint
 CREATE INDEX `executions_job_type_status` ON `executions` (`tenant`,`job_type`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
-CREATE INDEX `executions_rank` ON `executions` (`job_type`,`rank`,`seq`) WHERE "executions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `executions_rank` ON `executions` (`job_type`,`rank`,`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
 CREATE TABLE `output_chunks` (
 	`execution_id` text NOT NULL,
 	`attempt` integer NOT NULL,
@@ -213,21 +222,6 @@ CREATE TABLE `output_chunks` (
 	`at` integer NOT NULL,
 	`data` blob NOT NULL,
 	PRIMARY KEY(`execution_id`, `attempt`, `position`),
-	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
-);
---> statement-breakpoint
-CREATE TABLE `payloads` (
-	`execution_id` text PRIMARY KEY NOT NULL,
-	`code` blob NOT NULL,
-	`input` blob NOT NULL,
-	`stdin` blob,
-	`args` text,
-	`program` text,
-	`tools` text,
-	`stdout` blob,
-	`stderr` blob,
-	`output` blob,
-	`compile` text,
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint
@@ -248,14 +242,20 @@ CREATE TABLE `run_items` (
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint
-CREATE TABLE `queue_fronts` (
-	`job_type` text PRIMARY KEY NOT NULL,
-	`turn` integer NOT NULL
-);
---> statement-breakpoint
-CREATE TABLE `queue_length` (
-	`id` integer PRIMARY KEY NOT NULL,
-	`queued` integer NOT NULL
+CREATE TABLE `payloads` (
+	`execution_id` text PRIMARY KEY NOT NULL,
+	`code` blob NOT NULL,
+	`input` blob NOT NULL,
+	`stdin` blob,
+	`args` text,
+	`program` text,
+	`tools` text,
+	`call` text,
+	`stdout` blob,
+	`stderr` blob,
+	`output` blob,
+	`compile` text,
+	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint
 CREATE TABLE `file_bytes` (
@@ -287,6 +287,7 @@ CREATE TABLE `input_files` (
 	`content` blob,
 	`store_key` text,
 	`owner` text,
+	`to_work` integer DEFAULT false NOT NULL,
 	PRIMARY KEY(`execution_id`, `name`),
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade,
 	CONSTRAINT "bytes_once" CHECK(("input_files"."content" IS NULL) <> ("input_files"."store_key" IS NULL)),
@@ -350,6 +351,16 @@ CREATE TABLE `tombstones` (
 );
 --> statement-breakpoint
 CREATE INDEX `tombstones_removed_at` ON `tombstones` (`removed_at`);--> statement-breakpoint
+CREATE TABLE `queue_fronts` (
+	`job_type` text PRIMARY KEY NOT NULL,
+	`turn` integer NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE `queue_length` (
+	`id` integer PRIMARY KEY NOT NULL,
+	`queued` integer NOT NULL
+);
+--> statement-breakpoint
 CREATE TABLE `rate_windows` (
 	`client` text PRIMARY KEY NOT NULL,
 	`hits` integer NOT NULL,
@@ -357,6 +368,59 @@ CREATE TABLE `rate_windows` (
 );
 --> statement-breakpoint
 CREATE INDEX `rate_windows_end` ON `rate_windows` (`ends_at`);--> statement-breakpoint
+CREATE TABLE `sessions` (
+	`seq` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
+	`id` text NOT NULL,
+	`tenant` text DEFAULT 'default' NOT NULL,
+	`status` text DEFAULT 'queued' NOT NULL,
+	`reason` text,
+	`error` text,
+	`job_type` text NOT NULL,
+	`job_version` text DEFAULT 'latest' NOT NULL,
+	`job_ref` text,
+	`requirements` text NOT NULL,
+	`startup_timeout_s` integer NOT NULL,
+	`env` text,
+	`contexts` text DEFAULT '[]' NOT NULL,
+	`calls` integer DEFAULT 0 NOT NULL,
+	`attempt` integer DEFAULT 0 NOT NULL,
+	`lease_id` text,
+	`agent_id` text,
+	`lease_expires_at` integer,
+	`container_runtime` text,
+	`container_backend` text,
+	`python_version` text,
+	`created_at` integer NOT NULL,
+	`started_at` integer,
+	`ready_at` integer,
+	`used_at` integer,
+	`ended_at` integer,
+	`expires_at` integer NOT NULL,
+	`idle_timeout_s` integer,
+	`metadata` text,
+	`idempotency_key` text,
+	`submission_hash` text NOT NULL,
+	`key_id` text,
+	`correlation_id` text NOT NULL,
+	`client_ip` text NOT NULL,
+	`traceparent` text,
+	CONSTRAINT "session_status_known" CHECK("sessions"."status" IN ('queued', 'starting', 'ready', 'ended')),
+	CONSTRAINT "session_reason_when_ended" CHECK(("sessions"."status" = 'ended') = (coalesce("sessions"."reason", '') IN ('deleted', 'idle', 'lifetime', 'agent_lost', 'agent_stopped', 'out_of_memory', 'engine_lost', 'start_failed'))),
+	CONSTRAINT "session_ended" CHECK(("sessions"."status" = 'ended') = ("sessions"."ended_at" IS NOT NULL)),
+	CONSTRAINT "session_env_until_end" CHECK(("sessions"."status" = 'ended') = ("sessions"."env" IS NULL)),
+	CONSTRAINT "session_lease_while_held" CHECK(("sessions"."status" IN ('starting', 'ready')) = ("sessions"."lease_expires_at" IS NOT NULL)),
+	CONSTRAINT "session_lease_complete" CHECK("sessions"."lease_expires_at" IS NULL OR ("sessions"."lease_id" IS NOT NULL AND "sessions"."agent_id" IS NOT NULL AND "sessions"."started_at" IS NOT NULL)),
+	CONSTRAINT "session_ready" CHECK("sessions"."status" <> 'ready' OR "sessions"."ready_at" IS NOT NULL)
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX `sessions_id_unique` ON `sessions` (`id`);--> statement-breakpoint
+CREATE INDEX `sessions_tenant` ON `sessions` (`tenant`,`seq`);--> statement-breakpoint
+CREATE UNIQUE INDEX `sessions_idempotency_key` ON `sessions` (`tenant`,`idempotency_key`) WHERE "sessions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
+CREATE UNIQUE INDEX `sessions_lease` ON `sessions` (`lease_id`) WHERE "sessions"."lease_id" IS NOT NULL;--> statement-breakpoint
+CREATE INDEX `sessions_open` ON `sessions` (`tenant`) WHERE "sessions"."status" <> 'ended';--> statement-breakpoint
+CREATE INDEX `sessions_queue` ON `sessions` (`tenant`,`seq`) WHERE "sessions"."status" = 'queued';--> statement-breakpoint
+CREATE INDEX `sessions_holder` ON `sessions` (`agent_id`) WHERE "sessions"."status" IN ('starting', 'ready');--> statement-breakpoint
+CREATE INDEX `sessions_ended_at` ON `sessions` (`ended_at`) WHERE "sessions"."status" = 'ended';--> statement-breakpoint
 CREATE TABLE `settings` (
 	`name` text PRIMARY KEY NOT NULL,
 	`value` text NOT NULL

@@ -8,10 +8,10 @@ BEGIN
   SELECT RAISE(ABORT, 'a finished execution cannot change its status');
 END;
 --> statement-breakpoint
--- Every asynchronous execution that ends failed, timeout or oom gets one dead letter. Its id is a time, as is
+-- Every asynchronous job that ends failed, timeout or oom gets one dead letter; calls of sessions get none. Its id is a time, as is
 -- that of an event, so that the ids of one tenant do not count the failures of others.
 CREATE TRIGGER `executions_dead_letter` AFTER UPDATE OF `status` ON `executions`
-WHEN NEW.`mode` = 'async'
+WHEN NEW.`mode` = 'async' AND NEW.`session_id` IS NULL
   AND NEW.`status` IN ('failed', 'timeout', 'oom')
   AND OLD.`status` IN ('queued', 'running')
 BEGIN
@@ -20,14 +20,16 @@ BEGIN
     NEW.`tenant`, NEW.`id`, json_extract(NEW.`error`, '$.type'), NEW.`ended_at`);
 END;
 --> statement-breakpoint
--- The length of the queue, and what each tenant uses.
+-- The length of the queue, and what each tenant uses. Calls wait for their session and use its room: they
+-- count neither as waiting nor as running.
 INSERT INTO `queue_length` (`id`, `queued`) VALUES (1, 0);
 --> statement-breakpoint
 CREATE TRIGGER `executions_queued` AFTER INSERT ON `executions`
 WHEN NEW.`status` = 'queued'
 BEGIN
-  UPDATE `queue_length` SET `queued` = `queued` + 1 WHERE `id` = 1;
-  UPDATE `tenants` SET `queued` = `queued` + 1, `stored_bytes` = `stored_bytes` + NEW.`submitted_bytes`
+  UPDATE `queue_length` SET `queued` = `queued` + 1 WHERE `id` = 1 AND NEW.`session_id` IS NULL;
+  UPDATE `tenants` SET `queued` = `queued` + (NEW.`session_id` IS NULL),
+    `stored_bytes` = `stored_bytes` + NEW.`submitted_bytes`
   WHERE `name` = NEW.`tenant`;
 END;
 --> statement-breakpoint
@@ -36,10 +38,10 @@ CREATE TRIGGER `executions_moved` AFTER UPDATE OF `status` ON `executions`
 WHEN OLD.`status` <> NEW.`status`
 BEGIN
   UPDATE `queue_length` SET `queued` = `queued` + (NEW.`status` = 'queued') - (OLD.`status` = 'queued')
-  WHERE `id` = 1 AND (NEW.`status` = 'queued') <> (OLD.`status` = 'queued');
+  WHERE `id` = 1 AND NEW.`session_id` IS NULL AND (NEW.`status` = 'queued') <> (OLD.`status` = 'queued');
   UPDATE `tenants` SET
-    `queued` = `queued` + (NEW.`status` = 'queued') - (OLD.`status` = 'queued'),
-    `running` = `running` + (NEW.`status` = 'running') - (OLD.`status` = 'running'),
+    `queued` = `queued` + iif(NEW.`session_id` IS NULL, (NEW.`status` = 'queued') - (OLD.`status` = 'queued'), 0),
+    `running` = `running` + iif(NEW.`session_id` IS NULL, (NEW.`status` = 'running') - (OLD.`status` = 'running'), 0),
     `stored_bytes` = `stored_bytes` + NEW.`output_bytes` - OLD.`output_bytes`,
     `cpu_ms` = iif(`cpu_day` < NEW.`ended_at` / 86400000, 0, `cpu_ms`)
       + iif(NEW.`ended_at` IS NULL, 0, coalesce(NEW.`cpu_time_ms`, 0)),
@@ -49,9 +51,10 @@ END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_removed` AFTER DELETE ON `executions`
 BEGIN
-  UPDATE `queue_length` SET `queued` = `queued` - 1 WHERE `id` = 1 AND OLD.`status` = 'queued';
-  UPDATE `tenants` SET `queued` = `queued` - (OLD.`status` = 'queued'),
-    `running` = `running` - (OLD.`status` = 'running'),
+  UPDATE `queue_length` SET `queued` = `queued` - 1 WHERE `id` = 1
+    AND OLD.`session_id` IS NULL AND OLD.`status` = 'queued';
+  UPDATE `tenants` SET `queued` = `queued` - (OLD.`session_id` IS NULL AND OLD.`status` = 'queued'),
+    `running` = `running` - (OLD.`session_id` IS NULL AND OLD.`status` = 'running'),
     `stored_bytes` = `stored_bytes` - OLD.`submitted_bytes` - OLD.`output_bytes`
   WHERE `name` = OLD.`tenant`;
 END;
@@ -100,7 +103,7 @@ BEGIN
   WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = OLD.`execution_id`);
 END;
 --> statement-breakpoint
--- Ended executions by status, and how long each phase took. A job waits in the queue only from its run_at on.
+-- Ended executions by status, and how long each phase of jobs took. A job waits in the queue only from its run_at on.
 CREATE TRIGGER `executions_counted` AFTER UPDATE OF `status` ON `executions`
 WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
 BEGIN
@@ -135,8 +138,23 @@ BEGIN
     ('dep_install', nullif(json_extract(NEW.`timing`, '$.dep_install_ms'), 0)),
     ('execution', json_extract(NEW.`timing`, '$.execution_ms')),
     ('total', json_extract(NEW.`timing`, '$.total_ms')))
-  WHERE `column2` IS NOT NULL
+  WHERE `column2` IS NOT NULL AND NEW.`session_id` IS NULL
   ON CONFLICT DO UPDATE SET `n` = `n` + 1, `sum_ms` = `sum_ms` + excluded.`sum_ms`;
+END;
+--> statement-breakpoint
+-- A session has the number of its last call, and the time at which its last call ended.
+CREATE TRIGGER `calls_numbered` AFTER INSERT ON `executions`
+WHEN NEW.`session_id` IS NOT NULL
+BEGIN
+  UPDATE `sessions` SET `calls` = NEW.`call` WHERE `id` = NEW.`session_id`;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `calls_ended` AFTER UPDATE OF `status` ON `executions`
+WHEN NEW.`session_id` IS NOT NULL
+  AND OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
+BEGIN
+  UPDATE `sessions` SET `used_at` = NEW.`ended_at` WHERE `id` = NEW.`session_id`;
+  UPDATE `payloads` SET `call` = json_remove(`call`, '$.env') WHERE `execution_id` = NEW.`id`;
 END;
 --> statement-breakpoint
 -- A lease that ends without a result is lost: it expired, or its agent released it. Its uploads are

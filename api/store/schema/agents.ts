@@ -22,6 +22,8 @@ export const agents = sqliteTable("agents", {
   pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull(),
   engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
   breaker: text("breaker", { mode: "json" }).$type<CircuitBreaker>().notNull(),
+  /** Sessions that it holds or has room for, as of its last poll. Null: it holds none. */
+  maxSessions: integer("max_sessions"),
   /** Images that jobs may need and that its engine has. */
   images: text("images", { mode: "json" }).$type<string[]>().notNull(),
   lastSeenAt: integer("last_seen_at").notNull(),

@@ -19,9 +19,6 @@ import {
 } from "../../../shared/wire/execution.ts";
 import { inputWays } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import type { Compilation } from "../../../shared/wire/execution.ts";
-import type { ProgramChoice } from "../../domain/program.ts";
-import type { ToolChoice } from "../../domain/tools.ts";
 import { bytes, inList, tenant } from "./columns.ts";
 
 /** A lease that ended without a result. Times are epoch milliseconds. */
@@ -119,6 +116,12 @@ export const executions = sqliteTable(
     lostAttempts: text("lost_attempts", { mode: "json" }).$type<LostAttempt[]>(),
     /** What it shows is kept: all of it, or not all. Null: its code runs as a script. */
     results: text("results", { enum: ["all", "truncated"] }),
+    /** Set of calls: the session, the number among its calls, and the context. */
+    sessionId: text("session_id"),
+    call: integer("call"),
+    context: text("context"),
+    /** files: a call that reads or writes files of its session, which lists leave out. Null: any other execution. */
+    kind: text("kind", { enum: ["files"] }),
     /** Null if there are none. */
     warnings: text("warnings", { mode: "json" }).$type<string[]>(),
   },
@@ -134,18 +137,28 @@ export const executions = sqliteTable(
     index("executions_batch")
       .on(t.batchId, t.seq)
       .where(sql`${t.batchId} IS NOT NULL`),
+    index("executions_session")
+      .on(t.sessionId, t.seq)
+      .where(sql`${t.sessionId} IS NOT NULL`),
+    index("executions_waiting_call")
+      .on(t.sessionId, t.seq)
+      .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NOT NULL`),
+    // The calls of a session run one at a time.
+    uniqueIndex("executions_running_call")
+      .on(t.sessionId)
+      .where(sql`${t.status} = 'running' AND ${t.sessionId} IS NOT NULL`),
     index("executions_start_by")
       .on(t.startBy)
       .where(sql`${t.status} = 'queued' AND ${t.startBy} IS NOT NULL`),
     index("executions_queue")
       .on(t.seq)
-      .where(sql`${t.status} = 'queued'`),
+      .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL`),
     index("executions_position")
       .on(t.tenant, t.rank, t.seq)
-      .where(sql`${t.status} = 'queued'`),
+      .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL`),
     index("executions_turn")
       .on(t.tenant, t.turn)
-      .where(sql`${t.status} = 'queued'`),
+      .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL`),
     uniqueIndex("executions_lease")
       .on(t.leaseId)
       .where(sql`${t.leaseId} IS NOT NULL`),
@@ -153,7 +166,7 @@ export const executions = sqliteTable(
       .on(t.leaseExpiresAt)
       .where(sql`${t.status} = 'running'`),
     index("executions_holder")
-      .on(t.agentId)
+      .on(t.agentId, t.sessionId)
       .where(sql`${t.status} = 'running'`),
     index("executions_status")
       .on(t.tenant, t.status, t.seq)
@@ -165,7 +178,7 @@ export const executions = sqliteTable(
     // Must be last: of equally good indexes SQLite uses the newest, and a claim needs this one.
     index("executions_rank")
       .on(t.jobType, t.rank, t.seq)
-      .where(sql`${t.status} = 'queued'`),
+      .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL`),
     check("status_known", sql`${t.status} IN (${inList(executionStatuses)})`),
     check("mode_known", sql`${t.mode} IN ('sync', 'async')`),
     check(
@@ -186,6 +199,10 @@ export const executions = sqliteTable(
     ),
     check("no_exit_code_on_timeout", sql`${t.status} <> 'timeout' OR ${t.exitCode} IS NULL`),
     check("attempt_not_negative", sql`${t.attempt} >= 0`),
+    check(
+      "call_complete",
+      sql`(${t.sessionId} IS NULL) = (${t.call} IS NULL) AND (${t.sessionId} IS NULL) = (${t.context} IS NULL)`,
+    ),
     check("lineage_complete", sql`(${t.parentExecutionId} IS NULL) = (${t.relationship} IS NULL)`),
   ],
 );
@@ -195,6 +212,10 @@ export const executions = sqliteTable(
  * only if the query has its condition.
  */
 export const isQueued = sql`${executions.status} = 'queued'`;
+/** A job in the queue. Calls wait for their session, not in the queue. */
+export const isInLine = sql`${executions.status} = 'queued' AND ${executions.sessionId} IS NULL`;
+export const isWaitingCall = sql`${executions.status} = 'queued' AND ${executions.sessionId} IS NOT NULL`;
+export const isRunningCall = sql`${executions.status} = 'running' AND ${executions.sessionId} IS NOT NULL`;
 export const isRunning = sql`${executions.status} = 'running'`;
 export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 
@@ -209,26 +230,6 @@ export const executionMetadata = sqliteTable(
   },
   (t) => [primaryKey({ columns: [t.tenant, t.key, t.value, t.seq] })],
 );
-
-/** Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. */
-export const payloads = sqliteTable("payloads", {
-  executionId: text("execution_id")
-    .primaryKey()
-    .references(() => executions.id, { onDelete: "cascade" }),
-  code: bytes("code").notNull(),
-  input: bytes("input").notNull(),
-  stdin: bytes("stdin"),
-  args: text("args", { mode: "json" }).$type<string[]>(),
-  /** What runs in place of Python; null for Python. */
-  program: text("program", { mode: "json" }).$type<ProgramChoice>(),
-  /** The caller's functions that the code can call; null if there are none. */
-  tools: text("tools", { mode: "json" }).$type<ToolChoice>(),
-  stdout: bytes("stdout"),
-  stderr: bytes("stderr"),
-  output: bytes("output"),
-  /** Null if no compiler ran. */
-  compile: text("compile", { mode: "json" }).$type<Compilation>(),
-});
 
 /**
  * Output of an attempt while it runs, in the order in which the code wrote it. Each row begins where the

@@ -61,6 +61,8 @@ export const inputFiles = sqliteTable(
     storeKey: text("store_key"),
     /** Id of the uploaded file or execution that owns the bytes: the first part of `storeKey`. */
     owner: text("owner"),
+    /** Of calls: it goes to /output, where the code may change it. */
+    toWork: integer("to_work", { mode: "boolean" }).notNull().default(false),
   },
   (t) => [
     primaryKey({ columns: [t.executionId, t.name] }),

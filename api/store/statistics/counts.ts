@@ -1,6 +1,6 @@
 import { and, asc, isNull } from "drizzle-orm";
 import type { Database } from "../database.ts";
-import { counts, durations, executions, isQueued } from "../schema.ts";
+import { counts, durations, executions, isInLine } from "../schema.ts";
 
 /** Upper bounds of a phase's buckets; the trigger that fills them has the same numbers. */
 export const phaseBoundsMs = [
@@ -23,7 +23,7 @@ export async function readCounts(db: Database): Promise<Counts> {
     db.orm
       .select({ createdAt: executions.createdAt })
       .from(executions)
-      .where(and(isQueued, isNull(executions.runAt)))
+      .where(and(isInLine, isNull(executions.runAt)))
       .orderBy(asc(executions.seq))
       .limit(1),
   ]);

@@ -6,7 +6,7 @@ import { type AnyDb, tenantRow, tenantRows } from "../tenant.ts";
 export interface QueueStats {
   pending: number;
   running: number;
-  /** Executions leased to each agent, by its id. */
+  /** Jobs leased to each agent, by its id. */
   runningByAgent: Map<string, number>;
 }
 
@@ -17,7 +17,7 @@ export async function isAnyQueued(db: AnyDb): Promise<boolean> {
 
 const waiting = tenantRow(() => query.select({ n: queueLength.queued }).from(queueLength));
 
-/** Number of waiting executions, and of leases by agent. */
+/** Number of waiting jobs, and of leases by agent. Calls wait for their session and use no slot. */
 export async function readQueueStats(db: AnyDb): Promise<QueueStats> {
   const [pending, leased] = await Promise.all([waiting(db), countLeases(db)]);
   return {
@@ -31,6 +31,8 @@ const countLeases = tenantRows((own) =>
   query
     .select({ agentId: executions.agentId, n: count() })
     .from(executions)
-    .where(sql`${own.anybody(executions, "the load of agents is public")} ${isRunning}`)
+    .where(
+      sql`${own.anybody(executions, "the load of agents is public")} ${isRunning} and ${executions.sessionId} is null`,
+    )
     .groupBy(executions.agentId),
 );

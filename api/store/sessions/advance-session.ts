@@ -1,0 +1,112 @@
+import { and, eq, sql, type SQL } from "drizzle-orm";
+import {
+  sessionTransition,
+  type SessionEvent,
+  type SessionRefusal,
+} from "../../domain/session-transition.ts";
+import { equalsOrBothNull } from "../database.ts";
+import { executions, sessions } from "../schema.ts";
+import { decoder, query, type Values } from "../statement.ts";
+import {
+  type AnyDb,
+  batch,
+  perTenant,
+  type TenantFilled,
+  type TenantStatement,
+} from "../tenant.ts";
+import { executionColumns, type ExecutionRow } from "../jobs/row.ts";
+import { endCalls } from "./end-calls.ts";
+import { findSession, findSessionByLease, type SessionRow } from "./sessions.ts";
+
+export type AdvancedSession =
+  /** `calls`: those that have ended with it, or are asked to end. */
+  | { kind: "changed"; session: SessionRow; calls: ExecutionRow[] }
+  | { kind: "refused"; refusal: SessionRefusal; session: SessionRow }
+  | { kind: "not_found" };
+
+type Target = { id: string } | { leaseId: string };
+
+/**
+ * Applies an event to one session, as `advance` does to an execution. If it ends the session, its calls end in the
+ * same transaction.
+ *
+ * @param companions Further statements of the transaction, right after the change.
+ */
+export async function advanceSession(
+  db: AnyDb,
+  target: Target,
+  event: SessionEvent,
+  now: number,
+  companions: TenantFilled[] = [],
+): Promise<AdvancedSession> {
+  for (;;) {
+    const session = await ("id" in target
+      ? findSession(db, target.id)
+      : findSessionByLease(db, target.leaseId));
+    if (!session) return { kind: "not_found" };
+    const result = sessionTransition(session, event, now);
+    if (!result.ok) return { kind: "refused", refusal: result.refusal, session };
+
+    const { change } = result;
+    const ends = change.status === "ended";
+    const [updated, ...others] = await batch(db, [
+      updateUnchanged(session, change, event.kind === "idle"),
+      ...companions,
+      ...(ends ? endCalls(session.id, change.reason!, now) : []),
+    ]);
+    if (updated?.rowsAffected === 1) {
+      const calls = others.slice(companions.length).flatMap(({ rows }) => rows.map(decode));
+      return { kind: "changed", session: { ...session, ...change }, calls };
+    }
+    // A call came before the idle session could end.
+    if (event.kind === "idle") return { kind: "refused", refusal: "not_due", session };
+  }
+}
+
+const decode = decoder(executionColumns);
+
+const decidingColumns = [
+  "id",
+  "status",
+  "attempt",
+  "leaseId",
+  "leaseExpiresAt",
+  "usedAt",
+  "expiresAt",
+  "idleTimeoutS",
+] as const;
+
+const updates = new Map<string, TenantStatement>();
+
+/** Writes these columns if the columns that `sessionTransition` depends on have not changed since they were read. */
+function updateUnchanged(
+  row: SessionRow,
+  change: Partial<SessionRow>,
+  ifUnused: boolean,
+): TenantFilled {
+  const columns = Object.keys(change);
+  const name = `${columns.join()}${ifUnused ? " if unused" : ""}`;
+  const update = updates.get(name) ?? updateOf(columns, ifUnused);
+  updates.set(name, update);
+  const values: Values = { ...change };
+  for (const column of decidingColumns) values[`read.${column}`] = row[column];
+  return update(values);
+}
+
+function updateOf(columns: string[], ifUnused: boolean): TenantStatement {
+  const isUnchanged = decidingColumns.map((name): SQL => {
+    const column = sessions[name];
+    const read = sql.param(sql.placeholder(`read.${name}`), column);
+    return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
+  });
+  const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
+  return perTenant((own) => {
+    const isUnused = sql`not exists (select 1 from ${executions} where ${own(executions)}
+      and ${executions.sessionId} = ${sessions.id} and ${executions.endedAt} is null)`;
+    const conditions = [...isUnchanged, ifUnused ? isUnused : undefined, own(sessions)];
+    return query
+      .update(sessions)
+      .set(set)
+      .where(and(...conditions));
+  });
+}

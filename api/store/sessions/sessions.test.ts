@@ -1,0 +1,220 @@
+import { describe, expect, test } from "vitest";
+import {
+  created,
+  newCall,
+  newSession,
+  readyReport,
+  readySession,
+  runningCall,
+  startingSession,
+  terms,
+} from "../../testing/session-store.ts";
+import { result } from "../../testing/store-result.ts";
+import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
+import { store, useStore } from "../../testing/use-store.ts";
+import { advance } from "../jobs/advance.ts";
+import { finishExecution } from "../jobs/finish.ts";
+import { listExecutions } from "../jobs/list.ts";
+import { findExecution } from "../jobs/read.ts";
+import { submitExecution } from "../jobs/submit.ts";
+import { advanceSession } from "./advance-session.ts";
+import { addContext, changeSession, removeContext } from "./change-session.ts";
+import { claimCalls } from "./claim-calls.ts";
+import { createSession } from "./create-session.ts";
+import { claimSessions, dueSessions, renewSessions, undeliveredSessions } from "./session-lease.ts";
+import { busySessions, findSession, listSessions } from "./sessions.ts";
+
+useStore();
+
+const remove = (id: string, now = 10) => advanceSession(store.db, { id }, { kind: "delete" }, now);
+const statusOf = async (id: string) => (await findExecution(store.db, id))?.status;
+
+describe("a new session", () => {
+  test("waits, and its tenant has at most as many as it may", async () => {
+    const { db } = store;
+    expect(await createSession(db, newSession(), 1)).toMatchObject({
+      kind: "created",
+      session: { status: "queued", contexts: [], calls: 0 },
+    });
+    expect(await createSession(db, newSession(), 1)).toEqual({ kind: "full" });
+    await db.client.execute("insert into tenants (name, created_at) values ('b', 1)");
+    expect((await createSession(db, newSession({ tenant: "b" }), 1)).kind).toBe("created");
+  });
+
+  test("that has ended makes room for another", async () => {
+    const { id } = await created(store.db);
+    await remove(id);
+    expect((await createSession(store.db, newSession(), 1)).kind).toBe("created");
+  });
+
+  test("with an idempotency key is made once", async () => {
+    const first = await created(store.db, { idempotencyKey: "k" });
+    const again = await createSession(store.db, newSession({ idempotencyKey: "k" }), 1);
+    expect(again).toMatchObject({ kind: "existing", session: { id: first.id } });
+  });
+
+  test("is listed from the newest on, by status and after an id", async () => {
+    const [a, b] = [await created(store.db), await created(store.db)];
+    await remove(a.id);
+    const db = handleOf(store.db);
+    const ids = async (filter: Parameters<typeof listSessions>[1]) =>
+      (await listSessions(db, filter, 10, 0)).map(({ id }) => id);
+    expect(await ids({})).toEqual([b.id, a.id]);
+    expect(await ids({ status: "ended" })).toEqual([a.id]);
+    expect(await ids({ status: "queued" })).toEqual([b.id]);
+    expect(await ids({ before: b.id })).toEqual([a.id]);
+    expect(await listSessions(handleOf(store.db, "b"), {}, 10, 0)).toEqual([]);
+  });
+});
+
+describe("a claim of sessions", () => {
+  test("serves tenants that hold fewer first, then the oldest", async () => {
+    const { db } = store;
+    for (const name of ["b", "c"])
+      await db.client.execute(`insert into tenants (name, created_at) values ('${name}', 1)`);
+    const of = async (tenant: string) => (await created(db, { tenant })).id;
+    const [b1, b2, b3, c1] = [await of("b"), await of("b"), await of("b"), await of("c")];
+    const ids = async (count: number) =>
+      (await claimSessions(db, terms(1), count, offers)).map(({ id }) => id).toSorted();
+    expect(await ids(2)).toEqual([b1, c1].toSorted());
+    expect(await ids(1)).toEqual([b2]);
+    expect(await ids(9)).toEqual([b3]);
+    expect(await ids(9)).toEqual([]);
+  });
+
+  test("takes offered job types only, and none whose lifetime is over", async () => {
+    await created(store.db, { jobType: "other" });
+    await created(store.db, { expiresAt: 5 });
+    expect(await claimSessions(store.db, terms(5), 9, offers)).toEqual([]);
+  });
+
+  test("whose reply was lost is delivered again until the session is ready", async () => {
+    const { leaseId } = await startingSession(store.db);
+    const missed = async (held: string[]) =>
+      (await undeliveredSessions(store.db, terms(2), held)).map((one) => one.leaseId);
+    expect(await missed([])).toEqual([leaseId]);
+    expect(await missed([leaseId])).toEqual([]);
+    const event = { kind: "ready", leaseId, report: readyReport } as const;
+    await advanceSession(store.db, { leaseId }, event, 3);
+    expect(await missed([])).toEqual([]);
+  });
+
+  test("is renewed for the agent that holds it", async () => {
+    const { leaseId, id } = await startingSession(store.db);
+    expect(await renewSessions(store.db, terms(500, "b"), [leaseId])).toEqual([]);
+    expect(await renewSessions(store.db, terms(500), [leaseId, "other"])).toEqual([leaseId]);
+    expect(await findSession(store.db, id)).toMatchObject({ leaseExpiresAt: 1500 });
+  });
+});
+
+describe("the end of a session", () => {
+  test("cancels the calls that wait, and asks the one that runs to end", async () => {
+    const { db } = store;
+    const { id } = await readySession(db);
+    const { id: running } = await runningCall(db, id);
+    const waiting = await newCall(db, id);
+    const ended = await remove(id);
+    expect(ended).toMatchObject({ kind: "changed", session: { status: "ended", env: null } });
+    expect(await findExecution(db, running)).toMatchObject({
+      status: "running",
+      cancelRequested: true,
+    });
+    expect(await findExecution(db, waiting)).toMatchObject({
+      status: "cancelled",
+      error: { type: "cancelled", message: "The session ended: deleted.", phase: "startup" },
+    });
+    expect(ended.kind === "changed" && ended.calls.map((call) => call.id)).toEqual([
+      waiting,
+      running,
+    ]);
+  });
+
+  test("fails the call that runs if the agent is lost", async () => {
+    const { id } = await readySession(store.db);
+    const { id: running } = await runningCall(store.db, id);
+    await advanceSession(store.db, { id }, { kind: "expire" }, 2000);
+    expect(await findExecution(store.db, running)).toMatchObject({
+      status: "failed",
+      error: { message: "The session was lost before the call ended." },
+    });
+  });
+
+  test("by idleness waits for its calls, and for a call that comes at that moment", async () => {
+    const { db } = store;
+    const { id } = await readySession(db);
+    const idle = async (now: number) =>
+      (await advanceSession(db, { id }, { kind: "idle" }, now)).kind;
+    const due = async (now: number) => (await dueSessions(db, now)).map((one) => one.id);
+    await renewSessions(db, terms(500, "a", 1e6), [(await findSession(db, id))!.leaseId!]);
+    expect(await due(100_000)).toEqual([]);
+    expect(await due(100_001)).toEqual([id]);
+    const { leaseId } = await runningCall(db, id, 2);
+    expect(await due(100_001)).toEqual([]);
+    expect(await idle(100_001)).toBe("refused");
+    await finishExecution(db, leaseId, result, 500);
+    expect(await due(100_001)).toEqual([]);
+    expect([await idle(100_001), await idle(100_500)]).toEqual(["refused", "changed"]);
+    expect(await findSession(db, id)).toMatchObject({ reason: "idle" });
+  });
+});
+
+test("what comes while a session ends leaves no call behind that nobody ends", async () => {
+  const { db } = store;
+  const ends = [{ kind: "delete" }, { kind: "lifetime" }] as const;
+  for (let n = 0; n < 20; n++) {
+    const { id } = await readySession(db, 1, { expiresAt: 5 });
+    const call = () =>
+      submitExecution(db, newExecution({ sessionId: id, context: "default", maxAttempts: 1 }), 100);
+    await Promise.all([
+      call(),
+      claimCalls(db, terms(2), id),
+      ...ends.map((event) => advanceSession(db, { id }, event, 9)),
+      call(),
+      claimCalls(db, terms(2), id),
+    ]);
+    const calls = await listExecutions(handleOf(db), { sessionId: id }, 10, 0);
+    expect(calls.filter((one) => one.status === "queued")).toEqual([]);
+    for (const one of calls.filter(({ status }) => status === "running"))
+      expect(one.cancelRequested).toBe(true);
+  }
+});
+
+describe("an open session", () => {
+  test("gets another lifetime, idle timeout and metadata; what is not given stays", async () => {
+    const { id } = await created(store.db, { metadata: { a: "b" } });
+    const db = handleOf(store.db);
+    expect(await changeSession(db, id, { expiresAt: 7 })).toMatchObject({
+      expiresAt: 7,
+      idleTimeoutS: 100,
+      metadata: { a: "b" },
+    });
+    expect(await changeSession(db, id, { idleTimeoutS: null, metadata: {} })).toMatchObject({
+      expiresAt: 7,
+      idleTimeoutS: null,
+      metadata: {},
+    });
+    await remove(id);
+    expect(await changeSession(db, id, { expiresAt: 9 })).toBeUndefined();
+  });
+
+  test("has at most 8 contexts, and loses one only if no call needs it", async () => {
+    const { id } = await created(store.db);
+    const db = handleOf(store.db);
+    for (let n = 1; n < 8; n++) expect(await addContext(db, id, `c${n}`)).toBeDefined();
+    expect(await addContext(db, id, "c8")).toBeUndefined();
+    const call = await newCall(store.db, id, { context: "c1" });
+    expect(await removeContext(db, id, "c1")).toBeUndefined();
+    await advance(store.db, { id: call }, { kind: "cancel" }, 1);
+    const left = (await removeContext(db, id, "c1"))?.contexts;
+    expect(left).toEqual(["c2", "c3", "c4", "c5", "c6", "c7"]);
+    expect(await statusOf(call)).toBe("cancelled");
+  });
+
+  test("is busy while a call waits or runs", async () => {
+    const { id } = await created(store.db);
+    const busy = async () => [...(await busySessions(handleOf(store.db), [id]))];
+    expect(await busy()).toEqual([]);
+    await newCall(store.db, id);
+    expect(await busy()).toEqual([id]);
+  });
+});
