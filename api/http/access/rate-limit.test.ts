@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { createApp } from "../../app.ts";
 import { setLimits } from "../../store/tenants.ts";
 import { by } from "../../testing/temp-store.ts";
@@ -33,6 +33,19 @@ test.each([
   await setMost(null);
   now += 1000;
   expect((await ask(3)).status).toBe(404);
+});
+
+test("without the database, pages about the interface are there: a limit that cannot be read refuses nothing", async () => {
+  const key = "a-key-of-16-characters";
+  const config = { api_auth_enabled: true, api_keys: [key], api_rate_limit_requests: 9 };
+  const app = createApp(testDeps(store.db, store.folder, Date.now, config));
+  const ask = async () =>
+    (await app.request("/openapi.json", { headers: { Authorization: `Bearer ${key}` } })).status;
+  const locked = Object.assign(new Error("database is locked"), { code: "SQLITE_BUSY" });
+  using execute = vi.spyOn(store.db.client, "execute").mockRejectedValue(locked);
+  expect(await ask()).toBe(200);
+  execute.mockRejectedValue(new Error("a fault of the service"));
+  expect(await ask()).toBe(500);
 });
 
 test("processes that share a database count attempts to join together, apart from other requests", async () => {
