@@ -1,4 +1,4 @@
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { addressOf } from "./model/address.ts";
 import { formatCount, formatTime } from "./model/time.ts";
 import { openDialogs } from "./parts/announce.ts";
@@ -10,7 +10,7 @@ import { TenantSwitch } from "./panels/tenant-switch.tsx";
 import { forgetKey, key, keyWanted, tenant } from "./service/key.ts";
 import { route } from "./service/location.ts";
 import { getHealth, type Health } from "./service/records.ts";
-import { listTenants } from "./service/tenants.ts";
+import { getOwnKey, hasScope, ownKey } from "./service/own-key.ts";
 import { Audit } from "./views/audit.tsx";
 import { DeadLetters } from "./views/dead-letters.tsx";
 import { Execution } from "./views/execution.tsx";
@@ -37,12 +37,13 @@ const views = [
 ] as const;
 /** Shown to a key with the scope admin only. */
 const ofAdmins: readonly string[] = ["keys", "audit"];
-const tenantsMs = 30_000;
+const ownKeyMs = 30_000;
 
 export function App() {
   const health = useFeed("health", getHealth);
-  const tenants = useFeed("tenants of the switch", listTenants, isForbidden, tenantsMs).value.data;
-  const isAdmin = Array.isArray(tenants);
+  const own = useFeed("own key", getOwnKey, undefined, ownKeyMs).value.data;
+  useLayoutEffect(() => void (ownKey.value = own), [own]);
+  const isAdmin = hasScope("admin");
   const shown = views.filter(([view]) => isAdmin || !ofAdmins.includes(view));
   const places = useRef<HTMLUListElement>(null);
   // On a narrow screen the list of views is wider than the screen. `scrollIntoView` would also move the place from
@@ -73,7 +74,7 @@ export function App() {
               </li>
             ))}
           </ul>
-          {isAdmin && <TenantSwitch names={tenants.map(({ name }) => name)} />}
+          {isAdmin && <TenantSwitch />}
           <ServiceState health={health.value.data} />
         </nav>
         <main id="view" tabIndex={-1}>
@@ -97,8 +98,6 @@ export function App() {
     </>
   );
 }
-
-const isForbidden = (tenants: unknown): boolean => tenants === "forbidden";
 
 function isHere(view: string): boolean {
   const shown = route.value.view;

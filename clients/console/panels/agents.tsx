@@ -5,6 +5,8 @@ import { announce, attempt } from "../parts/announce.ts";
 import { Age, Dialog, Empty, Status } from "../parts/common.tsx";
 import { actions, number, Table } from "../parts/table.tsx";
 import { copy } from "../parts/copy.ts";
+import { ScopedButton } from "../parts/scoped-button.tsx";
+import { lacksScope } from "../service/own-key.ts";
 
 interface Props {
   agents: PoolAgent[];
@@ -13,6 +15,9 @@ interface Props {
 
 /** Every agent that has not left: what it can do, what it does, what keeps it from work. */
 export function Agents({ agents, onChange }: Props) {
+  if (lacksScope("monitor")) {
+    return <Empty>To see the agents, use an API key that has the scope monitor.</Empty>;
+  }
   if (agents.length === 0) {
     return (
       <Empty>
@@ -97,13 +102,14 @@ function AgentRow({ agent, onChange }: { agent: PoolAgent; onChange: () => void 
         <Age at={agent.last_seen} />
       </td>
       <td class="row-actions">
-        <button
+        <ScopedButton
+          scope="agents"
           class="small"
           aria-label={`${isDraining ? "Resume" : "Drain"} ${name}`}
           onClick={() => void attempt(change)}
         >
           {isDraining ? "Resume" : "Drain"}
-        </button>
+        </ScopedButton>
       </td>
     </tr>
   );
@@ -121,7 +127,9 @@ export function AddAgent() {
   };
   return (
     <>
-      <button onClick={() => void attempt(make)}>Add an agent</button>
+      <ScopedButton scope="agents" onClick={() => void attempt(make)}>
+        Add an agent
+      </ScopedButton>
       {made.value && (
         <Dialog label="Add an agent" onClose={() => (made.value = undefined)}>
           <form method="dialog">

@@ -1,25 +1,25 @@
 import { useSignal } from "@preact/signals";
-import { ForbiddenError } from "../../typescript/src/errors.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Confirm, Empty, Problem, Status } from "../parts/common.tsx";
 import { actions, Table } from "../parts/table.tsx";
 import { useFeed } from "../service/feed.ts";
+import { hasScope, lacksScope } from "../service/own-key.ts";
 import { type JoinedHost, listHosts, revoke } from "../service/operate.ts";
 
 const quietMs = 30_000;
 
-/** Without an operator's key, hosts are not shown. */
-async function loadHosts(signal: AbortSignal): Promise<JoinedHost[] | "forbidden"> {
-  try {
-    return (await listHosts(signal)).hosts;
-  } catch (error) {
-    if (error instanceof ForbiddenError) return "forbidden";
-    throw error;
-  }
-}
+const loadHosts = async (signal: AbortSignal): Promise<JoinedHost[]> =>
+  (await listHosts(signal)).hosts;
 
 /** Hosts that have joined with a code: each has a token of its own, which can be revoked. */
 export function Hosts() {
+  if (lacksScope("agents")) {
+    return <Empty>To see the hosts, use an API key that has the scope agents.</Empty>;
+  }
+  return hasScope("agents") ? <HostTable /> : null;
+}
+
+function HostTable() {
   const feed = useFeed("hosts", loadHosts, undefined, quietMs);
   const { data, problem, refresh } = feed.value;
   const asked = useSignal<JoinedHost | undefined>(undefined);
@@ -29,9 +29,6 @@ export function Hosts() {
     refresh();
   };
   const host = asked.value;
-  if (data === "forbidden") {
-    return <Empty>To see the hosts, use an API key that has the scope agents.</Empty>;
-  }
   return (
     <>
       <Problem text={problem} />

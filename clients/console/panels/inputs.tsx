@@ -3,6 +3,7 @@ import { useRef } from "preact/hooks";
 import { formatBytes, formatTime } from "../model/time.ts";
 import { announce } from "../parts/announce.ts";
 import { Problem } from "../parts/common.tsx";
+import { ScopedButton } from "../parts/scoped-button.tsx";
 import { useDrop } from "../parts/use-drop.ts";
 import { messageOf } from "../service/client.ts";
 import { addFile, changeDraft, draft, keptFiles, removeFile, uploading } from "../service/draft.ts";
@@ -90,9 +91,14 @@ function Files({ given }: { given: Artifact[] }) {
             void add(currentTarget.files ?? undefined).finally(() => (currentTarget.value = ""));
           }}
         />
-        <button ref={adding} class="small" onClick={() => picker.current?.click()}>
+        <ScopedButton
+          scope="run"
+          ref={adding}
+          class="small"
+          onClick={() => picker.current?.click()}
+        >
           Add files
-        </button>
+        </ScopedButton>
         {kept.length < given.length && (
           <button class="small" onClick={() => changeDraft({ without: [] })}>
             Put back the parent's files

@@ -1,7 +1,13 @@
+import { useFeed } from "../service/feed.ts";
 import { chooseTenant, tenant } from "../service/key.ts";
+import { listTenants } from "../service/tenants.ts";
+
+const tenantsMs = 30_000;
 
 /** Chooses whose records the console shows. */
-export function TenantSwitch({ names }: { names: string[] }) {
+export function TenantSwitch() {
+  const tenants = useFeed("tenants of the switch", listTenants, undefined, tenantsMs).value.data;
+  const names = (tenants ?? []).map(({ name }) => name);
   const chosen = tenant.value;
   if (names.length < 2 && chosen === "") return null;
   const isKnown = ["", "*", ...names].includes(chosen);

@@ -134,7 +134,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.goto(`${world.url}/console/queue`);
     await page.getByText("No job runs.").waitFor();
     const pauses = () => page.evaluate<number[]>("[...held.values()].map(({ ms }) => ms)");
-    const feeds = 6;
+    const feeds = 7;
     const answered = async () => {
       const all = await pauses();
       // Requests have a time-out, too.

@@ -5,6 +5,7 @@ import { formatCount } from "../model/time.ts";
 import { attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, shortId } from "../parts/common.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
+import { ScopedButton } from "../parts/scoped-button.tsx";
 import { actions, Table, Whose, whose, wide } from "../parts/table.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { useFeed } from "../service/feed.ts";
@@ -96,10 +97,16 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
         <Fresh list={list} />
         {items.length > 0 && (
           <>
-            <button onClick={() => (bulk.value = rerunOf(query))}>Rerun all</button>
-            <button class="danger" onClick={() => (bulk.value = removalOf(query))}>
+            <ScopedButton scope="run" onClick={() => (bulk.value = rerunOf(query))}>
+              Rerun all
+            </ScopedButton>
+            <ScopedButton
+              scope="run"
+              class="danger"
+              onClick={() => (bulk.value = removalOf(query))}
+            >
               Remove all
-            </button>
+            </ScopedButton>
           </>
         )}
       </Heading>
@@ -151,22 +158,24 @@ export function DeadLetters({ query }: { query: URLSearchParams }) {
               </td>
               <td class="row-actions">
                 <span role="status">{done.value.get(letter.id)?.state}</span>{" "}
-                <button
+                <ScopedButton
+                  scope="run"
                   class="small"
                   aria-label={`Rerun ${shortId(letter.job_id)}`}
                   aria-disabled={done.value.has(letter.id)}
                   onClick={() => void attempt(() => one(runAgain, letter, "queued again"))}
                 >
                   Rerun
-                </button>{" "}
-                <button
+                </ScopedButton>{" "}
+                <ScopedButton
+                  scope="run"
                   class="small"
                   aria-label={`Remove ${shortId(letter.job_id)}`}
                   aria-disabled={done.value.has(letter.id)}
                   onClick={() => void attempt(() => one(remove, letter, "removed"))}
                 >
                   Remove
-                </button>
+                </ScopedButton>
               </td>
             </tr>
           ))}

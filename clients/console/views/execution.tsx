@@ -9,6 +9,7 @@ import { announce, attempt } from "../parts/announce.ts";
 import { Heading, Loading, Problem, shortId } from "../parts/common.tsx";
 import { copy } from "../parts/copy.ts";
 import { Editor } from "../parts/editor.tsx";
+import { ScopedButton } from "../parts/scoped-button.tsx";
 import { Artifacts } from "../panels/artifacts.tsx";
 import { Attempts } from "../panels/attempts.tsx";
 import { Facts } from "../panels/facts.tsx";
@@ -116,7 +117,8 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
         </button>
       )}
       {!isEnded(record) && (
-        <button
+        <ScopedButton
+          scope="run"
           class="danger"
           onClick={() =>
             void attempt(async () => {
@@ -130,14 +132,14 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
           }
         >
           {isAsked.value || isCancelling ? "Cancelling…" : "Cancel"}
-        </button>
+        </ScopedButton>
       )}
       <a class="button" href={addressOf("", { fork: id })} onClick={forgetFork}>
         Fork
       </a>
-      <button disabled={isQueueing.value} onClick={() => void attempt(runAgain)}>
+      <ScopedButton scope="run" disabled={isQueueing.value} onClick={() => void attempt(runAgain)}>
         Rerun
-      </button>
+      </ScopedButton>
     </div>
   );
 }

@@ -7,6 +7,7 @@ import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { Filters } from "../panels/filters.tsx";
 import { Program } from "../panels/programs.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
+import { ScopedButton } from "../parts/scoped-button.tsx";
 import { number, Table, Whose, whose, wide } from "../parts/table.tsx";
 import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
@@ -56,11 +57,17 @@ export function Executions({ query }: { query: URLSearchParams }) {
           data &&
           data.items.length > 0 &&
           (isLive ? (
-            <button class="danger" onClick={() => (bulk.value = cancellationOf(query))}>
+            <ScopedButton
+              scope="run"
+              class="danger"
+              onClick={() => (bulk.value = cancellationOf(query))}
+            >
               Cancel all of these
-            </button>
+            </ScopedButton>
           ) : (
-            <button onClick={() => (bulk.value = rerunOf(query))}>Rerun all of these</button>
+            <ScopedButton scope="run" onClick={() => (bulk.value = rerunOf(query))}>
+              Rerun all of these
+            </ScopedButton>
           ))}
       </Heading>
       {bulk.value && (

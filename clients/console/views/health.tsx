@@ -2,6 +2,7 @@ import { addressOf } from "../model/address.ts";
 import { Empty, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { useFeed } from "../service/feed.ts";
+import { hasScope } from "../service/own-key.ts";
 import { getHistory, type HistoryPoint, historyStepMinutes } from "../service/operate.ts";
 import { getDeadLetterStats, getHealth, type Health } from "../service/records.ts";
 import { Figure } from "./queue.tsx";
@@ -12,13 +13,11 @@ const minuteMs = 60_000;
 export function HealthView() {
   const health = useFeed("health view", getHealth);
   const letters = useFeed("dead letter stats of health", getDeadLetterStats);
-  const history = useFeed("history", getHistory, undefined, minuteMs);
   const { data } = health.value;
-  const points = history.value.data?.points;
   return (
     <>
       <Heading title="Health">{data && <Status status={data.status} />}</Heading>
-      <Problem text={health.value.problem ?? history.value.problem} />
+      <Problem text={health.value.problem} />
       <Loading feed={health.value} />
       {data?.status === "degraded" && (
         <p class="problem">
@@ -46,6 +45,17 @@ export function HealthView() {
           />
         </div>
       )}
+      {hasScope("monitor") && <History />}
+    </>
+  );
+}
+
+function History() {
+  const history = useFeed("history", getHistory, undefined, minuteMs);
+  const points = history.value.data?.points;
+  return (
+    <>
+      <Problem text={history.value.problem} />
       {points && points.length > 1 && <Charts points={points} />}
       {points && points.length <= 1 && (
         <Empty>

@@ -7,9 +7,11 @@ import { announce, attempt } from "../parts/announce.ts";
 import { formatDuration } from "../model/time.ts";
 import { Age, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { OutputView } from "../parts/output.tsx";
+import { ScopedButton } from "../parts/scoped-button.tsx";
 import { actions, number, Table, wide } from "../parts/table.tsx";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
+import { hasScope } from "../service/own-key.ts";
 import {
   type Build,
   getBuild,
@@ -31,7 +33,8 @@ export function JobTypes({ query }: { query: URLSearchParams }) {
   /** Names of the job types whose build was asked for here, and has not ended. */
   const awaited = useSignal<readonly string[]>([]);
   const { data, problem, refresh } = feed.value;
-  const missing = (data ?? []).filter((type) => !type.image_exists).map(({ name }) => name);
+  const unbuilt = (data ?? []).filter((type) => !type.image_exists).map(({ name }) => name);
+  const missing = hasScope("build") ? unbuilt : [];
   const lastBuilds = useFeed(
     `last builds of ${missing.slice(0, asked).join(" ")}`,
     (signal) => loadStates(missing.slice(0, asked), signal),
@@ -125,12 +128,22 @@ function JobTypeRow({ type, lastBuild, onBuild, onShow }: RowProps) {
         {requirements.length === 0 ? "no packages of its own" : requirements.join(", ")}
       </td>
       <td class="row-actions">
-        <button class="small" aria-label={`Last build of ${name}`} onClick={() => onShow(name)}>
+        <ScopedButton
+          scope="build"
+          class="small"
+          aria-label={`Last build of ${name}`}
+          onClick={() => onShow(name)}
+        >
           Last build
-        </button>{" "}
-        <button class="small" aria-label={`Build ${name}`} onClick={() => onBuild(name)}>
+        </ScopedButton>{" "}
+        <ScopedButton
+          scope="build"
+          class="small"
+          aria-label={`Build ${name}`}
+          onClick={() => onBuild(name)}
+        >
           Build
-        </button>
+        </ScopedButton>
       </td>
     </tr>
   );

@@ -5,6 +5,7 @@ import { errorLine } from "../model/error-line.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Problem, shortId } from "../parts/common.tsx";
 import { Editor } from "../parts/editor.tsx";
+import { ScopedButton, whyNot } from "../parts/scoped-button.tsx";
 import { Inputs } from "../panels/inputs.tsx";
 import { Programs } from "../panels/programs.tsx";
 import { Result, Summary } from "../panels/result.tsx";
@@ -68,6 +69,8 @@ export function Playground({ query }: { query: URLSearchParams }) {
 
   const run = async (): Promise<void> => {
     if (isBusy || isRunning) return;
+    const why = whyNot("run");
+    if (why !== undefined) return announce(why);
     problem.value = "";
     const now = readDraft(draft.value, original);
     if ("problem" in now) {
@@ -124,22 +127,24 @@ export function Playground({ query }: { query: URLSearchParams }) {
         <JobChoices />
         {/* Neither takes the place of the other: a click on Stop at the end of a run begins no new one. Both keep the focus. */}
         <div class="actions">
-          <button
+          <ScopedButton
+            scope="run"
             aria-disabled={!isRunning}
             onClick={() => isRunning && void attempt(() => stop(followed.id))}
           >
             {isRunning && (followed.isCancelling || stopped.value === followed.id)
               ? "Stopping…"
               : "Stop"}
-          </button>
-          <button
+          </ScopedButton>
+          <ScopedButton
+            scope="run"
             class="primary"
             title="Ctrl+Enter"
             aria-disabled={isBusy || isRunning}
             onClick={() => void run()}
           >
             Run <kbd>Ctrl ⏎</kbd>
-          </button>
+          </ScopedButton>
         </div>
       </Heading>
       {parent !== undefined && (

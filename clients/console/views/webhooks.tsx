@@ -2,6 +2,7 @@ import { addressOf } from "../model/address.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
+import { ScopedButton } from "../parts/scoped-button.tsx";
 import { actions, number, Table, Whose, whose, wide } from "../parts/table.tsx";
 import { clock } from "../service/clock.ts";
 import { useList } from "../service/list.ts";
@@ -115,9 +116,14 @@ function DeliveryRow({ delivery, onResend }: { delivery: Delivery; onResend: () 
         {answerOf(delivery)}
       </td>
       <td class="row-actions">
-        <button class="small" aria-label={`Send delivery ${delivery.id} again`} onClick={onResend}>
+        <ScopedButton
+          scope="run"
+          class="small"
+          aria-label={`Send delivery ${delivery.id} again`}
+          onClick={onResend}
+        >
           Resend
-        </button>
+        </ScopedButton>
       </td>
     </tr>
   );
