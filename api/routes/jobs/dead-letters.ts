@@ -64,8 +64,8 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
     const { byType, oldest } = await deadLetterStats(c.get("client").db);
     return c.json(
       {
-        total: byType.reduce((sum, { n }) => sum + n, 0),
-        by_error_type: Object.fromEntries(byType.map(({ type, n }) => [type, n])),
+        total: [...byType.values()].reduce((sum, n) => sum + n, 0),
+        by_error_type: Object.fromEntries(byType),
         oldest_created_at: oldest === null ? null : timestamp(oldest),
       },
       200,

