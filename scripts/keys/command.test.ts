@@ -33,6 +33,7 @@ test.each([
   "create --scopes run",
   "create --name ci",
   "create --name ci --scopes root",
+  "create --name shell --scopes run",
   "create --name ci --scopes run --tenant A",
   "create --name ci --scopes run --expires 1s",
   "create --name ci --scopes run --expires soon",

@@ -1,6 +1,5 @@
 import { parseBytes } from "../../shared/bytes.ts";
-import { HostName } from "../../shared/wire/agent/join.ts";
-import { Scope } from "../../shared/wire/client/keys.ts";
+import { KeyName, Scope } from "../../shared/wire/client/keys.ts";
 import { TenantLimits, TenantName } from "../../shared/wire/tenant.ts";
 import { parseCommandLine, wrongArguments } from "../command/arguments.ts";
 import { durationMs } from "../command/duration.ts";
@@ -109,8 +108,9 @@ function isCommand(name: string): name is keyof typeof options {
 }
 
 function nameOf(given: string | undefined): string {
-  const name = HostName.safeParse(given);
+  const name = KeyName.safeParse(given);
   if (name.success) return name.data;
+  if (given) throw wrong(`name "${given}" ${name.error.issues[0]!.message}`);
   throw wrong("create needs --name, with 1 to 128 characters: who uses the key");
 }
 

@@ -183,6 +183,7 @@ export const keyRows: Row[] = [
         ["scopes.0", { scopes: ["root"] }],
         ["tenant", { tenant: "A" }],
         ["name", { name: "a\u0007" }],
+        ["name", { name: "shell" }],
         ["expires_in_s", { expires_in_s: 1 }],
       ];
       for (const [field, fields] of faulty) {

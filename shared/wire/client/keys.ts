@@ -26,9 +26,18 @@ const Scopes = z
   .max(Scope.options.length)
   .refine((scopes) => new Set(scopes).size === scopes.length, "must name each scope once");
 
+/** What the audit log shows for callers without a managed key. */
+const namesOfOthers = ["api_keys", "operator_keys", "anybody", "shell"];
+
+/** Of a new key. */
+export const KeyName = HostName.refine(
+  (name) => !namesOfOthers.includes(name),
+  `must not be ${namesOfOthers.join(", ")}: the audit log shows others so`,
+);
+
 export const KeyRequest = z
   .strictObject({
-    name: HostName.meta({ description: "For people: who uses the key.", example: "ci" }),
+    name: KeyName.meta({ description: "For people: who uses the key.", example: "ci" }),
     tenant: TenantName.optional().meta({
       description:
         "Whose records the key sees; default: the caller's tenant. Is made if it is new.",
