@@ -90,17 +90,19 @@ const inOneLine = (text: string): string =>
 test("each step of a job asks the database file as often as it did", async () => {
   let id = "";
   let lease = "";
+  const warmer = { warm: 2 };
   const submit = async (): Promise<void> => {
     ({ job_id: id } = await send<{ job_id: string }>("POST", "/execute/async", hello));
   };
   const take = async (): Promise<void> => {
-    lease = (await poll()).jobs[0]!.lease_id;
+    lease = (await poll(warmer)).jobs[0]!.lease_id;
   };
   const steps: Step[] = [
     ["a poll that finds nothing", 7, () => poll()],
+    ["a poll with a new status", 8, () => poll(warmer)],
     ["a submission", 7, submit],
     ["a poll that takes the job", 12, take],
-    ["code has started", 4, () => post(lease, "started", { job_ref: null })],
+    ["code has started", 2, () => post(lease, "started", { job_ref: null })],
     ["a result", 6, () => post(lease, "result", success)],
     ["GET /jobs/{id}", 1, () => send("GET", `/jobs/${id}`)],
     ["GET /jobs/{id}/result", 3, () => send("GET", `/jobs/${id}/result`)],

@@ -75,6 +75,43 @@ test("a write alone takes no savepoint, and is undone completely if it is refuse
   expect(names()).toEqual(["a", "b", "d", "e"]);
 });
 
+test("a single statement alone is its own transaction, and may be refused", async () => {
+  await commit.add([insert("a")]);
+  expect(ran).toMatchObject([insert("a")]);
+  await expect(commit.add([insert("a")])).rejects.toMatchObject({ code: "SQLITE_CONSTRAINT" });
+  await commit.add([insert("b")]);
+  expect(names()).toEqual(["a", "b"]);
+});
+
+test.each([
+  ["a single statement", [insert("b")]],
+  ["a transaction", [insert("b"), insert("c")]],
+])("%s waits while another process has the lock", async (_, statements) => {
+  const other = openConnection(join(folder, "test.db"), 0);
+  const refused = Promise.withResolvers<void>();
+  const run = connection.run.bind(connection);
+  connection.run = (statement) => {
+    try {
+      return run(statement);
+    } catch (error) {
+      refused.resolve();
+      throw error;
+    }
+  };
+  try {
+    other.run("BEGIN IMMEDIATE");
+    const written = groupCommit({ ...source, lockTimeoutMs: Infinity }).add(statements);
+    await refused.promise;
+    other.run("ROLLBACK");
+    await written;
+    expect(names()).toEqual(
+      statements.map((statement) => (statement as { args: unknown[] }).args[0]),
+    );
+  } finally {
+    other.close();
+  }
+});
+
 test("writes that take long are committed in several ticks", async () => {
   const slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200000)";
   const long = { sql: `INSERT INTO t (name) ${slow} SELECT ? || max(i) FROM n`, args: [""] };
@@ -85,16 +122,27 @@ test("writes that take long are committed in several ticks", async () => {
   expect(names()).toHaveLength(3);
 });
 
-test("a write is not answered before its commit: if that fails, all of its writes are refused", async () => {
+/** SQLite refuses a child without a parent when it commits. */
+function makeChildren(): void {
   connection.run("PRAGMA foreign_keys = ON");
   connection.run(
     "CREATE TABLE child (parent INTEGER REFERENCES t(id) DEFERRABLE INITIALLY DEFERRED)",
   );
+}
+
+test("a write is not answered before its commit: if that fails, all of its writes are refused", async () => {
+  makeChildren();
   const results = await Promise.allSettled([
     commit.add([insert("a")]),
     commit.add([{ sql: "INSERT INTO child VALUES (99)", args: [] }]),
   ]);
   expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+});
+
+test("a single statement is refused if its own commit fails, even if it has one row", async () => {
+  makeChildren();
+  const ofOneRow = { sql: "INSERT INTO child VALUES (99) RETURNING 1", args: [], isOneRow: true };
+  await expect(commit.add([ofOneRow])).rejects.toMatchObject({ code: "SQLITE_CONSTRAINT" });
 });
 
 test("only a commit that changed something is to be brought to the disk", async () => {

@@ -1,6 +1,7 @@
 import { setImmediate as nextTick, setTimeout as sleep } from "node:timers/promises";
 import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
 import { isStoreOutage } from "../../store/outage.ts";
+import type { Filled } from "../../store/statement.ts";
 import type { Connection } from "./sqlite-connection.node.ts";
 
 const defaultGroupMs = 10;
@@ -27,8 +28,8 @@ interface Source {
 }
 
 /**
- * Commits the writes of one tick of the event loop in one transaction. Each write is all or nothing. A
- * write that SQLite refuses fails alone; if the database is locked, full or broken, all writes of the
+ * Commits the writes of one tick of the event loop in one transaction; a single statement is its own. Each write is
+ * all or nothing. A write that SQLite refuses fails alone; if the database is locked, full or broken, all writes of the
  * transaction fail. Promises settle after the commit.
  */
 export function groupCommit({
@@ -45,7 +46,9 @@ export function groupCommit({
     isCommitting = true;
     for (await nextTick(); waiting.length > 0; await nextTick()) {
       try {
-        commitSome(await begin());
+        const [first] = waiting;
+        if (waiting.length === 1 && first!.statements.length === 1) settle([await runLone(first!)]);
+        else settle(commitSome(await locking(begin)));
       } catch (error) {
         disconnect();
         for (const { reject } of waiting.splice(0)) reject(error);
@@ -54,14 +57,12 @@ export function groupCommit({
     isCommitting = false;
   };
 
-  /** Takes the lock. While another process has it, other work continues. */
-  const begin = async (): Promise<Connection> => {
+  /** Makes a call that takes the lock. While another process has it, other work continues. */
+  const locking = async <T>(call: (connection: Connection) => T): Promise<T> => {
     const deadline = performance.now() + lockTimeoutMs;
     for (;;) {
       try {
-        const connection = connected();
-        connection.run("BEGIN IMMEDIATE");
-        return connection;
+        return call(connected());
       } catch (error) {
         const isLocked = error instanceof LibsqlError && error.code === "SQLITE_BUSY";
         if (!isLocked || performance.now() > deadline) throw error;
@@ -70,7 +71,21 @@ export function groupCommit({
     }
   };
 
-  const commitSome = (connection: Connection): void => {
+  /** Runs a single statement, which SQLite commits itself. */
+  const runLone = async ({ statements }: Write): Promise<Outcome> => {
+    const outcome = await locking((connection): Outcome => {
+      try {
+        return { results: statements.map((statement) => connection.run(toItsEnd(statement))) };
+      } catch (error) {
+        if (isStoreOutage(error)) throw error;
+        return { error };
+      }
+    });
+    if (hasChanged(outcome)) committed?.();
+    return outcome;
+  };
+
+  const commitSome = (connection: Connection): Outcome[] => {
     const until = performance.now() + groupMs;
     const isAlone = waiting.length === 1;
     const outcomes: Outcome[] = [];
@@ -81,6 +96,11 @@ export function groupCommit({
       connection.run("COMMIT");
       if (outcomes.some(hasChanged)) committed?.();
     }
+    return outcomes;
+  };
+
+  /** Answers the first of the writes that wait. */
+  const settle = (outcomes: Outcome[]): void => {
     for (const [at, { resolve, reject }] of waiting.splice(0, outcomes.length).entries()) {
       const outcome = outcomes[at]!;
       if ("error" in outcome) reject(outcome.error);
@@ -97,6 +117,16 @@ export function groupCommit({
       });
     },
   };
+}
+
+/** A statement that ends after its first row would not say that its own commit failed. */
+function toItsEnd(statement: InStatement): InStatement | Filled {
+  return typeof statement === "string" ? statement : { ...statement, isOneRow: false };
+}
+
+function begin(connection: Connection): Connection {
+  connection.run("BEGIN IMMEDIATE");
+  return connection;
 }
 
 type Outcome = { results: ResultSet[] } | { error: unknown };
