@@ -7,10 +7,12 @@ import { openBuilds } from "../store/builds/builds.ts";
 import { tellFreed } from "../jobs/followed.ts";
 import { advance } from "../store/jobs/advance.ts";
 import { leasesOf } from "../store/jobs/lease.ts";
+import { sessionsOf } from "../store/sessions/session-lease.ts";
+import { applyPost } from "./session-posts.ts";
 
 /**
  * Frees every lease of an agent whose process has ended. A job whose code had not started when its
- * agent left in order keeps the attempt; every other job loses one.
+ * agent left in order keeps the attempt; every other job loses one. Sessions that were ready end.
  *
  * @throws AppError 403 when the agent is registered with another token.
  */
@@ -30,6 +32,10 @@ export async function leave(
   // Must come before its leases are freed: a poll of this agent that still waits must lease nothing.
   else await markLeft(db, agent_id, now());
   const kind = crashed ? "crash" : "leave";
+  // First, so that a running call ends with its session.
+  for (const { leaseId } of await sessionsOf(db, agent_id)) {
+    if (leaseId !== null) await applyPost(deps, { kind, leaseId });
+  }
   for (const leaseId of await leasesOf(db, agent_id)) await freeJob(deps, { kind, leaseId });
   for (const { leaseId, agentId: holder } of await openBuilds(db)) {
     if (leaseId !== null && holder === agent_id)

@@ -21,15 +21,18 @@ import {
   type AgentRow,
 } from "../store/agents/agents.ts";
 import { renewBuilds } from "../store/builds/build-lease.ts";
+import { renewSessions } from "../store/sessions/session-lease.ts";
 import { expireLeases, renewLeases, type LeaseTerms } from "../store/jobs/lease.ts";
 import { isAnyQueued } from "../store/statistics/queue.ts";
 import { takeBuilds } from "../builds/take-builds.ts";
+import { sweepSessions } from "../sessions/sweep-sessions.ts";
 import { takeJobs } from "./take-jobs.ts";
+import { takeSessions } from "./take-sessions.ts";
 import { backstopMs } from "../waiting.ts";
 
 /**
  * Serves an agent's long poll: registers the agent, renews its leases, and answers as soon as there is
- * a job for a free slot, a build, a new cancellation, or a lease that the agent has lost.
+ * a job for a free slot, a build, a session, a call of a session, a new cancellation, or a lease that the agent has lost.
  */
 export async function poll(
   deps: Deps,
@@ -51,7 +54,8 @@ export async function poll(
       const left = deadline - now();
       const { watching = reply.watch } = request;
       const watch = reply.watch?.filter((id) => !watching?.includes(id)) ?? [];
-      const changes = [reply.jobs, reply.builds, reply.cancel, reply.lost, watch];
+      const { sessions = [] } = reply;
+      const changes = [reply.jobs, reply.builds, sessions, reply.cancel, reply.lost, watch];
       if (changes.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       // `askedAt` is by the clock of the process that asked, which may differ from this one's.
       if (wants !== first.wants || askedAt !== first.askedAt) return reply;
@@ -73,10 +77,10 @@ export async function poll(
 }
 
 /** An agent without a free slot gets no notifications of jobs. */
-function topicsOf({ agent, free_slots, free_builds }: PollRequest): Topic[] {
+function topicsOf({ agent, free_slots, free_builds, free_sessions = 0 }: PollRequest): Topic[] {
   const own: Topic = `agent:${agent.id}`;
   if (free_slots > 0) return ["job", "queue", own];
-  return free_builds > 0 ? ["queue", own] : [own];
+  return free_builds + free_sessions > 0 ? ["queue", own] : [own];
 }
 
 async function look(
@@ -91,17 +95,27 @@ async function look(
     refuseRevoked(deps, tokenHash),
   ]);
   const lease = terms(deps, request.agent.id);
-  const [jobs, builds] = signal.aborted
-    ? [[], []]
+  const [jobs, builds, sessions] = signal.aborted
+    ? [[], [], []]
     : await Promise.all([
         takeJobs(deps, request, lease, environments),
         takeBuilds(deps, request, lease, environments),
+        takeSessions(deps, request, lease, environments),
       ]);
   const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
   const images_wanted = imagesOf(environments);
   const keep_ready = await keepReady(deps, request, environments);
   const rotates = askedAt !== null && { rotate: true };
-  const reply = { ...renewed, cancel, images_wanted, keep_ready, jobs, builds, ...rotates };
+  const reply = {
+    ...renewed,
+    cancel,
+    images_wanted,
+    keep_ready,
+    jobs,
+    builds,
+    sessions,
+    ...rotates,
+  };
   return { reply, askedAt };
 }
 
@@ -111,7 +125,8 @@ async function lookForJobs(
   tokenHash: string,
   signal: AbortSignal,
 ): Promise<LeasedJob[]> {
-  if (signal.aborted || request.free_slots === 0) return [];
+  const { free_slots, sessions = [] } = request;
+  if (signal.aborted || (free_slots === 0 && sessions.length === 0)) return [];
   await refuseRevoked(deps, tokenHash);
   const environments = await readEnvironments(deps);
   return signal.aborted ? [] : takeJobs(deps, request, terms(deps, request.agent.id), environments);
@@ -160,19 +175,21 @@ function isRecent({ lastSeenAt }: AgentRow, now: number): boolean {
 
 async function renewHeld(
   deps: Deps,
-  { agent, leases, builds }: AgentStatus,
+  { agent, leases, builds, sessions = [] }: AgentStatus,
 ): Promise<Omit<RenewReply, "images_wanted">> {
   const { config, db, now } = deps;
   await sweepLeases(deps);
+  if (sessions.length > 0) await sweepSessions(deps);
   const renewed = await renewLeases(db, terms(deps, agent.id), leases);
   const held = new Set([
     ...renewed.map((lease) => lease.leaseId),
     ...(await renewBuilds(db, terms(deps, agent.id), builds)),
+    ...(await renewSessions(db, terms(deps, agent.id), sessions)),
   ]);
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
     watch: renewed.filter((lease) => isFollowed(lease, now())).map((lease) => lease.leaseId),
-    lost: [...leases, ...builds].filter((id) => !held.has(id)),
+    lost: [...leases, ...builds, ...sessions].filter((id) => !held.has(id)),
     intervals: intervalsOf(config),
   };
 }

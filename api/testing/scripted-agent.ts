@@ -10,6 +10,8 @@ import {
   takeHeader,
 } from "../../shared/wire/agent/lease.ts";
 
+import type { LeasedSession, SessionReady } from "../../shared/wire/agent/session.ts";
+
 /** An answer of the service with its whole body. */
 export interface Reply {
   status: number;
@@ -25,6 +27,9 @@ export class ScriptedAgent {
   readonly id = crypto.randomUUID();
   /** Leases that it knows; each poll lists them. */
   readonly held = new Set<string>();
+  /** Sessions that it has room for; each poll lists those that it holds. */
+  maxSessions = 0;
+  readonly heldSessions = new Set<string>();
   /** Leases that may be open. */
   readonly #given = new Set<string>();
   readonly #baseUrl: string;
@@ -47,6 +52,7 @@ export class ScriptedAgent {
       breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
       leases: [...this.held],
       builds: [],
+      ...(this.maxSessions > 0 && { sessions: [...this.heldSessions] }),
       images: [],
     };
   }
@@ -54,7 +60,10 @@ export class ScriptedAgent {
   /** The message of a poll that does not wait. */
   pollRequest(changes: Partial<PollRequest> = {}): PollRequest {
     const asked = { free_slots: 4, free_builds: 0, cancelling: [], is_new: false, wait_s: 0 };
-    return { ...this.status(), ...asked, ...changes };
+    const room = this.maxSessions > 0 && {
+      free_sessions: this.maxSessions - this.heldSessions.size,
+    };
+    return { ...this.status(), ...asked, ...room, ...changes };
   }
 
   /** One poll; it does not wait unless `wait_s` says so. */
@@ -64,6 +73,8 @@ export class ScriptedAgent {
       this.held.add(lease_id);
       this.#given.add(lease_id);
     }
+    for (const { lease_id } of reply.sessions ?? []) this.heldSessions.add(lease_id);
+    for (const leaseId of reply.lost) this.heldSessions.delete(leaseId);
     return reply;
   }
 
@@ -77,6 +88,34 @@ export class ScriptedAgent {
       const { jobs } = await this.poll({ free_slots: 1, wait_s: 2 });
       if (jobs[0]) return jobs[0];
     }
+  }
+
+  /** Polls until it gets a session. */
+  async takeSession(): Promise<LeasedSession> {
+    for (;;) {
+      const { sessions = [] } = await this.poll({ free_slots: 0, wait_s: 2 });
+      if (sessions[0]) return sessions[0];
+    }
+  }
+
+  /** Takes a session and says that it is ready. */
+  async startSession(): Promise<LeasedSession> {
+    const session = await this.takeSession();
+    await this.postSession(session.lease_id, "ready", readyReport);
+    return session;
+  }
+
+  /** Polls until it gets a call. */
+  async takeCall(): Promise<LeasedJob> {
+    for (;;) {
+      const { jobs } = await this.poll({ free_slots: 0, wait_s: 2 });
+      if (jobs[0]) return jobs[0];
+    }
+  }
+
+  /** Posts for the lease of a session: `ready`, `ended`, `release`. */
+  async postSession(leaseId: string, what: string, body: object): Promise<Reply> {
+    return this.send("POST", `/sessions/${leaseId}/${what}`, JSON.stringify(body));
   }
 
   /** Polls until it gets a build. */
@@ -206,6 +245,13 @@ export const success: ResultReport = {
   resource_usage: { max_rss_mb: 9.5, cpu_time_ms: 12, wall_time_ms: 1500 },
   job_ref: null,
   container_runtime: null,
+};
+
+export const readyReport: SessionReady = {
+  job_ref: null,
+  container_runtime: "runc",
+  container_backend: "zygote",
+  python_version: "3.13.2",
 };
 
 export async function sha256(bytes: Uint8Array<ArrayBuffer>): Promise<string> {

@@ -8,6 +8,7 @@ import { claimCalls } from "../store/sessions/claim-calls.ts";
 import { createSession, type NewSession } from "../store/sessions/create-session.ts";
 import { claimSessions } from "../store/sessions/session-lease.ts";
 import type { SessionRow } from "../store/sessions/sessions.ts";
+import { readyReport } from "./scripted-agent.ts";
 import { newExecution, offers } from "./temp-store.ts";
 
 let made = 0;
@@ -70,13 +71,6 @@ export const terms = (now: number, agentId = "a", ttl = 1000) => ({
   now,
   expiresAt: now + ttl,
 });
-
-export const readyReport = {
-  job_ref: null,
-  container_runtime: "runc",
-  container_backend: "zygote",
-  python_version: "3.13.2",
-} as const;
 
 /** A session that an agent holds from `now` on. */
 export async function startingSession(

@@ -1,3 +1,4 @@
+import { readyReport } from "./scripted-agent.ts";
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "vitest";
@@ -21,7 +22,7 @@ import { advanceSession } from "../store/sessions/advance-session.ts";
 import { claimCalls } from "../store/sessions/claim-calls.ts";
 import { createSession } from "../store/sessions/create-session.ts";
 import { claimSessions, dueSessions } from "../store/sessions/session-lease.ts";
-import { newSession, readyReport, stateOfNew, terms } from "./session-store.ts";
+import { newSession, stateOfNew, terms } from "./session-store.ts";
 import { queued } from "./store-model.ts";
 import { inMemory } from "./store-snapshot.ts";
 import { newExecution, offers, openIn } from "./temp-store.ts";

@@ -1,6 +1,7 @@
 import type { Deps } from "../deps.ts";
 import { recordMinute } from "./record-minute.ts";
 import { sweepLeases } from "../agents/poll.ts";
+import { sweepSessions } from "../sessions/sweep-sessions.ts";
 import { enforceRetention } from "./retention.ts";
 import { forgetAgents } from "../store/agents/agents.ts";
 import { endOverdueJobs } from "../jobs/end-overdue.ts";
@@ -15,8 +16,9 @@ export async function sweep(deps: Deps): Promise<void> {
   await removeOld(deps);
 }
 
-/** Expires leases, ends jobs that waited too long, and forgets silent agents. Clients wait for this. It writes only if something is due. */
+/** Expires leases, ends jobs that waited too long and sessions whose time is over, and forgets silent agents. Clients wait for this. It writes only if something is due. */
 export async function expire(deps: Deps): Promise<void> {
+  await sweepSessions(deps);
   await sweepLeases(deps);
   await endOverdueJobs(deps);
   await sweepBuilds(deps);

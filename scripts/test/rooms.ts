@@ -81,6 +81,7 @@ export const rooms = {
     "api/batches",
     "api/events",
     "api/builds",
+    "api/sessions",
     "api/agents",
     "api/webhooks",
     "api/upkeep",

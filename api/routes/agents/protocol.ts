@@ -14,6 +14,7 @@ import {
   type WatchReply,
 } from "../../../shared/wire/agent/lease.ts";
 import { AnswersQuery, ItemsReport } from "../../../shared/wire/agent/items.ts";
+import { SessionEnded, SessionReady } from "../../../shared/wire/agent/session.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { AnyOutputReport } from "../../../shared/wire/output.ts";
 import { join, rotate } from "../../agents/tokens.ts";
@@ -46,6 +47,12 @@ import { poll, renew } from "../../agents/poll.ts";
 import { waitForAnswers } from "../../agents/tool-answers.ts";
 import { isFollowed } from "../../jobs/followed.ts";
 import type { ExecutionRow } from "../../store/jobs/row.ts";
+import {
+  recordReady,
+  recordSessionEnd,
+  releaseSession,
+  requireSessionLease,
+} from "../../agents/session-posts.ts";
 import { takeNext } from "../../agents/take-jobs.ts";
 import { agentImageRoutes } from "./images.ts";
 
@@ -66,6 +73,8 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
   const requireBuild = (c: Context<AppEnv, "/builds/:lease_id/*">) =>
     requireBuildLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+  const requireSession = (c: Context<AppEnv, "/sessions/:lease_id/*">) =>
+    requireSessionLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
 
   // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
   app.use("*", checkProtocol());
@@ -147,7 +156,7 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const isNew = await recordResult(deps, execution, c.req.param("lease_id"), report);
     // A repeated post gets no job; a job that the first post leased comes with the next poll.
     const takes = isNew && c.req.header(takeHeader) === "1" && !c.req.raw.signal.aborted;
-    const jobs = takes ? await takeNext(deps, execution.agentId ?? "") : [];
+    const jobs = takes ? await takeNext(deps, execution) : [];
     return c.json({ jobs } satisfies ResultReply);
   });
 
@@ -155,6 +164,25 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const report = await parseBody(c, ReleaseReport, smallBytes);
     await requireJob(c);
     await releaseLease(deps, c.req.param("lease_id"), report);
+    return c.json({});
+  });
+
+  app.post("/sessions/:lease_id/ready", async (c) => {
+    const report = await parseBody(c, SessionReady, smallBytes);
+    await recordReady(deps, await requireSession(c), c.req.param("lease_id"), report);
+    return c.json({});
+  });
+
+  app.post("/sessions/:lease_id/ended", async (c) => {
+    const report = await parseBody(c, SessionEnded, smallBytes);
+    await recordSessionEnd(deps, await requireSession(c), c.req.param("lease_id"), report);
+    return c.json({});
+  });
+
+  app.post("/sessions/:lease_id/release", async (c) => {
+    const report = await parseBody(c, ReleaseReport, smallBytes);
+    await requireSession(c);
+    await releaseSession(deps, c.req.param("lease_id"), report);
     return c.json({});
   });
 

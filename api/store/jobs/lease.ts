@@ -1,4 +1,4 @@
-import { and, eq, gt, inArray, isNull, lte, sql } from "drizzle-orm";
+import { and, eq, gt, inArray, isNotNull, isNull, lte, sql } from "drizzle-orm";
 import {
   callLostMessage,
   cancelledMessage,
@@ -36,13 +36,32 @@ export async function undeliveredLeases(
   count: number,
   jobTypes: string[],
 ): Promise<ExecutionRow[]> {
-  const found = await missed(db, {
+  const found = await missedJobs(db, {
     agentId,
     now,
     held: JSON.stringify(held),
     jobTypes: JSON.stringify(jobTypes),
     count,
   });
+  return renewMissed(db, found, expiresAt, now);
+}
+
+/** The same of calls, which need no slot. */
+export async function undeliveredCalls(
+  db: Database,
+  { agentId, expiresAt, now }: LeaseTerms,
+  held: string[],
+): Promise<ExecutionRow[]> {
+  const found = await missedCalls(db, { agentId, now, held: JSON.stringify(held) });
+  return renewMissed(db, found, expiresAt, now);
+}
+
+async function renewMissed(
+  db: Database,
+  found: { leaseId: string | null }[],
+  expiresAt: number,
+  now: number,
+): Promise<ExecutionRow[]> {
   if (found.length === 0) return [];
   const renewed = await db.orm
     .update(executions)
@@ -62,22 +81,32 @@ export async function undeliveredLeases(
   return renewed.sort((a, b) => a.seq - b.seq);
 }
 
-const missed = rowsQuery(
+const isMissed = and(
+  isRunning,
+  eq(executions.agentId, sql.placeholder("agentId")),
+  gt(executions.leaseExpiresAt, sql.placeholder("now")),
+  isNull(executions.codeStartedAt),
+  sql`${executions.leaseId} not in ${listed("held")}`,
+);
+const missedJobs = rowsQuery(
   query
     .select({ leaseId: executions.leaseId })
     .from(executions)
     .where(
       and(
-        isRunning,
-        eq(executions.agentId, sql.placeholder("agentId")),
-        gt(executions.leaseExpiresAt, sql.placeholder("now")),
-        isNull(executions.codeStartedAt),
-        sql`${executions.leaseId} not in ${listed("held")}`,
+        isMissed,
+        isNull(executions.sessionId),
         sql`${unindexedJobType} in ${listed("jobTypes")}`,
       ),
     )
     .orderBy(executions.seq)
     .limit(sql.placeholder("count")),
+);
+const missedCalls = rowsQuery(
+  query
+    .select({ leaseId: executions.leaseId })
+    .from(executions)
+    .where(and(isMissed, isNotNull(executions.sessionId))),
 );
 
 /** The execution that has or had a lease, and the SHA-256 of its agent's token: null if the agent is unknown. */

@@ -1,8 +1,8 @@
+import { readyReport } from "../../testing/scripted-agent.ts";
 import { describe, expect, test } from "vitest";
 import {
   created,
   newCall,
-  readyReport,
   readySession,
   runningCall,
   startingSession,

@@ -67,12 +67,18 @@ export async function undeliveredSessions(
   terms: LeaseTerms,
   held: string[],
 ): Promise<SessionRow[]> {
+  const isMissed = and(
+    isHeldBy(terms),
+    eq(sessions.status, "starting"),
+    notInArray(sessions.leaseId, held),
+  );
+  // Reads first, because an update would take the write lock each time.
+  const missed = await db.orm.select({ id: sessions.id }).from(sessions).where(isMissed);
+  if (missed.length === 0) return [];
   return db.orm
     .update(sessions)
     .set({ leaseExpiresAt: terms.expiresAt })
-    .where(
-      and(isHeldBy(terms), eq(sessions.status, "starting"), notInArray(sessions.leaseId, held)),
-    )
+    .where(isMissed)
     .returning();
 }
 

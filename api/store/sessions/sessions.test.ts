@@ -1,9 +1,9 @@
+import { readyReport } from "../../testing/scripted-agent.ts";
 import { describe, expect, test } from "vitest";
 import {
   created,
   newCall,
   newSession,
-  readyReport,
   readySession,
   runningCall,
   startingSession,
