@@ -108,6 +108,10 @@ function sandboxJob(job: LeasedJob): SandboxJob {
   return {
     code: job.code,
     results: job.results,
+    tools: job.tools && {
+      functions: job.tools.functions,
+      timeoutMs: job.tools.timeout_s * 1000,
+    },
     program: job.program && {
       ...job.program,
       compileTimeoutMs: job.program.compile_timeout_s * 1000,

@@ -4,8 +4,10 @@ import type { Client } from "../api/client.ts";
 import { createChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 import { type Lease, LeaseDropped } from "../lease/leases.ts";
-import type { DisplayItem } from "../sandbox/job.ts";
-import { toResultItem } from "./result.ts";
+import type { CallAnswer, CallItem, DisplayItem } from "../sandbox/job.ts";
+import { createAnswers } from "./answers.ts";
+import { toRunItem } from "./result.ts";
+import { createUnsentItems } from "./unsent-items.ts";
 import { createUnsent } from "./unsent.ts";
 
 /** Reports the run to the API while the code runs, and never delays the code. */
@@ -13,8 +15,10 @@ export type LiveReport = {
   readonly started: (jobRef: string) => void;
   readonly output: (stream: StreamName, bytes: Uint8Array) => void;
   readonly item: (item: DisplayItem) => void;
-  /** The first so many items are stored: somebody follows the job. */
-  readonly itemsSent: () => number;
+  /** Brings a call to the API, and its answer back. */
+  readonly call: (call: CallItem, answer: (given: CallAnswer) => void) => void;
+  /** Items up to this number are stored. */
+  readonly lastItemSent: () => number;
   /** The code has ended: no more output is sent; the result contains all of it. */
   readonly ended: () => void;
   /** Aborts posts that are still pending. */
@@ -22,7 +26,7 @@ export type LiveReport = {
 };
 
 export type LiveReportDeps = {
-  readonly client: Pick<Client, "started" | "logs" | "items">;
+  readonly client: Pick<Client, "started" | "logs" | "items" | "answers">;
   readonly clock: Clock;
 };
 
@@ -32,8 +36,6 @@ const STARTED_AFTER_MS = 50;
 const UNFOLLOWED_EVERY_MS = 1000;
 /** Shortest time between two posts of output that somebody follows. */
 const FOLLOWED_EVERY_MS = 100;
-/** Each has up to a megabyte. */
-const ITEMS_AT_ONCE = 8;
 
 export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): LiveReport {
   const { lease_id } = lease.job;
@@ -43,8 +45,11 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
   const unsent = createUnsent();
   const written = createChangeSignal();
   const tasks: Promise<void>[] = [];
-  const items: DisplayItem[] = [];
-  let itemsSent = 0;
+  const answers = createAnswers(client, lease_id);
+  const items = createUnsentItems(async (next, signal) => {
+    const report = { items: next.map(toRunItem) };
+    followed.learn(await client.items(lease_id, report, signal));
+  });
   let postedMs = -Infinity;
 
   /** Ignores failures, except a lost lease: then it ends the run. */
@@ -80,23 +85,15 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
         followed.learn(await client.logs(lease_id, { parts }, signal));
         if (followed.isOn()) break;
       }
-      if (followed.isOn() && !end.signal.aborted) await sendItems(signal);
+      if (!followed.isOn() || end.signal.aborted || items.isEmpty()) continue;
+      postedMs = clock.nowMs();
+      await items.send(signal);
     }
-  }
-
-  async function sendItems(signal: AbortSignal): Promise<void> {
-    const next = items.slice(itemsSent, itemsSent + ITEMS_AT_ONCE);
-    if (next.length === 0) return;
-    postedMs = clock.nowMs();
-    followed.learn(await client.items(lease_id, { items: next.map(toResultItem) }, signal));
-    itemsSent += next.length;
   }
 
   /** Waits for output, and for the time since the last post. */
   async function whileFollowed(): Promise<void> {
-    await written.waitUntil(
-      () => !unsent.isEmpty() || itemsSent < items.length || end.signal.aborted,
-    );
+    await written.waitUntil(() => !unsent.isEmpty() || !items.isEmpty() || end.signal.aborted);
     const waitMs = postedMs + FOLLOWED_EVERY_MS - clock.nowMs();
     if (waitMs > 0) await clock.sleep(waitMs, end.signal).catch(() => {});
   }
@@ -121,10 +118,16 @@ export function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease
       written.notify();
     },
     item: (item) => {
-      items.push(item);
+      items.add(item);
       written.notify();
     },
-    itemsSent: () => itemsSent,
+    call: (call, answer) => {
+      items.add(call);
+      tasks.push(attempt(async (signal) => items.sendUpTo(call.number, signal)));
+      if (!answers.expect(call.number, answer)) return;
+      tasks.push(attempt(async (signal) => answers.fetch(AbortSignal.any([signal, end.signal]))));
+    },
+    lastItemSent: items.lastSent,
     ended: finish,
     close: async () => {
       finish();

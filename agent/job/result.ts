@@ -1,11 +1,12 @@
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Timing } from "../../shared/wire/execution.ts";
 import type { ResultItem } from "../../shared/wire/result-item.ts";
+import type { RunItem } from "../../shared/wire/agent/items.ts";
 import type { ResultReport } from "../../shared/wire/agent/lease.ts";
 import type { Acquired } from "./acquire.ts";
 import { describeLeftOut } from "../sandbox/output/classify.ts";
 import type { RunReport, Verdict } from "../sandbox/report.ts";
-import type { DisplayItem } from "../sandbox/job.ts";
+import type { CallItem, DisplayItem } from "../sandbox/job.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 
 /** The times of one job, milliseconds on the agent's clock. */
@@ -65,7 +66,13 @@ export function resultOfReport(
   };
 }
 
-export function toResultItem({ number, main, data, stdoutAt, stderrAt }: DisplayItem): ResultItem {
+export function toRunItem(item: DisplayItem | CallItem): RunItem {
+  if ("data" in item) return toResultItem(item);
+  const { number, name, stdoutAt, stderrAt } = item;
+  return { number, name, arguments: item.arguments, stdout_at: stdoutAt, stderr_at: stderrAt };
+}
+
+function toResultItem({ number, main, data, stdoutAt, stderrAt }: DisplayItem): ResultItem {
   return { number, main, data, stdout_at: stdoutAt, stderr_at: stderrAt };
 }
 

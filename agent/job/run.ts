@@ -30,7 +30,7 @@ export type RunDeps = StartUpDeps &
   JobFilesDeps & {
     readonly client: Pick<
       Client,
-      "started" | "logs" | "items" | "upload" | "result" | "release" | "inputFile"
+      "started" | "logs" | "items" | "answers" | "upload" | "result" | "release" | "inputFile"
     >;
     readonly spool: Pick<SpoolDir, "folder">;
     readonly gpus: Pick<Gpus, "lease">;
@@ -146,6 +146,7 @@ async function runCode(
     },
     onOutput: live.output,
     onItem: live.item,
+    onCall: live.call,
   });
   live.ended();
   drop.signal.throwIfAborted();
@@ -158,7 +159,8 @@ async function runCode(
   // engine is gone too. Where jobs are forked, the mother has already said whose fault the loss is.
   const mayBeOurs = verdict.error?.type === "internal_error" && report.isHostLost === undefined;
   if (mayBeOurs && !(await deps.engine.checkNow())) return engineLost;
-  const unsent = { ...report, items: report.items.slice(live.itemsSent()) };
+  const stored = live.lastItemSent();
+  const unsent = { ...report, items: report.items.filter(({ number }) => number > stored) };
   const result = resultOfReport(unsent, verdict, timesOf(deps, run), acquired);
   return { kind: "result", result, artifacts: report.artifacts };
 }

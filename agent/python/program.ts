@@ -14,13 +14,13 @@ export const programs = {
     ...named("common", "files", "kernel", "ids", "fork_request"),
     ...named("pid1", "enter"),
     ...named("common", "link"),
-    ...named("pid1", "relay", "job", "usage", "supervisor", "program"),
+    ...named("pid1", "relay", "job", "usage", "supervisor", "program", "calls"),
     ...named("collector", "collect"),
     ...named("interpreter", "cells"),
   ],
   pid1: [
     ...named("common", "files", "kernel", "link"),
-    ...named("pid1", "relay", "job", "usage", "supervisor", "program"),
+    ...named("pid1", "relay", "job", "usage", "supervisor", "program", "calls"),
     ...named("collector", "collect"),
     ...named("interpreter", "gate", "cells"),
   ],
@@ -32,7 +32,7 @@ export const programs = {
 } satisfies Readonly<Record<string, readonly string[]>>;
 
 /** Modules that are compiled with the others, but loaded when they are needed. */
-const apart = ["program", "collect", "gate", "cells"];
+const apart = ["program", "calls", "collect", "gate", "cells"];
 
 function named(folder: string, ...names: string[]): string[] {
   return names.map((name) => `${folder}/${name}`);
@@ -221,6 +221,9 @@ export function sources(modules: readonly string[]): Record<string, string> {
 
 /** The text of a module, such as "common/link". */
 export function source(module: string): string {
-  const files = module === "interpreter/cells" ? ["interpreter/results", module] : [module];
+  const files =
+    module === "interpreter/cells"
+      ? ["interpreter/results", "interpreter/tools", module]
+      : [module];
   return files.map((file) => readFileSync(new URL(`${file}.py`, import.meta.url), "utf8")).join("");
 }

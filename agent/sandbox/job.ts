@@ -1,3 +1,5 @@
+import type { JsonObject } from "../../shared/json.ts";
+
 /** A program of the image that runs in place of Python. */
 export interface Program {
   /** Name of the file in /code that has the code. */
@@ -6,6 +8,11 @@ export interface Program {
   readonly compile: readonly string[];
   readonly compileTimeoutMs: number;
   readonly run: readonly string[];
+}
+
+export interface Tools {
+  readonly functions: readonly { readonly name: string }[];
+  readonly timeoutMs: number;
 }
 
 export interface SandboxJob {
@@ -17,6 +24,8 @@ export interface SandboxJob {
   readonly inputJson: string;
   /** Whether the code runs as a cell: what it displays, and the value of its last expression, become items. */
   readonly results?: boolean | undefined;
+  /** The caller's functions, as JSON, and how long their calls may wait for answers, all together. */
+  readonly tools?: Tools | undefined;
   /** What the code reads from its standard input. Without it, the code reads end of file. */
   readonly stdin?: string | undefined;
   /** The code's arguments. */
@@ -44,18 +53,31 @@ export interface InputFile {
   readonly path: string;
 }
 
-/** What a cell displayed. */
-export interface DisplayItem {
+/** Where an item stands in a run. */
+interface Place {
   /** 1 for the first one. */
   readonly number: number;
-  /** It is the value of the last expression. */
-  readonly main: boolean;
-  /** By MIME type; base64 where that is not text. */
-  readonly data: Readonly<Record<string, string>>;
   /** Bytes of each stream that were kept before it. */
   readonly stdoutAt: number;
   readonly stderrAt: number;
 }
+
+/** What a cell displayed. */
+export interface DisplayItem extends Place {
+  /** It is the value of the last expression. */
+  readonly main: boolean;
+  /** By MIME type; base64 where that is not text. */
+  readonly data: Readonly<Record<string, string>>;
+}
+
+/** A call of one of the caller's functions. */
+export interface CallItem extends Place {
+  readonly name: string;
+  readonly arguments: JsonObject;
+}
+
+/** What a call returns, as JSON, or the error that it raises. */
+export type CallAnswer = { readonly resultJson: string } | { readonly error: string };
 
 export type StreamName = "stdout" | "stderr";
 
@@ -71,4 +93,6 @@ export interface RunOptions {
   /** Receives live output up to half of the cap; a piece may end within a character. */
   readonly onOutput?: (stream: StreamName, bytes: Uint8Array) => void;
   readonly onItem?: (item: DisplayItem) => void;
+  /** `answer` may be called once, at any time. */
+  readonly onCall?: (call: CallItem, answer: (given: CallAnswer) => void) => void;
 }

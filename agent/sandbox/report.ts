@@ -89,6 +89,8 @@ export interface RunReport {
   readonly stderrTruncated: boolean;
   readonly result: ResultFile;
   readonly items: readonly DisplayItem[];
+  /** Name of the first function whose call has no answer; null if there is none. */
+  readonly unansweredCall: string | null;
   /** Something was left out of the items. */
   readonly itemsTruncated: boolean;
   readonly artifacts: readonly SpooledArtifact[];

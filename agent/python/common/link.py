@@ -5,7 +5,10 @@ The link to the agent: frames of type (1 byte), length (4 bytes, big-endian) and
 to the supervisor    J job (numbers)  C code  I input  T stdin  V arguments, each with a NUL behind it
                      W a program in place of Python, after J: name of the file of code, ms for the compiler, number
                        of its arguments, its arguments, those of the program; a NUL between two
+                     F functions of the caller (JSON)
                      G go  K cancel
+                     Y a piece of an answer to a call, before it 1, or 0 with the last piece; an answer is its length
+                       (4 bytes, big-endian) and JSON
                      M name of a file below /input  U its data, before the job
                      L lines of /input/_requirements.txt, before the job
                      P packages (JSON), before the job: packages.py says what follows
@@ -13,6 +16,7 @@ to the agent         B bytecode of this program, if it came as text
                      R ready (JSON)  F failed to get ready (JSON)  S started
                      Y end of the compiler (JSON)  O stdout  E stderr  X exit (JSON)
                      H a piece of an item of a cell (JSON), before it 1, or 0 with the last piece
+                     Q the same of a call of one of the caller's functions (JSON)
                      A head of a file (JSON)  D its data  Z summary of /output (JSON), the last frame of a job
 """
 
@@ -90,6 +94,10 @@ class Outbox:
             self._delayed_since = time.monotonic()
         self._buffer += frame_head(kind, len(payload))
         self._buffer += payload
+
+    def hurry(self):
+        """Writes the held frames without delay."""
+        self._delayed_since = 0.0
 
     def put_json(self, kind, value):
         self.put(kind, to_json(value))

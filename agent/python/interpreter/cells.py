@@ -1,5 +1,5 @@
 # Runs in the code's interpreter, as uid 1000, from the gate to the end of the code, if the job asked for results.
-# Comes after results.py: runs the code as a cell. The value of its last expression is the main result.
+# Comes after results.py and tools.py: runs the code as a cell. The value of its last expression is the main result.
 import _ast
 import builtins
 import os
@@ -140,7 +140,7 @@ def fail(error):
     sys.exit(1)
 
 
-def begin(tell_fd):
+def begin(tell_fd, answers_fd):
     """Makes the interpreter run its file as a cell. What it runs by a module's name, runpy runs for it; it asks
     path_importer_cache whether the file is such a thing.
     """
@@ -156,19 +156,22 @@ def begin(tell_fd):
         sys.path[0] = code_file.rpartition("/")[0]
         if getattr(sys.flags, "safe_path", False):
             del sys.path[0]
-        run_once(tell_fd)
+        run_once(tell_fd, answers_fd)
 
     hook._run_module_as_main = run_file
 
 
-def run_once(tell_fd):
-    results = Results(Channel(tell_fd))
+def run_once(tell_fd, answers_fd):
+    channel = Channel(tell_fd)
+    results = Results(channel)
     figures = Figures(results)
     names = sys.modules["__main__"].__dict__
     loader = sys.modules["_frozen_importlib_external"].SourceFileLoader
     names.update(__file__=code_file, __loader__=loader("__main__", code_file))
     if sys.version_info < (3, 15):
         names["__cached__"] = None
+    if answers_fd is not None:
+        names.update(make_functions(channel, answers_fd), ToolError=ToolError)
 
     def display(*values):
         for value in values:

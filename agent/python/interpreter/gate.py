@@ -132,15 +132,18 @@ def wait_for_go(job, kept):
     cells = None
     if word == b"c":
         cells, word = receive(posix.read), posix.read(go_fd, 1)
-    posix.close(go_fd)
-    if word == b"i":
+    # With "t", answers to calls come over it.
+    has_tools = word == b"t"
+    if not has_tools:
+        posix.close(go_fd)
+    if word != b"g":
         take_inputs()
     add_packages()
     posix.set_inheritable(tell_fd, False)
     if cells is None:
         posix.set_blocking(tell_fd, False)
     else:
-        begin_cell(cells)
+        begin_cell(cells, has_tools)
     del sys.modules["sitecustomize"]
 
 
@@ -152,13 +155,17 @@ def receive(read):
     return data
 
 
-def begin_cell(code):
+def begin_cell(code, has_tools):
     import builtins
     import marshal
+    import posix
+
+    if has_tools:
+        posix.set_inheritable(go_fd, False)
 
     names = {"__builtins__": dict(vars(builtins)), "__name__": "cells"}
     exec(marshal.loads(code), names)
-    names["begin"](tell_fd)
+    names["begin"](tell_fd, go_fd if has_tools else None)
 
 
 def forget_gate():

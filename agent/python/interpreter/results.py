@@ -1,5 +1,5 @@
 # Runs in the code's interpreter, as uid 1000, from the gate to the end of the code, if the job asked for results.
-# Comes before cells.py: sends what the code displays to PID 1, as MIME bundles.
+# Comes before tools.py and cells.py: sends what the code displays to PID 1, as MIME bundles.
 # The gate gives both builtins of their own, so code that patches builtins or modules breaks nothing here by accident.
 import sys
 from _thread import allocate_lock
@@ -210,12 +210,19 @@ def complain(error):
 
 
 def without_ours(trace):
-    """A traceback from the first frame of the code on."""
+    """A traceback from the first frame of the code on, without those of a tool that it called."""
     ours = trace
     while ours and ours.tb_frame.f_code.co_filename != code_file:
         ours = ours.tb_next
     while ours is None and trace and trace.tb_frame.f_code.co_filename == OURS:
         trace = trace.tb_next
+    last = each = ours
+    while each:
+        if each.tb_frame.f_code.co_filename != OURS:
+            last = each
+        each = each.tb_next
+    if last is not None:
+        last.tb_next = None
     return ours or trace
 
 

@@ -15,8 +15,8 @@ from relay import Stream
 
 GATE_DIR = "/code/.gate"
 _GATE = GATE_DIR + "/sitecustomize.pyc"
-# Where the gate finds stdin and arguments, by the frames that bring them.
-INPUTS = {b"T": "/input/_stdin", b"V": "/input/_args"}
+# Where the gate finds stdin and arguments, and tools.py the caller's functions, by the frames that bring them.
+INPUTS = {b"T": "/input/_stdin", b"V": "/input/_args", b"F": "/input/_tools"}
 _MAX_REPORT = 4000
 # As in cells.py.
 _MOST_ITEMS, _MOST_BYTES, _MOST_OF_MESSAGE = 1000, 8 << 20, 1 << 20
@@ -29,7 +29,7 @@ class Job:
     cells.py, the code runs as a cell.
     """
 
-    cells = None
+    cells = calls = None
 
     def __init__(self, start):
         self.state = "starting"
@@ -54,13 +54,17 @@ class Job:
         self.preload_errors = dict(zip(words[2:-1:2], words[3:-1:2]))
         self.state = "ready"
 
-    def go(self, inputs):
-        word = b"i" if inputs else b"g"
+    def go(self, inputs, orders):
+        has_tools = INPUTS[b"F"] in inputs
+        word = b"t" if has_tools else b"i" if inputs else b"g"
         if self.cells is not None:
             word = b"c" + len(self.cells).to_bytes(4, "big") + self.cells + word
-            self.told = Told()
         while word:
             word = word[os.write(self._go, word) :]
+        if has_tools:
+            self.calls = load("calls").Calls(self._go, orders["tool_timeout_ms"] / 1000)  # noqa: F821
+        if self.cells is not None:
+            self.told = Told(self.calls)
 
     def to_read(self, outbox):
         """Descriptors with what reads them."""
@@ -98,17 +102,18 @@ class Job:
 
 
 class Told:
-    """Reads the messages of gate.py and cells.py: kind (1 byte), length (4 bytes, big-endian), payload.
+    """Reads the messages of gate.py, results.py and tools.py: kind (1 byte), length (4 bytes, big-endian), payload.
 
-    e an exception  y an item  t something was left out of the results
+    e an exception  y an item  q a call of a tool  t something was left out of the results
     """
 
-    def __init__(self):
+    def __init__(self, calls=None):
         self.exception = None
         self.is_cut = self._is_broken = False
+        self._calls = calls
         self._buffer = bytearray()
-        self._left = 0  # bytes of the item that has begun
-        self._relays = False
+        self._left = 0  # bytes of the item or call that has begun
+        self._frame = None  # the type of its frames; None: it is left out
         self._items, self._bytes = _MOST_ITEMS, _MOST_BYTES
 
     def take(self, data, outbox):
@@ -119,27 +124,28 @@ class Told:
             pass
 
     def _take_piece(self, outbox):
-        """In a frame H: 1, or 0 with the last piece of an item; and the piece."""
+        """In a frame: 1, or 0 with the last piece; and the piece."""
         piece = bytes(self._buffer[:MAX_DATA])[: self._left]
         del self._buffer[: len(piece)]
         self._left -= len(piece)
-        if piece and self._relays:
-            outbox.put(b"H", (b"\1" if self._left else b"\0") + piece)
+        if piece and self._frame:
+            outbox.put(self._frame, (b"\1" if self._left else b"\0") + piece)
+        if self._frame == b"Q" and self._left == 0:
+            self._calls.begin()
+            outbox.hurry()
         return piece
 
     def _take_message(self):
-        kind, size = self._buffer[:1], int.from_bytes(self._buffer[1:5], "big")
+        kind, size = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:5], "big")
         if len(self._buffer) < 5:
             return False
         # Otherwise it is not the gate's: the code found the descriptor.
-        self._is_broken = size > (_MOST_OF_MESSAGE if kind == b"y" else _MAX_REPORT) or kind not in (b"e", b"y", b"t")
-        if self._is_broken or (kind != b"y" and len(self._buffer) < 5 + size):
+        self._is_broken = not self._may_be(kind, size)
+        comes_in_pieces = kind in (b"y", b"q")
+        if self._is_broken or (not comes_in_pieces and len(self._buffer) < 5 + size):
             return False
-        if kind == b"y":
-            self._relays = self._items > 0 and size <= self._bytes
-            self._items -= 1
-            self._bytes -= size if self._relays else 0
-            self.is_cut |= not self._relays
+        if comes_in_pieces:
+            self._frame = b"Q" if kind == b"q" else self._admit_item(size)
             self._left, size = size, 0
         elif kind == b"e":
             names, _, message = self._buffer[5 : 5 + size].decode("utf-8", "replace").partition("\0\0")
@@ -148,6 +154,18 @@ class Told:
             self.is_cut = True
         del self._buffer[: 5 + size]
         return True
+
+    def _may_be(self, kind, size):
+        if kind == b"q":
+            return self._calls is not None and size > 0 and self._calls.admit(size)
+        return kind in (b"e", b"y", b"t") and size <= (_MOST_OF_MESSAGE if kind == b"y" else _MAX_REPORT)
+
+    def _admit_item(self, size):
+        is_admitted = self._items > 0 and size <= self._bytes
+        self._items -= 1
+        self._bytes -= size if is_admitted else 0
+        self.is_cut |= not is_admitted
+        return b"H" if is_admitted else None
 
 
 class Interpreter:

@@ -18,7 +18,7 @@ class Program:
     """One run of a program, with the interface of job.Job. `stream` is the class of its streams."""
 
     state = "ready"
-    told = None
+    told = calls = None
     to_read = Job.to_read
 
     def __init__(self, arguments, stream=Stream):
@@ -28,7 +28,7 @@ class Program:
         self.streams = [stream(out[0], b"O"), stream(err[0], b"E")]
         self._theirs = (out[1], err[1])
 
-    def go(self, inputs):
+    def go(self, inputs, _orders=None):
         self.pid = os.fork()
         if self.pid == 0:
             try:

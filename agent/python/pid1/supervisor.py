@@ -1,9 +1,7 @@
 """Runs in PID 1 of a sandbox, as root of the sandbox, from its start to the end of its one job.
 
-PID 1 of a sandbox: runs one job and reports it to the agent. See link.py for the frames.
-
-Any error in here ends PID 1, and with it every process of the container.
-"""
+PID 1 of a sandbox: runs one job and reports it to the agent. See link.py for the frames. Any error in here ends PID 1,
+and with it every process of the container."""
 
 import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
 import os
@@ -55,7 +53,7 @@ class Supervisor:
         self.others_cpu_before_ms = others_cpu_ms()
         started = time.monotonic()
         if ending is None:
-            self.job.go(self.inputs)
+            self.job.go(self.inputs, self.orders)
             self.tell_start()
             ending = self.wait_for_end(started + self.orders["timeout_ms"] / 1000)
         ended_by_itself = self.exit is not None
@@ -96,7 +94,8 @@ class Supervisor:
         looked_ms = system_ms()
         while self.exit is None:
             now = time.monotonic()
-            if self.cancelled or now >= deadline:
+            until = deadline + (self.job.calls.waited_s() if self.job.calls else 0)
+            if self.cancelled or now >= until:
                 ending = "cancelled" if self.cancelled else "timeout"
                 self.terminate()
                 return ending
@@ -110,7 +109,7 @@ class Supervisor:
                     if has_more_locks(_MOST_LOCKS):
                         return "locks"
                 look_at = now + (_SOON_S if sockets > most // 16 else _LOOK_S)
-            self.wait_and_handle(min(look_at, deadline))
+            self.wait_and_handle(min(look_at, until))
         return "exited"
 
     def terminate(self):
@@ -195,9 +194,10 @@ class Supervisor:
         poll = select.poll()
         for fd in handlers:
             poll.register(fd, select.POLLIN)
-        for fd, events, handler in self.packages.to_poll() if self.packages else ():
-            handlers[fd] = handler
-            poll.register(fd, events)
+        for source in filter(None, (self.packages, self.job.calls)):
+            for fd, events, handler in source.to_poll():
+                handlers[fd] = handler
+                poll.register(fd, events)
         if not self.outbox.empty:
             delay_ms = self.outbox.delay_ms
             if delay_ms > 0:
@@ -238,6 +238,8 @@ class Supervisor:
             self.may_go = True
         elif kind == b"K":
             self.cancelled = True
+        elif kind == b"Y":
+            self.job.calls.take(payload)
         elif kind == b"M":
             self.input_file = begin_file("/input/" + payload.decode(), self.input_file)
         elif kind == b"U":

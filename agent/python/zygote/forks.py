@@ -66,7 +66,7 @@ def serve_mother(took_ms):
             pass
 
     for name in program:
-        if name not in ("program", "collect", "cells"):
+        if name not in ("program", "calls", "collect", "cells"):
             load(name)
     enter, kernel, supervisor = map(sys.modules.get, ("enter", "kernel", "supervisor"))
     problem = find_problem()

@@ -177,7 +177,9 @@ async function runJob(
   options: RunOptions,
   { overtimeMs, silenceMs, collectMs }: Patience,
 ): Promise<RunReport> {
-  const recorder = startRecorder(job, options);
+  const recorder = startRecorder(job, options, (frames) => {
+    for (const frame of frames) link.input.write(frame);
+  });
   if (options.signal.aborted) return recorder.report("cancelled", null);
 
   let overdue = false;
@@ -196,7 +198,8 @@ async function runJob(
   }
 
   const compileMs = job.program?.compile.length ? job.program.compileTimeoutMs + graceMs : 0;
-  expectFrameWithin(compileMs + job.timeoutMs + graceMs + overtimeMs);
+  const toolsMs = job.tools?.timeoutMs ?? 0;
+  expectFrameWithin(compileMs + job.timeoutMs + toolsMs + graceMs + overtimeMs);
   options.signal.addEventListener("abort", cancel);
   try {
     await recorder.take((await upcoming).value);
@@ -235,6 +238,7 @@ function sendJob(input: Writable, job: SandboxJob): void {
     artifact_count: limits.artifactCountMax,
     result_bytes: limits.resultJsonMaxBytes,
     ...(job.results && { results: 1 }),
+    ...(job.tools && { tool_timeout_ms: job.tools.timeoutMs }),
   };
   input.cork();
   input.write(encodeFrame("J", numbers(orders)));
@@ -244,6 +248,10 @@ function sendJob(input: Writable, job: SandboxJob): void {
   for (const frame of dataFrames("T", job.stdin ?? "")) input.write(frame);
   const args = (job.args ?? []).map((arg) => `${arg}\0`).join("");
   for (const frame of dataFrames("V", args)) input.write(frame);
+  if (job.tools) {
+    const functions = JSON.stringify(job.tools.functions);
+    for (const frame of dataFrames("F", functions)) input.write(frame);
+  }
   input.write(encodeFrame("G"));
   input.uncork();
 }

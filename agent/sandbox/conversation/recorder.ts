@@ -1,5 +1,7 @@
 import { constants } from "node:os";
+import { limits } from "../../../shared/wire/limits.ts";
 import { createByteLog } from "../output/byte-log.ts";
+import { answerFrames } from "../protocol/answer.ts";
 import { type Frame, FrameError } from "../protocol/frames.ts";
 import { Compiled, Exit, FileHead, OutputSummary, parseMessage } from "../protocol/messages.ts";
 import { createItems } from "../output/items.ts";
@@ -26,9 +28,15 @@ export interface Recorder {
   close(): Promise<void>;
 }
 
-export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
+/** `send` writes frames to the supervisor. */
+export function startRecorder(
+  job: SandboxJob,
+  options: RunOptions,
+  send: (frames: Iterable<Buffer>) => void,
+): Recorder {
   const streams = { stdout: createByteLog(), stderr: createByteLog() };
-  const items = createItems();
+  const items = createItems(job.tools?.functions.map(({ name }) => name));
+  const calls = new Map<number, string>();
   const spool = openSpool(options.spoolDir, job.caps.artifactBytes);
   let startedAtMs: number | null = null;
   let compiled: Compiled | null = null;
@@ -60,15 +68,29 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
   /** Frame types by the progress in which they may come. */
   const expected = {
     sent: "S",
-    started: job.results ? "YOEHX" : "YOEX",
+    started: `YOEX${job.results ? "H" : ""}${job.tools ? "Q" : ""}`,
     exited: "ADZ",
     complete: "",
   };
 
+  const lengths = () => ({ stdout: streams.stdout.length, stderr: streams.stderr.length });
+
   function takeItem(piece: Buffer): void {
-    const { stdout, stderr } = streams;
-    const item = items.take(piece, { stdout: stdout.length, stderr: stderr.length });
+    const item = items.takeItem(piece, lengths());
     if (item) options.onItem?.(item);
+  }
+
+  function takeCall(piece: Buffer): void {
+    const told = items.takeCall(piece, lengths());
+    if (told === undefined) return;
+    // PID 1 counts it: its time must end.
+    if (told === "invalid") return send(answerFrames(0, { error: "" }));
+    const { id, call } = told;
+    calls.set(call.number, call.name);
+    if (calls.size > limits.toolCallsPendingMax) throw new FrameError("too many calls wait");
+    options.onCall?.(call, (given) => {
+      if (calls.delete(call.number) && progress() === "started") send(answerFrames(id, given));
+    });
   }
 
   function takeCompiled(told: Compiled): void {
@@ -95,6 +117,8 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
           return takeOutput("stderr", payload);
         case "H":
           return takeItem(payload);
+        case "Q":
+          return takeCall(payload);
         case "X":
           exit = checked(parseMessage(Exit, payload));
           return;
@@ -131,7 +155,8 @@ export function startRecorder(job: SandboxJob, options: RunOptions): Recorder {
         stdoutTruncated: exit?.truncated[0] ?? false,
         stderrTruncated: exit?.truncated[1] ?? false,
         result: spool.result,
-        items: items.all,
+        items: items.shown,
+        unansweredCall: [...calls.values()][0] ?? null,
         itemsTruncated: items.hasInvalid || (exit?.results_truncated ?? false),
         artifacts: spool.artifacts,
         skipped: summary?.skipped ?? [],

@@ -12,7 +12,11 @@ export function classify(report: RunReport): Verdict {
       return { status: "cancelled", exitCode: 143, error, phaseAtExit: phase };
     }
     case "timeout": {
-      const message = `The code was stopped after ${(report.executionMs / 1000).toFixed(1)} s, at its time limit.`;
+      const { unansweredCall, executionMs } = report;
+      const message =
+        unansweredCall === null
+          ? `The code was stopped after ${(executionMs / 1000).toFixed(1)} s, at its time limit.`
+          : `The code was stopped: no answer to the tool call ${unansweredCall} came within tool_timeout.`;
       const error = { type: "execution_timeout", message, phase: "execution" } as const;
       return { status: "timeout", exitCode: null, error, phaseAtExit: "execution" };
     }

@@ -1,66 +1,107 @@
+import { parseJson } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { FrameError } from "../protocol/frames.ts";
-import { Item } from "../protocol/messages.ts";
-import type { DisplayItem, StreamName } from "../job.ts";
+import { Call, Item } from "../protocol/messages.ts";
+import type { CallItem, DisplayItem, StreamName } from "../job.ts";
 
-/** The items of one run, from the pieces in which they come. */
+/** What the code shows and calls in one run, from the pieces in which it comes. All of it is numbered together. */
 export interface Items {
-  readonly all: readonly DisplayItem[];
+  readonly shown: readonly DisplayItem[];
   /** Whether an item was none: the code made it, not cells.py. */
   readonly hasInvalid: boolean;
   /** Returns the item that a piece completes. @throws FrameError on more than PID 1 relays. */
-  take(frame: Buffer, at: Readonly<Record<StreamName, number>>): DisplayItem | undefined;
+  takeItem(frame: Buffer, at: Lengths): DisplayItem | undefined;
+  /** The same of a call, with its id for the answer; "invalid" if the code made it, not tools.py. */
+  takeCall(frame: Buffer, at: Lengths): { id: number; call: CallItem } | "invalid" | undefined;
 }
 
-export function createItems(): Items {
-  const all: DisplayItem[] = [];
-  let pieces: Buffer[] = [];
-  let bytes = 0;
-  let begun = 0;
-  let at: Record<StreamName, number> = { stdout: 0, stderr: 0 };
+type Lengths = Readonly<Record<StreamName, number>>;
+
+/** The item of an agent's post is nested in it. */
+const callDepthMax = limits.jsonDepthMax - 8;
+
+export function createItems(names: readonly string[] = []): Items {
+  const shown: DisplayItem[] = [];
+  const displays = assemble(limits.resultItemMaxBytes, limits.resultItemsMax);
+  const calls = assemble(limits.toolCallMaxBytes, limits.toolCallsMax, limits.toolCallsMaxBytes);
+  let count = 0;
   let hasInvalid = false;
 
-  function complete(): DisplayItem | undefined {
-    const told = parse(Buffer.concat(pieces).toString("utf8"));
-    pieces = [];
-    bytes = 0;
-    if (told === undefined) {
-      hasInvalid = true;
-      return undefined;
-    }
-    const item = { number: all.length + 1, ...told, stdoutAt: at.stdout, stderrAt: at.stderr };
-    all.push(item);
-    return item;
-  }
+  const place = ({ stdout, stderr }: Lengths) => ({
+    number: ++count,
+    stdoutAt: stdout,
+    stderrAt: stderr,
+  });
 
   return {
-    all,
+    shown,
     get hasInvalid() {
       return hasInvalid;
     },
-    take(frame, now) {
-      if (pieces.length === 0) {
-        at = { ...now };
-        begun++;
+    takeItem(frame, now) {
+      const whole = displays(frame, now);
+      if (whole === undefined) return undefined;
+      const told = parseItem(whole.text);
+      if (told === undefined) {
+        hasInvalid = true;
+        return undefined;
       }
-      // Copied: it is a view of the larger piece that the stream brought.
-      pieces.push(Buffer.from(frame.subarray(1)));
-      bytes += frame.length - 1;
-      if (frame.length < 2 || bytes > limits.resultItemMaxBytes || begun > limits.resultItemsMax)
-        throw new FrameError("more items than PID 1 relays");
-      return frame[0] === 0 ? complete() : undefined;
+      const item = { ...place(whole.at), ...told };
+      shown.push(item);
+      return item;
+    },
+    takeCall(frame, now) {
+      const whole = calls(frame, now);
+      if (whole === undefined) return undefined;
+      const told = parseCall(whole.text);
+      if (told === undefined || !names.includes(told.name)) return "invalid";
+      const { id, ...call } = told;
+      return { id, call: { ...place(whole.at), ...call } };
     },
   };
 }
 
-function parse(text: string): Pick<DisplayItem, "main" | "data"> | undefined {
+/** Joins pieces: before each 1, or 0 if it is the last. `at` is where the first one came. */
+function assemble(bytesOfOne: number, most: number, bytesOfAll = Infinity) {
+  let pieces: Buffer[] = [];
+  let bytes = 0;
+  let all = 0;
+  let begun = 0;
+  let at: Lengths = { stdout: 0, stderr: 0 };
+  return (frame: Buffer, now: Lengths): { text: string; at: Lengths } | undefined => {
+    if (pieces.length === 0) {
+      at = { ...now };
+      bytes = 0;
+      begun++;
+    }
+    // Copied: it is a view of the larger piece that the stream brought.
+    pieces.push(Buffer.from(frame.subarray(1)));
+    bytes += frame.length - 1;
+    all += frame.length - 1;
+    if (frame.length < 2 || bytes > bytesOfOne || begun > most || all > bytesOfAll)
+      throw new FrameError("more items than PID 1 relays");
+    if (frame[0] !== 0) return undefined;
+    const text = Buffer.concat(pieces).toString("utf8");
+    pieces = [];
+    return { text, at };
+  };
+}
+
+function parseItem(text: string): Pick<DisplayItem, "main" | "data"> | undefined {
   try {
-    return Item.parse(
-      JSON.parse(text, (_, value: unknown) =>
-        typeof value === "string" ? value.toWellFormed() : value,
-      ),
-    );
+    return Item.parse(JSON.parse(text, wellFormed));
   } catch {
     return undefined;
   }
 }
+
+function parseCall(text: string): Call | undefined {
+  try {
+    return Call.parse(parseJson(text, callDepthMax));
+  } catch {
+    return undefined;
+  }
+}
+
+const wellFormed = (_: string, value: unknown): unknown =>
+  typeof value === "string" ? value.toWellFormed() : value;

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import { MimeBundle } from "../../../shared/wire/result-item.ts";
 import { FrameError } from "./frames.ts";
 
@@ -47,6 +48,10 @@ export const Item = z.object({
   main: z.boolean(),
   data: MimeBundle.refine((data) => Object.keys(data).length > 0 && Object.keys(data).length <= 32),
 });
+
+/** A call, as the code may also have made it. */
+export const Call = z.object({ id: z.int().min(1), name: z.string(), arguments: JsonObjectSchema });
+export type Call = z.infer<typeof Call>;
 
 export const FileHead = z.object({
   name: z.string(),

@@ -34,6 +34,7 @@ export const lies: [what: string, frames: Buffer[]][] = [
   ["ready twice", [started, ready]],
   ["the end of a compiler that nobody asked for", [started, compiled]],
   ["an item that nobody asked for", [started, encodeFrame("H", Buffer.from("\0{}"))]],
+  ["a call that nobody asked for", [started, encodeFrame("Q", Buffer.from("\0{}"))]],
   ["a frame of unknown type", [started, encodeFrame("?")]],
   ["a frame that only the agent sends", [started, encodeFrame("G")]],
   ["a frame with the largest length", [started, Buffer.from([0x4f, 0xff, 0xff, 0xff, 0xff])]],

@@ -2,6 +2,7 @@ import type { Python } from "./find-python.ts";
 import { cellRows } from "./cell-rows.ts";
 import { bytecodeRows } from "./bytecode-rows.ts";
 import { cpuCountRow } from "./cpu-count-row.ts";
+import { toolRows } from "./tool-rows.ts";
 import { packagesRow } from "./packages-row.ts";
 import { semanticsRows } from "./semantics-rows.ts";
 
@@ -9,6 +10,7 @@ import { semanticsRows } from "./semantics-rows.ts";
 export function pythonRows(python: () => Python): void {
   semanticsRows(python);
   cellRows(python);
+  toolRows(python);
   bytecodeRows(python);
   cpuCountRow(python);
   packagesRow(python);

@@ -19,6 +19,7 @@ export function reportWith(changes: Partial<RunReport>): RunReport {
     result: { kind: "absent" },
     artifacts: [],
     items: [],
+    unansweredCall: null,
     itemsTruncated: false,
     skipped: [],
     executionMs: 12,
