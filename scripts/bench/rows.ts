@@ -6,6 +6,7 @@ import { live } from "./rows/live.ts";
 import { memory } from "./rows/memory.ts";
 import { preload } from "./rows/preload.ts";
 import { throughput } from "./rows/throughput.ts";
+import { turns } from "./rows/turns.ts";
 
 /** In the order in which they are measured and shown. */
-export const rows: readonly Row[] = [forked, throughput, preload, cpu, api, memory, live];
+export const rows: readonly Row[] = [forked, throughput, preload, cpu, api, memory, live, turns];

@@ -10,7 +10,9 @@ import { setUp } from "../setup/set-up.ts";
 import { childrenOf } from "../testing/children-of.ts";
 
 /** The others need an image with numpy, or minutes. */
-const measured = rows.filter(({ name }) => ["forked", "throughput", "api", "live"].includes(name));
+const measured = rows.filter(({ name }) =>
+  ["forked", "throughput", "api", "live", "turns"].includes(name),
+);
 
 test.each(measured)("$name is measured, and leaves nothing behind", async (row) => {
   const { dockerHost, image } = await setUp(readConfig(process.env));
