@@ -2,7 +2,7 @@ import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Deps } from "./deps.ts";
 import { openStreams } from "./events/open-streams.ts";
 import { bindClient } from "./http/access/bind-client.ts";
-import { identifyCaller } from "./http/access/identify.ts";
+import { findCallers, identifyCaller } from "./http/access/identify.ts";
 import { checkTable, requireScope } from "./http/access/scopes.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
@@ -51,9 +51,10 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.use(refuseForeignPages(deps));
   consoleRoutes(app, deps);
   allowMcpOrigins(app, deps);
-  compatRoutes(app, deps);
+  const findCaller = findCallers(deps);
+  compatRoutes(app, deps, findCaller);
   const limit = rateLimit(deps);
-  app.use(identifyCaller(deps), limit, requireScope(deps.config), bindClient(deps));
+  app.use(identifyCaller(deps, findCaller), limit, requireScope(deps.config), bindClient(deps));
   // /docs shows them in this order.
   const streams = openStreams(deps);
   executeRoutes(app, deps, streams);

@@ -8,6 +8,7 @@ import { describeError } from "../../shared/log-line.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { callerApi, executionContext } from "../http/access/caller-api.ts";
+import { type FindCaller, noKey } from "../http/access/identify.ts";
 import { readText } from "../http/body/json.ts";
 import type { AppEnv } from "../http/context.ts";
 
@@ -15,7 +16,11 @@ import type { AppEnv } from "../http/context.ts";
  * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
  * caller to this app.
  */
-export function compatRoutes(app: OpenAPIHono<AppEnv>, { config, isStopping }: Deps): void {
+export function compatRoutes(
+  app: OpenAPIHono<AppEnv>,
+  { config, isStopping }: Deps,
+  findCaller: FindCaller,
+): void {
   const facades: Record<(typeof config.compat)[number], Facade> = {
     "sandbox-fusion": sandboxFusion,
     piston: piston(),
@@ -33,6 +38,9 @@ export function compatRoutes(app: OpenAPIHono<AppEnv>, { config, isStopping }: D
       const api = callerApi(app, c, config, context, given ?? null, () => isCounted);
       try {
         if (isOfPage(c)) throw new Refusal(403, "Web pages may not use this protocol.");
+        // A stranger takes no place while its body arrives.
+        const needsKey = config.api_auth_enabled && c.req.raw.body !== null;
+        if (needsKey && !(given && (await findCaller(c, given)))) throw noKey(config);
         if (held >= config.compat_held) throw new Refusal(503, "Too many requests are under way.");
         held += 1;
         try {

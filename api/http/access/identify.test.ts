@@ -7,7 +7,7 @@ import { testDeps } from "../../testing/test-deps.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { Scope } from "../../../shared/wire/client/keys.ts";
 import type { AppEnv } from "../context.ts";
-import { identifyCaller } from "./identify.ts";
+import { findCallers, identifyCaller } from "./identify.ts";
 import { checkTable } from "./scopes.ts";
 
 const configured = "a-key-of-16-characters";
@@ -126,7 +126,7 @@ test.each([
 test("many requests that wait with a key which becomes void are all refused as such", async () => {
   const { id, key } = await newKey();
   let recheck: (() => Promise<void>) | undefined;
-  const client = new Hono<AppEnv>().use(identifyCaller(deps)).get("/", (c) => {
+  const client = new Hono<AppEnv>().use(identifyCaller(deps, findCallers(deps))).get("/", (c) => {
     recheck = c.get("caller")?.recheck;
     return c.text("x");
   });

@@ -1,4 +1,4 @@
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { ManagedKey, Scope } from "../../../shared/wire/client/keys.ts";
 import type { Deps } from "../../deps.ts";
 import { type AppError, unauthorized } from "../../errors.ts";
@@ -13,9 +13,27 @@ const all = Scope.options;
 const ofOperators: Scope[] = ["agents", "admin"];
 const ofClients = all.filter((scope) => !ofOperators.includes(scope));
 
-/** Finds out who sends a request: by a key of the configuration, by a managed key, or anybody. */
-export function identifyCaller(deps: Deps): MiddlewareHandler<AppEnv> {
-  const { config, sha256, clientAddress } = deps;
+/** Who has a key; undefined for one that is unknown or void. */
+export type FindCaller = (c: Context, key: string) => Promise<Caller | undefined>;
+
+/** Finds the holders of keys of the configuration, and of managed keys. */
+export function findCallers(deps: Deps): FindCaller {
+  const configured = configuredKeys(deps);
+  const managed = managedKeys(deps);
+  return async (c, key) => {
+    const { hashes, callers } = await configured;
+    const hash = await deps.sha256(key);
+    const caller = callers[placeOf(hashes, hash)];
+    if (caller || !ManagedKey.safeParse(key).success) return caller;
+    return managed(hash, deps.clientAddress(c));
+  };
+}
+
+/** Finds out who sends a request: by a key, or anybody. */
+export function identifyCaller(
+  { config }: Pick<Deps, "config">,
+  findCaller: FindCaller,
+): MiddlewareHandler<AppEnv> {
   if (!config.api_auth_enabled) {
     const isOpen = config.allow_unauthenticated_network_access;
     const anybody = callerOf(null, "anybody", isOpen ? ofClients : all);
@@ -24,20 +42,13 @@ export function identifyCaller(deps: Deps): MiddlewareHandler<AppEnv> {
       await next();
     };
   }
-  const configured = configuredKeys(deps);
-  const managed = managedKeys(deps);
   return async (c, next) => {
     // A probe must not ask the database.
     const isProbe = isHealthPath(c.req.path);
     const given = isProbe ? [] : [c.req.header(config.api_auth_header), bearerToken(c)];
-    const { hashes, callers } = await configured;
     let accepted: string | undefined;
     for (const key of new Set(given)) {
-      if (key === undefined) continue;
-      const hash = await sha256(key);
-      const caller =
-        callers[placeOf(hashes, hash)] ??
-        (ManagedKey.safeParse(key).success ? await managed(hash, clientAddress(c)) : null);
+      const caller = key === undefined ? undefined : await findCaller(c, key);
       if (!caller) continue;
       if (accepted !== undefined) {
         throw unauthorized("The request has two different API keys: send one of them.");

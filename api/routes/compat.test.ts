@@ -1,0 +1,30 @@
+import { expect, test } from "vitest";
+import type { Config } from "../../shared/config/config.ts";
+import { createApp } from "../app.ts";
+import { testDeps } from "../testing/test-deps.ts";
+import { store, useOneStore } from "../testing/use-store.ts";
+
+useOneStore();
+
+test.each([
+  ["dify/v1/sandbox/run", {}],
+  ["dify/v1/sandbox/run", { "X-Api-Key": "not-a-key-of-16-characters" }],
+  ["piston/api/v2/execute", {}],
+])(
+  "a request to %s without a key that holds takes no place: its body is not waited for",
+  async (path, key) => {
+    const compat: Config["compat"] = ["dify", "piston"];
+    const config = { api_auth_enabled: true, api_keys: ["a-key-of-16-characters"], compat };
+    const app = createApp(testDeps(store.db, store.folder, Date.now, config));
+    let isRead = false;
+    const pull = (controller: ReadableStreamDefaultController): void => {
+      isRead = true;
+      controller.close();
+    };
+    const body = new ReadableStream({ pull }, { highWaterMark: 0 });
+    const headers = { "Content-Type": "application/json", ...key };
+    const request = { method: "POST", body, headers, duplex: "half" as const };
+    const { status } = await app.request(`/compat/${path}`, request);
+    expect({ status, isRead }).toEqual({ status: 401, isRead: false });
+  },
+);
