@@ -111,7 +111,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
   [
     "leases never delivered",
-    [byHolder, byLease],
+    ["SEARCH executions_holder (agent_id=? AND session_id=?)", byLease],
     () => undeliveredLeases(db, terms, [lease], 1, [jobType, "other"]),
   ],
   ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],
