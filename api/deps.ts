@@ -42,7 +42,7 @@ export type RouteDeps = Omit<Deps, "db" | "shareRead">;
 /** What the handler of a client's request has: `c.get("client")`. Its database shows one tenant's records. */
 export interface ClientDeps extends RouteDeps {
   db: TenantDb;
-  /** Ends the executions of anybody that no agent has leased within their `queue_timeout`. */
+  /** Ends what time ends, of anybody: executions that no agent has leased within their `queue_timeout`, and sessions. */
   endOverdue: () => Promise<void>;
   /** @throws AppError 401 if the caller's key has become void, which takes a second. */
   recheck: () => Promise<void>;

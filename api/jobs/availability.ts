@@ -12,6 +12,7 @@ import type { ExecutionRow } from "../store/jobs/row.ts";
 import { listAgents } from "../store/agents/agents.ts";
 import { openBuilds } from "../store/builds/builds.ts";
 import { findTenant } from "../store/tenants.ts";
+import { findSession } from "../store/sessions/sessions.ts";
 import { readQueueStats } from "../store/statistics/queue.ts";
 
 /** Whether a submission can be accepted and run now. */
@@ -52,9 +53,16 @@ export async function explainWait(
   execution: ExecutionRow,
   position: number,
 ): Promise<string> {
+  if (execution.sessionId !== null) return explainCall(deps, execution.sessionId, position);
   const reason = await whyMoreThanItsTurn(deps, execution);
   const turn = turnMessage(position);
   return reason === undefined ? turn : `${turn} ${reason}`;
+}
+
+async function explainCall({ db }: ClientDeps, id: string, position: number): Promise<string> {
+  const session = await findSession(db, id);
+  if (session?.status !== "ready") return `Waiting for session ${id}, which is ${session?.status}.`;
+  return `Waiting for its turn in session ${id}, at position ${position}.`;
 }
 
 async function whyMoreThanItsTurn(

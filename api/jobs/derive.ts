@@ -4,7 +4,7 @@ import { parseJson, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ClientDeps } from "../deps.ts";
 import type { ToolChoice } from "../domain/tools.ts";
-import { notFound } from "../errors.ts";
+import { AppError, notFound } from "../errors.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { findSubmitted } from "../store/jobs/lease.ts";
 import { wholeFilesOf } from "../store/jobs/input-files.ts";
@@ -16,7 +16,7 @@ import { submit } from "./submit.ts";
  * new code. Both take its input, stdin, args, files, tools, job type, limits, requirements and metadata unless the request overrides
  * them.
  *
- * @throws AppError 404 when the execution is unknown; and the errors of `submit`.
+ * @throws AppError 404 when the execution is unknown; 409 when it is a call of a session; and the errors of `submit`.
  */
 export async function derive(
   deps: ClientDeps,
@@ -29,6 +29,10 @@ export async function derive(
     findSubmitted(deps.db, parentId),
   ]);
   if (!parent || !submitted) throw notFound(`Job ${parentId}`);
+  if (parent.sessionId !== null) {
+    const detail = `Job ${parentId} is a call of session ${parent.sessionId}, whose variables it may need. Send its code to a session again: POST /sessions/{id}/execute.`;
+    throw new AppError("conflict", detail, { job_id: parentId, session_id: parent.sessionId });
+  }
   const { stdin = submitted.stdin && decodeUtf8(submitted.stdin) } = request;
   const tools = toolsOfChild(request, submitted.tools);
   const relationship = "code" in request ? "fork" : "rerun";

@@ -51,7 +51,7 @@ export async function newExecution(
   files: FoundFiles,
 ): Promise<NewExecution> {
   const timeoutS = request.timeout ?? jobType.timeout;
-  if (timeoutS > config.max_timeout) throw tooLong("timeout", timeoutS, config);
+  if (timeoutS > config.max_timeout) throw tooLong("timeout", timeoutS, "max_timeout", config);
   checkProgram(request, jobType);
   const tools = toolsOf(request);
   checkTools(request, config);
@@ -113,14 +113,21 @@ function checkTools(request: ExecuteRequest, config: Config): void {
   if (max_attempts !== 1) {
     throw wrongField("max_attempts", "must be 1 with tools, as it is without the field");
   }
-  if (tool_timeout > config.max_timeout) throw tooLong("tool_timeout", tool_timeout, config);
+  if (tool_timeout > config.max_timeout)
+    throw tooLong("tool_timeout", tool_timeout, "max_timeout", config);
 }
 
-function tooLong(path: "timeout" | "tool_timeout", seconds: number, { max_timeout }: Config) {
+/** The refusal of a field that is above the configuration key `limit`. */
+export function tooLong(
+  path: string,
+  seconds: number,
+  limit: "max_timeout" | "max_session_lifetime",
+  { [limit]: most }: Config,
+): AppError {
   return new AppError(
     "timeout_too_long",
-    `${path}: ${seconds} s is above the configured max_timeout of ${max_timeout} s.`,
-    { errors: [{ path, message: `must be at most ${max_timeout}` }] },
+    `${path}: ${seconds} s is above the configured ${limit} of ${most} s.`,
+    { errors: [{ path, message: `must be at most ${most}` }] },
   );
 }
 

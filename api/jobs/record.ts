@@ -46,9 +46,15 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     ...(payload.compile && { compile: payload.compile }),
     ...(e.warnings && { warnings: e.warnings }),
     ...(e.batchId !== null && { batch_id: e.batchId }),
+    ...ofCall(e),
     ...(view !== undefined && extendedFields(full)),
     ...(view === "all" && submissionFields(e)),
   };
+}
+
+function ofCall({ sessionId, call, context, kind }: ExecutionRow): Partial<ExecutionRecord> {
+  if (sessionId === null || call === null || context === null) return {};
+  return { session_id: sessionId, call, context, ...(kind && { kind }) };
 }
 
 function extendedFields({

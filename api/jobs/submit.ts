@@ -3,14 +3,19 @@ import type { ClientDeps } from "../deps.ts";
 import { quotaExceeded } from "../quota.ts";
 import { timestamp } from "./record.ts";
 import { newExecution, runnableEnvironment, type Origin } from "./new-execution.ts";
-import { unavailable } from "../errors.ts";
+import { type AppError, unavailable } from "../errors.ts";
 import { fileFinder } from "../files/input-files.ts";
 import type { NewInputFile } from "../store/jobs/input-files.ts";
 import { checkAvailability } from "./availability.ts";
 import { rideOut } from "./ride-out.ts";
 import { isStoreOutage } from "../store/outage.ts";
 import { findExecution, queuePosition } from "../store/jobs/read.ts";
-import { submitExecution, submittedBytes, type Submitted } from "../store/jobs/submit.ts";
+import {
+  type NewExecution,
+  submitExecution,
+  submittedBytes,
+  type Submitted,
+} from "../store/jobs/submit.ts";
 import { notifyAt } from "./wake-agents.ts";
 import { queueFull, idempotencyConflict, databaseFull } from "./refusals.ts";
 
@@ -29,7 +34,7 @@ export async function submit(
   origin: Origin,
   inherited?: NewInputFile[],
 ): Promise<SubmittedJob> {
-  const { config, db, now } = deps;
+  const { config } = deps;
   const environment = await runnableEnvironment(deps, request.job_type);
   const files = inherited
     ? { identities: [], rows: inherited }
@@ -41,24 +46,50 @@ export async function submit(
     language: execution.program?.language,
   });
   const obstacle = files.problem ?? refusal ?? (await databaseFull(deps));
-  const stored = await submitExecution(db, execution, obstacle ? 0 : config.max_queue_size).catch(
-    (error: unknown) => findSubmission(deps, execution.id, error),
+  return storeSubmission(deps, execution, origin, {
+    most: obstacle ? 0 : config.max_queue_size,
+    whyFull: async () => {
+      const more = { jobs: 1, bytes: submittedBytes(execution) };
+      return obstacle ?? (await quotaExceeded(deps, more)) ?? queueFull(config.max_queue_size);
+    },
+    wake: () => notifyAt(deps, execution.availableAt),
+    wait,
+  });
+}
+
+interface Place {
+  /** Executions that may wait where this one waits. */
+  most: number;
+  whyFull: () => Promise<AppError>;
+  /** Wakes whoever can take it. */
+  wake: () => unknown;
+  /** Why it waits, if it waits for more than its turn. */
+  wait?: string | undefined;
+}
+
+/** Stores an execution, or finds the one that has its idempotency key. */
+export async function storeSubmission(
+  deps: ClientDeps,
+  execution: NewExecution,
+  origin: Pick<Origin, "correlationId">,
+  { most, whyFull, wake, wait }: Place,
+): Promise<SubmittedJob> {
+  const stored = await submitExecution(deps.db, execution, most).catch((error: unknown) =>
+    findSubmission(deps, execution.id, error),
   );
   switch (stored.kind) {
-    case "full": {
-      const more = { jobs: 1, bytes: submittedBytes(execution) };
-      throw obstacle ?? (await quotaExceeded(deps, more)) ?? queueFull(config.max_queue_size);
-    }
+    case "full":
+      throw await whyFull();
     case "removed":
       throw idempotencyConflict(stored.id, "was used for job {id}, which was removed");
     case "existing":
       return existingJob(deps, stored, execution.submissionHash, origin, wait);
     case "accepted":
-      notifyAt(deps, execution.availableAt);
+      wake();
       return {
         job_id: execution.id,
         status: "queued",
-        created_at: timestamp(execution.createdAt ?? now()),
+        created_at: timestamp(execution.createdAt ?? deps.now()),
         queue_position: stored.queuePosition,
         ...(wait !== undefined && { message: wait }),
         correlation_id: origin.correlationId,
@@ -81,7 +112,7 @@ async function existingJob(
   { db }: ClientDeps,
   existing: { id: string; submissionHash: string },
   submissionHash: string,
-  { correlationId }: Origin,
+  { correlationId }: Pick<Origin, "correlationId">,
   wait: string | undefined,
 ): Promise<SubmittedJob> {
   const job = await findExecution(db, existing.id);

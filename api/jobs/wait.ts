@@ -139,8 +139,10 @@ export async function cancelUnlessEnded(deps: ClientDeps, id: string): Promise<b
 
 async function findRefusal(
   deps: ClientDeps,
-  { jobType, inputs }: ExecutionRow,
+  { jobType, inputs, sessionId }: ExecutionRow,
 ): Promise<AppError | undefined> {
+  // A call waits for its session, which ends if its agent is lost.
+  if (sessionId !== null) return undefined;
   const environment = await readEnvironment(deps, jobType);
   return environment && (await checkAvailability(deps, "sync", environment, { inputs })).refusal;
 }

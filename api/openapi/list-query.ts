@@ -6,7 +6,7 @@ import {
   type ExecutionStatus,
 } from "../../shared/wire/execution.ts";
 import type { ListFilter } from "../store/jobs/list.ts";
-import { jobId } from "./examples/jobs.ts";
+import { jobId, sessionId } from "./examples/jobs.ts";
 import { pageQuery, viewQuery } from "./parameters.ts";
 
 const recordFields = Object.keys(ExecutionRecord.shape) as (keyof ExecutionRecord)[];
@@ -44,6 +44,14 @@ export const listQuery = z.object({
     .optional()
     .openapi({ description: "Only reruns and forks of this execution.", example: jobId }),
   batch_id: z.string().optional().openapi({ description: "Only members of this batch." }),
+  session_id: z
+    .string()
+    .optional()
+    .openapi({ description: "Only calls of this session.", example: sessionId }),
+  kind: z.enum(["files", "all"]).optional().openapi({
+    description:
+      "Calls that read or write files of a session are left out. `files`: only these; `all`: these too.",
+  }),
   metadata: several(z.array(pair).max(50)).openapi({
     type: "array",
     items: { type: "string" },
@@ -88,6 +96,8 @@ export function filterOf(query: ListQuery): ListFilter {
     jobType: query.job_type,
     parentId: query.parent_execution_id,
     batchId: query.batch_id,
+    sessionId: query.session_id,
+    kind: query.kind,
     metadata: query.metadata.map((text) => splitPair(text)),
     createdAfter: created_after === undefined ? undefined : Date.parse(created_after),
     createdBefore: created_before === undefined ? undefined : Date.parse(created_before),

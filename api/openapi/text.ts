@@ -3,6 +3,7 @@ export const tags = [
   { name: "Execute", description: "Run Python code, and wait for it or not." },
   { name: "Batches", description: "Many jobs in one request." },
   { name: "Files", description: "Files to use in jobs." },
+  { name: "Sessions", description: "Sandboxes whose interpreter remembers from call to call." },
   {
     name: "Jobs",
     description: "Follow a job, read its result, cancel it, run it again.",

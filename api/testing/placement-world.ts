@@ -27,6 +27,7 @@ export const agent = (changes: Partial<AgentReport> = {}): AgentReport => ({
   slots: 1,
   gpus: { total: 0, free: 0 },
   warm: 0,
+  maxSessions: null,
   pool: [],
   engine: { available: true, version: "1", runtimes: [] },
   breaker,

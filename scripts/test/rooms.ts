@@ -95,6 +95,7 @@ export const rooms = {
     "api/openapi",
     "api/routes",
     "api/routes/jobs",
+    "api/routes/sessions",
     "api/routes/agents",
     "api/routes/monitoring",
     "api/routes/pages",

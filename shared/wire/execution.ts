@@ -214,6 +214,9 @@ const ofCall = {
   }),
   call: z.int().optional().meta({ description: "Its number among the calls of its session." }),
   context: z.string().optional().meta({ description: "The context in which it runs." }),
+  kind: z.literal("files").optional().meta({
+    description: "files: it reads or writes files of its session. Left out of calls that run code.",
+  }),
 };
 
 export const ExecutionRecord = z

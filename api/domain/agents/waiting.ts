@@ -103,6 +103,24 @@ export function whyNobodyTakes(
   return "The GPUs of every agent that could run it are in use.";
 }
 
+/** Tells a client why its session waits. */
+export function whyNobodyHolds(
+  environment: Environment,
+  known: AgentReport[],
+  config: Config,
+  now: number,
+  isBeingBuilt: boolean,
+): string {
+  const holding = known.filter(({ maxSessions }) => (maxSessions ?? 0) > 0);
+  const live = holding.filter((agent) => isLive(agent, config, now));
+  if (live.length === 0) return "No connected agent holds sessions.";
+  return (
+    whyNobodyRuns(environment, live, { isBeingBuilt }) ??
+    whyNobodyTakes(environment, holding, config, now) ??
+    "Waiting for an agent that has room for a session."
+  );
+}
+
 function whyNobodyServes(all: AgentReport[], now: number): string {
   const able = all.filter(({ drainingAt }) => drainingAt === null);
   if (able.length === 0)

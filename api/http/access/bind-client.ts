@@ -3,6 +3,7 @@ import { TenantName } from "../../../shared/wire/tenant.ts";
 import { type ClientDeps, clientDeps, type Deps } from "../../deps.ts";
 import { AppError } from "../../errors.ts";
 import { endOverdueJobs } from "../../jobs/end-overdue.ts";
+import { sweepSessions } from "../../sessions/sweep-sessions.ts";
 import { findTenant } from "../../store/tenants.ts";
 import type { AppEnv, Caller } from "../context.ts";
 import { mcpPath } from "./foreign-pages.ts";
@@ -13,7 +14,10 @@ export const tenantHeader = "X-Airlock-Tenant";
 
 /** Gives the handlers of clients what they work with, bound to the caller's tenant or the one that it names. */
 export function bindClient(deps: Deps): MiddlewareHandler<AppEnv> {
-  const endOverdue = (): Promise<void> => endOverdueJobs(deps);
+  const endOverdue = async (): Promise<void> => {
+    await endOverdueJobs(deps);
+    await sweepSessions(deps);
+  };
   const bind = ({ recheck }: Caller, tenant: string): ClientDeps =>
     clientDeps(deps, tenant, endOverdue, recheck);
   // Requests of a key have the same caller for a second or longer.

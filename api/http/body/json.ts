@@ -87,8 +87,8 @@ async function readJson(c: Context, maxBytes: number, limit?: LimitKey | null): 
  */
 const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
 
-/** The bytes of a request body. @throws AppError 413 when they pass the limit. */
-async function readBytes(
+/** The bytes of a request body, at most `max_request_bytes` unless `limit` says otherwise. @throws AppError 413 when they pass the limit. */
+export async function readBytes(
   request: Request,
   maxBytes: number,
   limit: LimitKey | null = "max_request_bytes",

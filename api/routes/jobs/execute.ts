@@ -6,22 +6,16 @@ import {
   IdempotencyHeader,
   SubmittedJob,
 } from "../../../shared/wire/client/submission.ts";
-import { createMiddleware } from "hono/factory";
 import type { RouteDeps } from "../../deps.ts";
-import { toRecord, toSyncResult } from "../../jobs/record.ts";
 import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { preferredWaitS } from "../../http/prefer.ts";
 import { jsonBody } from "../../http/body/json.ts";
 import { wantsEvents } from "../../events/encode.ts";
-import { followSync } from "../../events/follow-sync.ts";
-import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
-import { eventHeaders, eventStream } from "../../events/stream.ts";
+import type { OpenStreams } from "../../events/open-streams.ts";
 import { asEvents } from "../../openapi/examples/events.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import { wrongField } from "../../jobs/new-execution.ts";
 import { submit } from "../../jobs/submit.ts";
-import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
 import {
   executeAsyncExamples,
   executeExamples,
@@ -32,8 +26,9 @@ import {
 import { keyConflictAnswer, tooManyStreams } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { originOf } from "../../http/origin.ts";
+import { answerQueued, answerRun, refuseWhileDraining } from "./answer-run.ts";
 
-const submitProblems = {
+export const submitProblems = {
   ...problems(
     "invalid_request",
     "too_large",
@@ -44,13 +39,13 @@ const submitProblems = {
   409: keyConflictAnswer,
 };
 
-const prefer = z.string().optional().openapi({
+export const prefer = z.string().optional().openapi({
   description:
     "`wait=N`: wait up to N seconds for the end, then answer 200 with the record, else 202 as ever (RFC 7240).",
   example: "wait=10",
 });
 
-const ended = json(SyncResult, "The run has ended.", { example: syncResult });
+export const ended = json(SyncResult, "The run has ended.", { example: syncResult });
 
 export function executeRoutes(
   app: OpenAPIHono<AppEnv>,
@@ -58,11 +53,6 @@ export function executeRoutes(
   streams: OpenStreams,
 ): void {
   const middleware = jsonBody(deps.config.max_request_bytes);
-
-  const refuseWhileDraining = createMiddleware<AppEnv>(async (_c, next) => {
-    if (deps.isDraining()) throw unavailable("The service is stopping.", 5);
-    await next();
-  });
 
   const execute = createRoute({
     method: "post",
@@ -72,7 +62,7 @@ export function executeRoutes(
     summary: "Run code and wait for its result",
     description:
       "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled, unless it has an `idempotency_key`: then a repeat waits for the same run, or gets its result. With `Accept: text/event-stream` the answer begins at once and brings the events of `GET /jobs/{id}/events`, up to `end`.",
-    middleware: [refuseWhileDraining, middleware] as const,
+    middleware: [refuseWhileDraining(deps), middleware] as const,
     request: { headers: IdempotencyHeader, ...body(ExecuteRequest, { examples: executeExamples }) },
     responses: {
       200: { ...ended, content: { ...ended.content, ...asEvents } },
@@ -85,25 +75,13 @@ export function executeRoutes(
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
     const hasKey = request.idempotency_key !== undefined;
-    if (wantsEvents(c.req.header("Accept"))) {
-      const end = streams.begin(c.get("caller")?.keyId);
-      const { job_id } = await submit(client, request, origin).catch((error: unknown) => {
-        end();
-        throw error;
-      });
-      const events = (stop: AbortSignal) =>
-        endingWith(followSync(client, job_id, hasKey, stop), end);
-      const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
-      return c.body(body, 200, eventHeaders("sse"));
-    }
-    if (request.tools?.length) {
+    if (request.tools?.length && !wantsEvents(c.req.header("Accept"))) {
       throw wrongField(
         "tools",
         "need the job's id before its end: ask for events with Accept: text/event-stream, or send the request to /execute/async",
       );
     }
-    const { job_id } = await submit(client, request, origin);
-    return c.json(toSyncResult(await waitForSync(client, job_id, hasKey, c.req.raw.signal)), 200);
+    return answerRun(c, deps, streams, hasKey, () => submit(client, request, origin));
   });
 
   const executeAsync = createRoute({
@@ -140,11 +118,6 @@ export function executeRoutes(
     const client = c.get("client");
     const origin = { ...originOf(deps, c), mode: "async" } as const;
     const job = await submit(client, keyed(c.req.valid("json"), c.req.valid("header")), origin);
-    const Location = `/jobs/${job.job_id}`;
-    const waitS = preferredWaitS(c.req.header("Prefer"));
-    if (waitS === undefined) return c.json(job, 202, { Location });
-    const headers = { Location, "Preference-Applied": `wait=${waitS}` };
-    const ended = await waitBriefly(client, job.job_id, waitS * 1000, c.req.raw.signal);
-    return ended ? c.json(toRecord(ended, undefined), 200, headers) : c.json(job, 202, headers);
+    return answerQueued(c, job);
   });
 }

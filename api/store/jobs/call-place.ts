@@ -15,9 +15,10 @@ export const callsWaiting = (own: Owner): SQL =>
 export const nextCall = (own: Owner): SQL =>
   sql`(select ${sessions.calls} + 1 from ${sessions} where ${isItsSession(own)})`;
 
-/** Whether the session of a new call is the tenant's, has not ended, and has the context. */
+/** Whether the session of a new call is the tenant's, has not ended, and has the context, at the time of the call. */
 export const takesCall = (own: Owner): SQL =>
-  sql`exists (select 1 from ${sessions} where ${isItsSession(own)} and ${isOpenSession} and (${given("context")} = 'default'
+  sql`exists (select 1 from ${sessions} where ${isItsSession(own)} and ${isOpenSession}
+    and ${sessions.expiresAt} > ${given("createdAt")} and (${given("context")} = 'default'
     or exists (select 1 from json_each(${sessions.contexts}) where value = ${given("context")})))`;
 
 const isItsSession = (own: Owner): SQL =>

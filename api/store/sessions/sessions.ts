@@ -1,6 +1,6 @@
 import { and, desc, eq, lt, sql, type SQL } from "drizzle-orm";
 import type { SessionStatus } from "../../../shared/wire/client/session.ts";
-import { executions, isOpenSession, sessions } from "../schema.ts";
+import { executions, isOpenSession, isRunningCall, sessions } from "../schema.ts";
 import { listed, query } from "../statement.ts";
 import { type AnyDb, listRows, tenantRow, tenantRows } from "../tenant.ts";
 
@@ -68,6 +68,18 @@ const isOf = (status: SessionStatus): SQL =>
   status === "ended"
     ? sql`${sessions.status} = 'ended'`
     : sql`${isOpenSession} and +${sessions.status} = ${status}`;
+
+/** The id of the call that runs in a session. */
+export async function findRunningCall(db: AnyDb, id: string): Promise<string | undefined> {
+  return (await runningCall(db, { id }))?.id;
+}
+
+const runningCall = tenantRow((own) =>
+  query
+    .select({ id: executions.id })
+    .from(executions)
+    .where(and(isRunningCall, eq(executions.sessionId, given("id")), own(executions))),
+);
 
 /** Which of these sessions have calls that wait or run. */
 export async function busySessions(db: AnyDb, ids: string[]): Promise<Set<string>> {

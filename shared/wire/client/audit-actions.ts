@@ -11,5 +11,6 @@ export const auditActions = [
   "agent.resume",
   "build.request",
   "execution.delete",
+  "session.delete",
   "dlq.delete",
 ] as const;

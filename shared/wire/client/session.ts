@@ -182,6 +182,9 @@ export const CallRequest = callFields
   .meta({ id: "CallRequest" });
 export type CallRequest = z.infer<typeof CallRequest>;
 
+/** A call with nothing to do. */
+export const callDefaults: CallRequest = callFields.parse({});
+
 export const RestartRequest = z
   .strictObject({ context: callFields.shape.context })
   .meta({ id: "RestartRequest" });

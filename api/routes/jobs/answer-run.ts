@@ -1,0 +1,53 @@
+import type { Context } from "hono";
+import type { SubmittedJob } from "../../../shared/wire/client/submission.ts";
+import { createMiddleware } from "hono/factory";
+import type { RouteDeps } from "../../deps.ts";
+import { unavailable } from "../../errors.ts";
+import { wantsEvents } from "../../events/encode.ts";
+import { followSync } from "../../events/follow-sync.ts";
+import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
+import { eventHeaders, eventStream } from "../../events/stream.ts";
+import type { AppEnv } from "../../http/context.ts";
+import { preferredWaitS } from "../../http/prefer.ts";
+import { toRecord, toSyncResult } from "../../jobs/record.ts";
+import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
+
+/** A process that stops accepts no new synchronous requests. */
+export const refuseWhileDraining = ({ isDraining }: RouteDeps) =>
+  createMiddleware<AppEnv>(async (_c, next) => {
+    if (isDraining()) throw unavailable("The service is stopping.", 5);
+    await next();
+  });
+
+/** Submits with `submit`, and answers with the events of the run or with its result. */
+export async function answerRun(
+  c: Context<AppEnv>,
+  deps: RouteDeps,
+  streams: OpenStreams,
+  hasKey: boolean,
+  submit: () => Promise<SubmittedJob>,
+) {
+  const client = c.get("client");
+  if (wantsEvents(c.req.header("Accept"))) {
+    const end = streams.begin(c.get("caller")?.keyId);
+    const { job_id } = await submit().catch((error: unknown) => {
+      end();
+      throw error;
+    });
+    const events = (stop: AbortSignal) => endingWith(followSync(client, job_id, hasKey, stop), end);
+    const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
+    return c.body(body, 200, eventHeaders("sse"));
+  }
+  const { job_id } = await submit();
+  return c.json(toSyncResult(await waitForSync(client, job_id, hasKey, c.req.raw.signal)), 200);
+}
+
+/** Answers for a job that is stored: at once, or with its record if it ends while the client prefers to wait. */
+export async function answerQueued(c: Context<AppEnv>, job: SubmittedJob) {
+  const Location = `/jobs/${job.job_id}`;
+  const waitS = preferredWaitS(c.req.header("Prefer"));
+  if (waitS === undefined) return c.json(job, 202, { Location });
+  const headers = { Location, "Preference-Applied": `wait=${waitS}` };
+  const ended = await waitBriefly(c.get("client"), job.job_id, waitS * 1000, c.req.raw.signal);
+  return ended ? c.json(toRecord(ended, undefined), 200, headers) : c.json(job, 202, headers);
+}
