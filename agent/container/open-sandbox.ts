@@ -81,6 +81,8 @@ export async function openSandbox(
         });
       },
       giveFiles: (files, limit) => conversation.giveFiles(files, limit),
+      beginSession: conversation.beginSession,
+      whyDied: () => autopsy(engine, containerId),
       async run(job, options) {
         const report = await conversation.run(job, options);
         return report.ending === "lost" ? autopsied(engine, containerId, report) : report;

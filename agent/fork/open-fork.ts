@@ -85,6 +85,11 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
       died: conversation.died,
       install: () => Promise.reject(new EngineError("other", "a fork installs no packages")),
       giveFiles: (files, limit) => conversation.giveFiles(files, limit),
+      beginSession: conversation.beginSession,
+      async whyDied() {
+        const end = await gone.catch(() => null);
+        return end && !end.zygote_ended ? { outOfMemory: end.oom_kills > 0 } : null;
+      },
       async run(job, options) {
         const report = await conversation.run(job, options);
         if (report.ending !== "lost") return report;

@@ -14,15 +14,26 @@ export const programs = {
     ...named("common", "files", "kernel", "ids", "fork_request"),
     ...named("pid1", "enter"),
     ...named("common", "link"),
-    ...named("pid1", "relay", "job", "usage", "supervisor", "program", "calls"),
-    ...named("collector", "collect"),
-    ...named("interpreter", "cells"),
+    ...named(
+      "pid1",
+      "relay",
+      "job",
+      "usage",
+      "supervisor",
+      "program",
+      "calls",
+      "context",
+      "session",
+    ),
+    ...named("collector", "collect", "call_files"),
+    ...named("interpreter", "cells", "serve"),
   ],
   pid1: [
     ...named("common", "files", "kernel", "link"),
-    ...named("pid1", "relay", "job", "usage", "supervisor", "program", "calls"),
-    ...named("collector", "collect"),
-    ...named("interpreter", "gate", "cells"),
+    ...named("pid1", "relay", "job", "usage", "supervisor", "container"),
+    ...named("pid1", "program", "calls", "context", "session"),
+    ...named("collector", "collect", "call_files"),
+    ...named("interpreter", "gate", "cells", "serve"),
   ],
   /** Comes to PID 1 with an order to install packages. */
   packages: [...named("common", "tunnel"), ...named("pid1", "packages")],
@@ -32,7 +43,9 @@ export const programs = {
 } satisfies Readonly<Record<string, readonly string[]>>;
 
 /** Modules that are compiled with the others, but loaded when they are needed. */
-const apart = ["program", "calls", "collect", "gate", "cells"];
+const ofSessions = ["context", "session", "call_files"];
+const ofCells = ["cells", "serve"];
+const apart = ["program", "calls", "collect", "gate", ...ofCells, ...ofSessions];
 
 function named(folder: string, ...names: string[]): string[] {
   return names.map((name) => `${folder}/${name}`);
@@ -64,21 +77,23 @@ def unpack(data):
     return marshal.loads(data[4:])
 `;
 
-/** As bytes it costs the jobs nothing that do not run as cells. */
-const packCells = `import marshal
-codes["cells"] = marshal.dumps(codes["cells"])
+/** As bytes they cost the jobs nothing that do not need them. */
+const packed = (names: readonly string[]): string => `import marshal
+for name in ${JSON.stringify(names)}:
+    codes[name] = marshal.dumps(codes[name])
 `;
 
 const loading = `def load(name, text=None):
     module = sys.modules[name] = type(sys)(name)
     module.load = load
-    exec(compile(text, "airlock/%s.py" % name, "exec") if text else codes[name], module.__dict__)
+    code = compile(text, "airlock/%s.py" % name, "exec") if text else codes[name]
+    exec(marshal.loads(code) if type(code) is bytes else code, module.__dict__)
     return module
 `;
 
 const ofPid1 = sources(programs.pid1);
 
-/** Bytecode that a supervisor compiled from its program, for others with the same Python; see main in supervisor.py. */
+/** Bytecode that a supervisor compiled from its program, for others with the same Python; see main in container.py. */
 export type Bytecode = Uint8Array;
 
 /**
@@ -91,11 +106,13 @@ export function supervisorProgram(
   bytecode: Bytecode | null = null,
 ): Buffer {
   const codes =
-    bytecode === null ? compiled(ofPid1) + packCells : `codes = unpack(take(${bytecode.length}))\n`;
+    bytecode === null
+      ? compiled(ofPid1) + packed([...ofCells, ...ofSessions])
+      : `codes = unpack(take(${bytecode.length}))\n`;
   const names = Object.keys(ofPid1).filter((name) => !apart.includes(name));
   const run = `for name in ${JSON.stringify(names)}:
     load(name)
-sys.modules["supervisor"].main(codes, ${JSON.stringify(preload)}, ${bytecode === null ? "pack" : "None"})
+sys.modules["container"].main(codes, ${JSON.stringify(preload)}, ${bytecode === null ? "pack" : "None"})
 `;
   const program = asFirstBytes(packing + codes + loading + run);
   return bytecode === null ? program : Buffer.concat([program, bytecode]);
@@ -172,12 +189,12 @@ export function zygoteProgram(
   // When memory runs out, the kernel kills the largest process and counts inherited memory. PID 1 of a job
   // must not be the largest.
   const mostInherited = Math.floor(memoryBytes / 2);
-  const forks = `("its modules", bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited})`;
+  const forks = `("its modules", bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited}, ${JSON.stringify(apart)})`;
   const gate =
     source("zygote/forks").replace('= "forks"', () => `= ${forks}`) +
     source("interpreter/forked") +
     source("interpreter/gate").replace('= "settings"', () => `= ${settings}`);
-  return `${compiled(sources(programs.zygote))}${packCells}gate = ${JSON.stringify(gate)}
+  return `${compiled(sources(programs.zygote))}${packed(ofCells)}gate = ${JSON.stringify(gate)}
 folder = ${JSON.stringify(gateFolder)}
 ${source("zygote/begin")}`;
 }

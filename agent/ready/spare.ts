@@ -48,6 +48,11 @@ export function withSpare(
     install: (packages, signal) => use(signal, () => current.install(packages, signal)),
     giveFiles: (files, signal) => use(signal, () => current.giveFiles(files, signal)),
     run: (job, options) => use(options.signal, () => current.run(job, options)),
+    beginSession(env) {
+      isUntouched = false;
+      current.beginSession(env);
+    },
+    whyDied: () => current.whyDied(),
     async close() {
       await Promise.all(all.map((sandbox) => sandbox.close()));
     },

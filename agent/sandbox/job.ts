@@ -15,6 +15,29 @@ export interface Tools {
   readonly timeoutMs: number;
 }
 
+/** What a call of a session has besides its code. */
+export interface SandboxCall {
+  /** Its place among the calls of its session, from 1. */
+  readonly number: number;
+  /** Name of the interpreter that it is for. */
+  readonly context: string;
+  /** The contexts that are left beside "default": the interpreters of others end. */
+  readonly contexts: readonly string[];
+  /** Whether the interpreter is replaced before the code. Without code, that is all. */
+  readonly restart: boolean;
+  /** Variables in its environment for this call only. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Paths of files that come back as artifacts `_fetched/…`. */
+  readonly fetch: readonly string[];
+  /** Files that it brings. */
+  readonly files: readonly CallFile[];
+}
+
+/** A file of a call: read-only in /input, or in /output, where the code may change it. */
+export interface CallFile extends InputFile {
+  readonly to: "input" | "work";
+}
+
 export interface SandboxJob {
   /** Source, UTF-8 where it is a string. */
   readonly code: string | Uint8Array;
@@ -30,6 +53,8 @@ export interface SandboxJob {
   readonly stdin?: string | undefined;
   /** The code's arguments. */
   readonly args?: readonly string[] | undefined;
+  /** Set if it is a call of a session, see Sandbox.beginSession. */
+  readonly call?: SandboxCall | undefined;
   /** Time the code may run, counted inside the container from its first instruction. */
   readonly timeoutMs: number;
   /** Sockets that the code may have open; without it, any number. */

@@ -21,6 +21,8 @@ export interface SpooledArtifact {
 
 /** Why something in /output was not kept. */
 export type SkipReason =
+  | "missing"
+  | "changed"
   | "not_a_regular_file"
   | "hard_link"
   | "unsafe_name"
@@ -46,10 +48,17 @@ export type ResultFile =
   | { readonly kind: "invalid"; readonly problem: string };
 
 /**
- * How a run ended. "sockets", "locks": the code had too many. "lost": the container died or went silent before it
+ * How a run ended. "sockets", "locks": the code had too many. "interpreter_ended": before this call of a session. "lost": the container died or went silent before it
  * reported the end.
  */
-export type Ending = "exited" | "timeout" | "cancelled" | "sockets" | "locks" | "lost";
+export type Ending =
+  | "exited"
+  | "timeout"
+  | "cancelled"
+  | "sockets"
+  | "locks"
+  | "interpreter_ended"
+  | "lost";
 
 /** How the compiler ended. */
 export interface Compilation {

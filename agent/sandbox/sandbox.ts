@@ -17,7 +17,7 @@ export interface Sandbox {
   readonly hasPackages?: true;
   /** Names of the files that are mounted under /input already. They use none of the job's memory. */
   readonly mounted?: ReadonlySet<string>;
-  /** Aborts when the container dies or its stream ends while it waits for a job. */
+  /** Aborts when the container dies or its stream ends while it waits for a job, and at any time in a session. */
   readonly died: AbortSignal;
   /**
    * Installs packages into /packages before the job; the container can then run only that job.
@@ -31,6 +31,10 @@ export interface Sandbox {
    * @throws EngineError; the disk's errors; the signal's reason.
    */
   giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
+  /** Makes it serve calls from now on: jobs with `call`, one at a time. The variables are in the code's environment. */
+  beginSession(env: Readonly<Record<string, string>>): void;
+  /** How a session ended that has died: whether memory ran out. Null if nobody knows. */
+  whyDied(): Promise<{ readonly outOfMemory: boolean } | null>;
   /**
    * Runs its job. If the code fails, hangs or kills its container, the report says so.
    *

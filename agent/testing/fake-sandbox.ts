@@ -42,6 +42,8 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
       given.push(...files);
       return Promise.resolve();
     },
+    beginSession: () => {},
+    whyDied: () => Promise.resolve(null),
     run: (job, options) => {
       options.signal.addEventListener("abort", () => finish({ ending: "cancelled" }));
       if (begins) options.onStarted?.();
@@ -73,6 +75,7 @@ const verdicts: Record<RunReport["ending"], Verdict> = {
   cancelled: verdict("cancelled", 143, "cancelled", "execution"),
   sockets: verdict("oom", 137, "oom", "failed"),
   locks: verdict("oom", 137, "oom", "failed"),
+  interpreter_ended: verdict("failed", null, "interpreter_ended", "failed"),
   lost: verdict("failed", null, "internal_error", "failed"),
 };
 

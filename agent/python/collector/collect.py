@@ -16,8 +16,8 @@ _RESERVED = {"_code.py", "_input.json"}
 _FORBIDDEN = set(range(0x20)) | set(range(0x7F, 0xA0)) | {ord("\\"), 0x61C, 0x200E, 0x200F}
 _FORBIDDEN |= set(range(0x2028, 0x202F)) | set(range(0x2066, 0x206A))
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Collector:
@@ -33,12 +33,15 @@ class Collector:
         self._result_problem = None
 
     def run(self):
-        root = self._open(os.open("/", _DIRECTORY), "output", _DIRECTORY)
+        root = self._open(os.open("/", DIRECTORY), "output", DIRECTORY)
         if root is None:
             self._skip("unreadable", "/output")
         else:
             self._send_result(root)
             self._walk(root, "", 1)
+        self._summarize()
+
+    def _summarize(self):
         summary = {
             "result_problem": self._result_problem,
             "skipped": [
@@ -54,7 +57,7 @@ class Collector:
             found = os.stat("result.json", dir_fd=root, follow_symlinks=False)
         except FileNotFoundError:
             return
-        problem = _not_plain(found)
+        problem = not_plain(found)
         if problem is None and found.st_size > self._max_result_bytes:
             problem = "too_many_bytes"
         if problem is None and not self._send(root, "result.json", "result.json", found, result=True):
@@ -62,10 +65,7 @@ class Collector:
         self._result_problem = problem
 
     def _walk(self, directory, prefix, depth):
-        try:
-            os.fchmod(directory, 0o700)
-        except PermissionError:
-            pass
+        self._open_up(directory)
         with os.scandir(directory) as entries:
             names = [entry.name for entry in itertools.islice(entries, self._scans_left + 1)]
         if len(names) > self._scans_left:
@@ -75,15 +75,27 @@ class Collector:
             path = prefix + name
             if path == "result.json" and self._result_problem != "too_many_bytes":
                 continue
-            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            found = self._look_at(directory, name)
+            if found is None:
+                continue
             if stat.S_ISDIR(found.st_mode):
                 self._descend(directory, name, path, depth)
             else:
                 self._consider(directory, name, path, found)
 
+    def _open_up(self, directory):
+        try:
+            os.fchmod(directory, 0o700)
+        except PermissionError:
+            pass
+
+    def _look_at(self, directory, name):
+        """What is there, or None."""
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+
     def _descend(self, directory, name, path, depth):
-        problem = _bad_name(path) or ("too_deep" if depth == _MAX_DEPTH else None)
-        child = None if problem else self._open(directory, name, _DIRECTORY)
+        problem = bad_name(path) or ("too_deep" if depth == _MAX_DEPTH else None)
+        child = None if problem else self._open(directory, name, DIRECTORY)
         if child is None:
             self._skip(problem or "unreadable", path + "/")
             return
@@ -93,7 +105,7 @@ class Collector:
             os.close(child)
 
     def _consider(self, directory, name, path, found):
-        problem = _not_plain(found) or _bad_name(path)
+        problem = not_plain(found) or bad_name(path)
         if problem is None and self._files_left == 0:
             problem = "too_many_files"
         if problem is None and found.st_size > self._bytes_left:
@@ -107,7 +119,7 @@ class Collector:
             self._bytes_left -= found.st_size
 
     def _send(self, directory, name, path, found, result):
-        file = self._open(directory, name, _FILE)
+        file = self._open(directory, name, FILE)
         if file is None:
             return False
         try:
@@ -150,13 +162,13 @@ class Collector:
             data = data[os.write(self._fd, data) :]
 
 
-def _not_plain(found):
+def not_plain(found):
     if not stat.S_ISREG(found.st_mode):
         return "not_a_regular_file"
     return "hard_link" if found.st_nlink > 1 else None
 
 
-def _bad_name(path):
+def bad_name(path):
     try:
         size = len(path.encode())
     except UnicodeEncodeError:

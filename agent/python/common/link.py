@@ -9,7 +9,10 @@ to the supervisor    J job (numbers)  C code  I input  T stdin  V arguments, eac
                      G go  K cancel
                      Y a piece of an answer to a call, before it 1, or 0 with the last piece; an answer is its length
                        (4 bytes, big-endian) and JSON
-                     M name of a file below /input  U its data, before the job
+                     M name of a file below /input, or of a call an absolute one below /output  U its data, before
+                       the job
+                     N the first: a session begins, with its environment; each other one: a call, before its other
+                       frames: words of session.py; a NUL between two
                      L lines of /input/_requirements.txt, before the job
                      P packages (JSON), before the job: packages.py says what follows
 to the agent         B bytecode of this program, if it came as text

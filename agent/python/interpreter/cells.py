@@ -95,7 +95,10 @@ class Cell:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
-        return self._loop.run_until_complete(run())
+        return self.wait_for(self._loop, self._loop.create_task(run()))
+
+    def wait_for(self, loop, task):
+        return loop.run_until_complete(task)
 
     def close(self):
         """Ends what the code left in its event loop."""
@@ -120,8 +123,8 @@ def is_quiet(source, last):
     return b"".join(rest).lstrip().startswith(b";")
 
 
-def fail(error):
-    """Ends the interpreter as it ends by itself after an exception: see PyErr_PrintEx."""
+def show_failure(error):
+    """Prints an exception as the interpreter does when it ends with it: see PyErr_PrintEx."""
     error.__traceback__ = trace = without_ours(error.__traceback__)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     if sys.version_info >= (3, 12):
@@ -137,7 +140,6 @@ def fail(error):
         show_error(type(error), error, trace)
     if isinstance(error, SyntaxError) and (error.text or "").lstrip()[:1] in ("%", "!"):
         sys.stderr.write("This is Python, not IPython: lines with % or ! do not run.\n")
-    sys.exit(1)
 
 
 def begin(tell_fd, answers_fd):
@@ -161,6 +163,14 @@ def begin(tell_fd, answers_fd):
     hook._run_module_as_main = run_file
 
 
+def offer_display(results):
+    def display(*values):
+        for value in values:
+            results.send(value)
+
+    builtins.display = display
+
+
 def run_once(tell_fd, answers_fd):
     channel = Channel(tell_fd)
     results = Results(channel)
@@ -173,11 +183,7 @@ def run_once(tell_fd, answers_fd):
     if answers_fd is not None:
         names.update(make_functions(channel, answers_fd), ToolError=ToolError)
 
-    def display(*values):
-        for value in values:
-            results.send(value)
-
-    builtins.display = display
+    offer_display(results)
     with open(code_file, "rb") as file:
         source = file.read()
     cell = Cell(names)
@@ -199,4 +205,5 @@ def run_once(tell_fd, answers_fd):
             except Exception as error:
                 complain(error)
     if failure is not None:
-        fail(failure)
+        show_failure(failure)
+        sys.exit(1)

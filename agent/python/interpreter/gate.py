@@ -11,7 +11,7 @@ go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"
 def report_exception_at_exit():
     """Makes the interpreter report, as its last act, which exception ended the code.
 
-    Returns two lists. The first has one pid: that of the process whose exception it reports;
+    Returns two lists and the report. The first has one pid: that of the process whose exception it reports;
     wait_for_go sets it anew, because a zygote forks that process. freeze_start_up fills
     the second.
 
@@ -26,22 +26,22 @@ def report_exception_at_exit():
     mro_of, class_of, text, error_class = type.__dict__["__mro__"].__get__, type, str, BaseException
     length, kept, modules, frame = len, [], sys.modules, sys._getframe
 
-    def report():
+    def report(most=1000):
         try:
             error = sys.last_value
             if getpid() != job[0]:
                 return
             classes = ["%s.%s" % (c.__module__, c.__qualname__) for c in mro_of(class_of(error))]
             names = "\0".join([name[:100] for name in classes[:1] + classes[1:][-15:]])
-            body = "%s\0\0%s" % (names, text(error)[:1000])
-            body = body.encode("utf-8", "backslashreplace")[:4000]
+            body = "%s\0\0%s" % (names, text(error)[:most])
+            body = body.encode("utf-8", "backslashreplace")[: 4 * most]
             write(fd, b"e" + length(body).to_bytes(4, "big") + body)
         except error_class:
             pass
 
     if sys.version_info < (3, 10):
         sys.addaudithook(lambda event, _: event == "sys.excepthook" and report())
-        return job, kept
+        return job, kept, report
     import atexit
     import gc
 
@@ -94,10 +94,10 @@ def report_exception_at_exit():
 
     atexit.register(end)
     del sys.modules["atexit"], sys.modules["gc"]
-    return job, kept
+    return job, kept, report
 
 
-def wait_for_go(job, kept):
+def wait_for_go(job, kept, report):
     import posix
     import sys
     import time
@@ -129,21 +129,24 @@ def wait_for_go(job, kept):
     word = posix.read(go_fd, 1)
     if not word:
         posix._exit(1)
-    cells = None
-    if word == b"c":
-        cells, word = receive(posix.read), posix.read(go_fd, 1)
-    # With "t", answers to calls come over it.
-    has_tools = word == b"t"
-    if not has_tools:
+    codes = []
+    while word == b"c":
+        codes.append(receive(posix.read))
+        word = posix.read(go_fd, 1)
+    # With "t", answers to calls come over it; with "s", the words for the calls of a session.
+    stays = word in (b"t", b"s")
+    if stays:
+        posix.set_inheritable(go_fd, False)
+    else:
         posix.close(go_fd)
-    if word != b"g":
+    if word in (b"i", b"t"):
         take_inputs()
     add_packages()
     posix.set_inheritable(tell_fd, False)
-    if cells is None:
-        posix.set_blocking(tell_fd, False)
+    if codes:
+        begin_cells(codes, report, go_fd if stays else None)
     else:
-        begin_cell(cells, has_tools)
+        posix.set_blocking(tell_fd, False)
     del sys.modules["sitecustomize"]
 
 
@@ -155,17 +158,14 @@ def receive(read):
     return data
 
 
-def begin_cell(code, has_tools):
+def begin_cells(codes, report, kept_fd):
     import builtins
     import marshal
-    import posix
 
-    if has_tools:
-        posix.set_inheritable(go_fd, False)
-
-    names = {"__builtins__": dict(vars(builtins)), "__name__": "cells"}
-    exec(marshal.loads(code), names)
-    names["begin"](tell_fd, go_fd if has_tools else None)
+    names = {"__builtins__": dict(vars(builtins)), "__name__": "cells", "report": report}
+    for code in codes:
+        exec(marshal.loads(code), names)
+    names["begin"](tell_fd, kept_fd)
 
 
 def forget_gate():

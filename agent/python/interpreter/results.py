@@ -15,7 +15,7 @@ except ImportError:
 MOST_ITEMS, MOST_BYTES, MOST_OF_ITEM, MOST_OF_TEXT = 1000, 8 << 20, 1 << 20, 64 << 10
 FIONREAD = 0x541B
 PAUSES = [0] * 100 + [0.0005] * 100
-OURS = (lambda: 0).__code__.co_filename
+OURS = {(lambda: 0).__code__.co_filename}
 METHODS = {
     "text/html": "_repr_html_",
     "text/markdown": "_repr_markdown_",
@@ -71,6 +71,9 @@ class Results:
 
     def __init__(self, channel):
         self._channel = channel
+        self.begin()
+
+    def begin(self):
         self._count = self._bytes = 0
         self._is_cut = False
 
@@ -214,11 +217,11 @@ def without_ours(trace):
     ours = trace
     while ours and ours.tb_frame.f_code.co_filename != code_file:
         ours = ours.tb_next
-    while ours is None and trace and trace.tb_frame.f_code.co_filename == OURS:
+    while ours is None and trace and trace.tb_frame.f_code.co_filename in OURS:
         trace = trace.tb_next
     last = each = ours
     while each:
-        if each.tb_frame.f_code.co_filename != OURS:
+        if each.tb_frame.f_code.co_filename not in OURS:
             last = each
         each = each.tb_next
     if last is not None:

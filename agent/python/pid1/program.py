@@ -19,10 +19,10 @@ class Program:
 
     state = "ready"
     told = calls = None
-    to_read = Job.to_read
+    to_read, end = Job.to_read, Job.end
 
-    def __init__(self, arguments, stream=Stream):
-        self._arguments = arguments
+    def __init__(self, arguments, stream, env):
+        self._arguments, self._env = arguments, env
         self.start_cpu_ns = 0
         out, err = make_pipes_for_code(2)
         self.streams = [stream(out[0], b"O"), stream(err[0], b"E")]
@@ -34,7 +34,7 @@ class Program:
             try:
                 stdin = os.open(INPUTS[b"T"] if INPUTS[b"T"] in inputs else os.devnull, os.O_RDONLY)
                 descriptors = dict(enumerate((stdin, *self._theirs)))
-                exec_as_code(self._arguments, descriptors, os.environ)
+                exec_as_code(self._arguments, descriptors, self._env)
             except OSError as error:
                 is_missing = error.errno == errno.ENOENT
                 why = "the image has no such program" if is_missing else error.strerror
@@ -67,23 +67,23 @@ def prepare(supervisor):
     """Ends the interpreter and runs the compiler. Returns how the job ended, or None if the program can run."""
     compile_ms, count, *arguments = supervisor.program
     compiler, command = arguments[: int(count)], arguments[int(count) :]
-    _end_all(supervisor)
+    supervisor.clear()
     if compiler:
         ending = _compile(supervisor, compiler, int(compile_ms))
         if ending is not None:
             return ending
-    supervisor.job = Program(command + _read_arguments(supervisor.inputs))
+    supervisor.job = Program(command + _read_arguments(supervisor.inputs), supervisor.stream, supervisor.env)
     return None
 
 
 def _compile(supervisor, compiler, limit_ms):
-    job = supervisor.job = Program(compiler, Kept)
+    job = supervisor.job = Program(compiler, Kept, supervisor.env)
     began = time.monotonic()
     job.go(())
     supervisor.tell_start()
     ending = supervisor.wait_for_end(began + limit_ms / 1000)
     ended, status = supervisor.exit or (time.monotonic(), 9)
-    supervisor.kill_all()
+    supervisor.settle()
     for stream in job.streams:
         stream.drain(None)
     stdout, stderr = (stream.early.decode("utf-8", "replace") for stream in job.streams)
@@ -96,16 +96,9 @@ def _compile(supervisor, compiler, limit_ms):
     }
     supervisor.outbox.put_json(b"Y", report)
     if ending == "exited" and status == 0:
-        _end_all(supervisor)
+        supervisor.clear()
         return None
     return "exited" if ending == "timeout" else ending
-
-
-def _end_all(supervisor):
-    supervisor.kill_all()
-    supervisor.exit = None
-    supervisor.childless = False
-    supervisor.max_rss_kb = 0
 
 
 def _read_arguments(inputs):

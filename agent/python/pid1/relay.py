@@ -28,6 +28,9 @@ class Stream:
 
     def begin(self, cap):
         self.drain(None)
+        self._relay_up_to(cap)
+
+    def _relay_up_to(self, cap):
         self._relaying = True
         self._cap = cap
         self._tail_size = min(cap // 2, _MAX_TAIL)
@@ -48,7 +51,7 @@ class Stream:
         elif self._relaying:
             self._relay(chunk, outbox)
         else:
-            self.early = (self.early + chunk)[-4096:]
+            self._keep(chunk)
         return self.open
 
     def drain(self, outbox):
@@ -65,6 +68,9 @@ class Stream:
             outbox.put(self.kind, b"\n[airlock: %d bytes left out]\n" % left_out)
         for start in range(0, len(self._tail), MAX_DATA):
             outbox.put(self.kind, self._tail[start : start + MAX_DATA])
+
+    def _keep(self, chunk):
+        self.early = (self.early + chunk)[-4096:]
 
     def _relay(self, chunk, outbox):
         self.total += len(chunk)

@@ -1,7 +1,7 @@
-"""Runs in PID 1 of a sandbox, as root of the sandbox, from its start to the end of its one job.
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from its start to its end.
 
-PID 1 of a sandbox: runs one job and reports it to the agent. See link.py for the frames. Any error in here ends PID 1,
-and with it every process of the container."""
+PID 1 of a sandbox: runs one job and reports it to the agent, or becomes a Session. See link.py for the frames. Any
+error in here ends PID 1, and with it every process of the container."""
 
 import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
 import os
@@ -10,19 +10,19 @@ import sys
 import time
 
 from files import begin_file, write_file
-from job import INPUTS, Interpreter, Job, exit_of
+from job import INPUTS, Job, exit_of, fork_to
 from link import Inbox, Outbox, from_numbers
-from kernel import become_unprivileged, harden_supervisor
-from usage import children_cpu_ms, count_oom_kills, count_sockets, has_more_locks, others_cpu_ms, system_ms
+from kernel import become_unprivileged
+from relay import Stream
+from usage import Watch, children_cpu_ms, count_oom_kills, others_cpu_ms
 
 _REAP_LIMIT_S = 5
-# Between two looks at the number of sockets, where there were few, and where there were many.
-_LOOK_S, _SOON_S = 0.02, 0.005
-# Counting locks holds up every lock of the host for up to 30 ms. In this time in the kernel, code makes some 10 MiB.
-_LOCKS_AFTER_MS, _MOST_LOCKS = 50, 4096
 
 
 class Supervisor:
+    # What programs get instead of Python's code.
+    stream, env = Stream, os.environ
+
     def __init__(self, interpreter):
         self.inbox = Inbox(0)
         self.outbox = Outbox(1)
@@ -45,7 +45,10 @@ class Supervisor:
             if self.exit is not None:
                 # Ends the container: the agent then runs the job in another one.
                 raise SystemExit("the interpreter ended before its job came")
-        ending = None if self.program is None else load("program").prepare(self)  # noqa: F821
+        self.run_job()
+
+    def run_job(self):
+        ending = self.prepare()
         oom_kills = count_oom_kills()
         for stream in self.job.streams:
             stream.begin(self.orders["stream_bytes"])
@@ -57,9 +60,13 @@ class Supervisor:
             self.tell_start()
             ending = self.wait_for_end(started + self.orders["timeout_ms"] / 1000)
         ended_by_itself = self.exit is not None
-        self.kill_all()
+        self.settle()
         self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
         self.collect()
+
+    def prepare(self):
+        """Returns how the job ended if it needs no run."""
+        return None if self.program is None else load("program").prepare(self)  # noqa: F821
 
     def tell_start(self):
         """Before the code runs: if the whole container dies after this, the code is the cause."""
@@ -89,9 +96,7 @@ class Supervisor:
 
     def wait_for_end(self, deadline):
         """Waits for the job's end, or forces it."""
-        most = self.orders["max_sockets"]
-        look_at = time.monotonic() + _LOOK_S
-        looked_ms = system_ms()
+        watch = Watch(self.orders["max_sockets"])
         while self.exit is None:
             now = time.monotonic()
             until = deadline + (self.job.calls.waited_s() if self.job.calls else 0)
@@ -99,17 +104,11 @@ class Supervisor:
                 ending = "cancelled" if self.cancelled else "timeout"
                 self.terminate()
                 return ending
-            if now >= look_at:
-                sockets = count_sockets() if most else 0
-                if sockets > most:
-                    return "sockets"
-                used_ms = system_ms()
-                if used_ms - looked_ms > _LOCKS_AFTER_MS:
-                    looked_ms = used_ms
-                    if has_more_locks(_MOST_LOCKS):
-                        return "locks"
-                look_at = now + (_SOON_S if sockets > most // 16 else _LOOK_S)
-            self.wait_and_handle(min(look_at, until))
+            if now >= watch.due:
+                excess = watch.look(now)
+                if excess:
+                    return excess
+            self.wait_and_handle(min(watch.due, until))
         return "exited"
 
     def terminate(self):
@@ -118,6 +117,17 @@ class Supervisor:
         grace_over = time.monotonic() + self.orders["grace_ms"] / 1000
         while self.exit is None and time.monotonic() < grace_over:
             self.wait_and_handle(grace_over)
+
+    def settle(self):
+        """Ends what the code left running."""
+        self.kill_all()
+
+    def clear(self):
+        """Makes room for a program."""
+        self.kill_all()
+        self.exit = None
+        self.childless = False
+        self.max_rss_kb = 0
 
     def kill_all(self):
         """Kills all other processes. The wait is bounded, because a process may be stuck in the kernel."""
@@ -135,11 +145,7 @@ class Supervisor:
 
     def report(self, ending, started, out_of_memory):
         ended, status = self.exit or (time.monotonic(), signal.SIGKILL)
-        for stream in self.job.streams:
-            stream.drain(self.outbox)
-        told = self.job.hear_last(self.outbox)
-        for stream in self.job.streams:
-            stream.finish(self.outbox)
+        told = self.job.end(self.outbox)
         end = exit_of(status)
         report = {
             "ending": ending,
@@ -160,26 +166,33 @@ class Supervisor:
 
     def collect(self):
         """Sends /output from a child with the rights of the code, so that no file can trick root."""
-        if not os.listdir("/output"):
-            self.outbox.put_json(b"Z", {"result_problem": None, "skipped": []})
-            self.flush()
+        if not self.has_files():
+            self.tell_skipped([])
             return
         self.flush()
         os.set_blocking(self.outbox.fd, True)
-        self.collector = os.fork()
-        if self.collector == 0:
-            try:
-                become_unprivileged()
-                limits = [self.orders[name] for name in ("artifact_bytes", "artifact_count", "result_bytes")]
-                collector = load("collect")  # noqa: F821  its loader gives it this
-                collector.Collector(self.outbox.fd, *limits).run()
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-                os._exit(1)
-            os._exit(0)
+        self.collector = fork_to(self.send_files)
+        self.wait_for_collector()
+        os.set_blocking(self.outbox.fd, False)
+
+    def has_files(self):
+        return os.listdir("/output") != []
+
+    def wait_for_collector(self):
         while self.collector is not None:
             self.wait_and_handle()
-        os.set_blocking(self.outbox.fd, False)
+
+    def tell_skipped(self, skipped):
+        """Ends a job whose files nobody sends."""
+        self.outbox.put_json(b"Z", {"result_problem": None, "skipped": skipped})
+        self.flush()
+
+    def send_files(self):
+        become_unprivileged()
+        load("collect").Collector(self.outbox.fd, *self.file_limits()).run()  # noqa: F821
+
+    def file_limits(self):
+        return [self.orders[name] for name in ("artifact_bytes", "artifact_count", "result_bytes")]
 
     def flush(self):
         self.outbox.patient = False
@@ -190,7 +203,7 @@ class Supervisor:
         """Waits for events, at most until a monotonic time, and handles them."""
         timeout_ms = None if until is None else max(0.0, until - time.monotonic()) * 1000
         handlers = {self.inbox.fd: self.take_orders, self.child_events: self.reap}
-        handlers.update(self.job.to_read(self.outbox))
+        handlers.update(self.to_read())
         poll = select.poll()
         for fd in handlers:
             poll.register(fd, select.POLLIN)
@@ -207,6 +220,9 @@ class Supervisor:
                 poll.register(self.outbox.fd, select.POLLOUT)
         for fd, _ in poll.poll(timeout_ms):
             handlers[fd]()
+
+    def to_read(self):
+        return self.job.to_read(self.outbox)
 
     def take_orders(self):
         for kind, payload in self.inbox.read():
@@ -245,10 +261,14 @@ class Supervisor:
         elif kind == b"U":
             while payload:
                 payload = payload[os.write(self.input_file, payload) :]
+        elif kind == b"N":
+            load("context")  # noqa: F821  its loader gives it this
+            self.__class__ = load("session").Session  # noqa: F821
+            self.begin(payload)
         elif kind == b"L":
             write_file("/input/_requirements.txt", payload)
         elif kind == b"P":
-            self.packages = begin_packages(self.outbox, payload)
+            self.packages = self.interpreter.begin_packages(self.outbox, payload)
         elif self.packages:
             self.packages.take(kind, payload)
 
@@ -276,25 +296,3 @@ class Supervisor:
         self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
         if pid == self.job.pid:
             self.exit = (time.monotonic(), status)
-
-
-def begin_packages(outbox, payload):
-    import json
-
-    order = json.loads(payload)
-    for name, text in order["modules"].items():
-        load(name, text)  # noqa: F821
-    return sys.modules["packages"].Packages(outbox, order, count_oom_kills)
-
-
-def main(codes, preload, pack):
-    """Runs until the job is over. With `pack` it first sends the bytecode that it compiled."""
-    if os.getpid() != 1:
-        raise SystemExit("not PID 1: its signals to every process would reach the host's")
-    harden_supervisor()
-    supervisor = Supervisor(Interpreter(codes, preload))
-    if pack:
-        supervisor.outbox.put(b"B", pack(codes))
-    supervisor.run()
-    # A normal exit of the interpreter would take as long as a short job.
-    os._exit(0)

@@ -1,4 +1,4 @@
-"""Runs in PID 1 of a sandbox, as root of the sandbox, from its start to the end of its one job.
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from its start to its end.
 
 What the sandbox uses: CPU time, sockets, locks of files, and how many processes the OOM killer killed."""
 
@@ -6,6 +6,13 @@ import resource
 import time
 
 from files import read_lines
+
+# Between two looks at the number of sockets, where there were few, and where there were many.
+_LOOK_S, _SOON_S = 0.02, 0.005
+# Counting locks holds up every lock of the host for up to 30 ms. In this time in the kernel, code makes some 10 MiB.
+_LOCKS_AFTER_MS, _MOST_LOCKS = 50, 4096
+# The same between calls while nothing runs.
+_IDLE_S = 0.25
 
 
 def children_cpu_ms():
@@ -73,3 +80,35 @@ def count_oom_kills():
         except (OSError, KeyError, ValueError):
             pass
     return 0
+
+
+class Watch:
+    """Looks for what no limit of the kernel counts: sockets, and locks of files."""
+
+    def __init__(self, most_sockets):
+        self._most = most_sockets
+        self._looked_ms = system_ms()
+        self._used_ms = 0.0
+        self.due = time.monotonic() + _LOOK_S
+
+    def look(self, now):
+        """Returns what there is too much of, or None."""
+        sockets = count_sockets() if self._most else 0
+        if sockets > self._most:
+            return "sockets"
+        used_ms = system_ms()
+        if used_ms - self._looked_ms > _LOCKS_AFTER_MS:
+            self._looked_ms = used_ms
+            if has_more_locks(_MOST_LOCKS):
+                return "locks"
+        self.due = now + (_SOON_S if sockets > self._most // 16 else _LOOK_S)
+        return None
+
+    def look_between_calls(self, now):
+        """The same, and seldom while nothing uses CPU time."""
+        excess = self.look(now)
+        used_ms, before_ms = others_cpu_ms(), self._used_ms
+        self._used_ms = used_ms
+        if used_ms - before_ms < 0.1:
+            self.due = now + _IDLE_S
+        return excess

@@ -4,8 +4,8 @@
 # child returns to the gate.
 
 # The agent puts the values where "forks" stands below: modules by name, where begin.py puts their bytecode, the filter
-# of the code, and the most memory in bytes that a job may inherit.
-program, code_filter, most_inherited = "forks"
+# of the code, the most memory in bytes that a job may inherit, and the modules that are loaded when they are needed.
+program, code_filter, most_inherited, apart = "forks"
 program = dict(program)
 
 
@@ -54,7 +54,7 @@ def serve_mother(took_ms):
     class Forker:
         """Starts the interpreter of a job, for the supervisor."""
 
-        cells = program["cells"]
+        cells, serve = program["cells"], program["serve"]
 
         def start(self, go, tell, out, err):
             if posix.fork():
@@ -66,7 +66,7 @@ def serve_mother(took_ms):
             pass
 
     for name in program:
-        if name not in ("program", "calls", "collect", "cells"):
+        if name not in apart:
             load(name)
     enter, kernel, supervisor = map(sys.modules.get, ("enter", "kernel", "supervisor"))
     problem = find_problem()

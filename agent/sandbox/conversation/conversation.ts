@@ -1,21 +1,14 @@
-import type { Writable } from "node:stream";
-import { limits } from "../../../shared/wire/limits.ts";
-import {
-  dataBytes,
-  encodeFrame,
-  type Frame,
-  frameDecoder,
-  FrameError,
-} from "../protocol/frames.ts";
+import { encodeFrame, type Frame, frameDecoder, FrameError } from "../protocol/frames.ts";
 import type { Link } from "../protocol/link.ts";
 import { NotReady, parseMessage, Ready } from "../protocol/messages.ts";
 import { installPackages, tellRequirements } from "./install-packages.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { giveFiles } from "./give-files.ts";
 import { startRecorder } from "./recorder.ts";
+import { graceMs, sendCall, sendJob, sendSession } from "./send-job.ts";
 import type { Bytecode } from "../../python/program.ts";
 import { EngineError } from "../errors.ts";
-import type { InputFile, Program, RunOptions, SandboxJob } from "../job.ts";
+import type { InputFile, RunOptions, SandboxJob } from "../job.ts";
 import type { RunReport } from "../report.ts";
 
 export interface Conversation {
@@ -35,12 +28,14 @@ export interface Conversation {
   giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
   /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
   readonly tellRequirements: (requirements: readonly string[]) => void;
+  /** As `Sandbox.beginSession`. */
+  readonly beginSession: (env: Readonly<Record<string, string>>) => void;
   /** A job that was sent ahead is not sent again. */
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
 }
 
-/** Milliseconds between SIGTERM and SIGKILL. */
-const graceMs = 500;
+/** Milliseconds between SIGINT and SIGKILL in a session, as in python/pid1/session.py. */
+const interruptMs = 2000;
 
 /** Milliseconds until a silent supervisor counts as lost. */
 export interface Patience {
@@ -104,10 +99,20 @@ export async function openConversation(
       },
       giveFiles: (files, limit) => giveFiles(link, files, died.signal, limit),
       tellRequirements: (requirements) => tellRequirements(link, requirements),
+      beginSession: (env) => sendSession(link.input, env),
       async run(job, options) {
         if (ahead && job !== ahead) throw new Error("another job was sent ahead");
-        if (!ahead && !options.signal.aborted) sendJob(link.input, job);
-        return runJob(link, frames, upcoming, job, options, patience);
+        if (!job.call) {
+          if (!ahead && !options.signal.aborted) sendJob(link.input, job);
+          return runJob(link, frames, upcoming, job, options, patience);
+        }
+        await sendCall(link, job.call, died.signal);
+        const isSent = !options.signal.aborted;
+        if (isSent) sendJob(link.input, job);
+        const report = await runJob(link, frames, upcoming, job, options, patience);
+        if (report.lostReason !== null) died.abort(new EngineError("other", report.lostReason));
+        else if (isSent) upcoming = nextFrame();
+        return report;
       },
     };
   } catch (error) {
@@ -199,7 +204,9 @@ async function runJob(
 
   const compileMs = job.program?.compile.length ? job.program.compileTimeoutMs + graceMs : 0;
   const toolsMs = job.tools?.timeoutMs ?? 0;
-  expectFrameWithin(compileMs + job.timeoutMs + toolsMs + graceMs + overtimeMs);
+  // A call may start an interpreter, in as much time as its code has.
+  const callMs = job.call ? job.timeoutMs + 2 * interruptMs : 0;
+  expectFrameWithin(compileMs + callMs + job.timeoutMs + toolsMs + graceMs + overtimeMs);
   options.signal.addEventListener("abort", cancel);
   try {
     await recorder.take((await upcoming).value);
@@ -225,50 +232,5 @@ async function runJob(
     clearTimeout(watchdog);
     options.signal.removeEventListener("abort", cancel);
     await recorder.close();
-  }
-}
-
-function sendJob(input: Writable, job: SandboxJob): void {
-  const orders = {
-    timeout_ms: job.timeoutMs,
-    grace_ms: graceMs,
-    max_sockets: job.maxSockets ?? 0,
-    stream_bytes: job.caps.streamBytes,
-    artifact_bytes: job.caps.artifactBytes,
-    artifact_count: limits.artifactCountMax,
-    result_bytes: limits.resultJsonMaxBytes,
-    ...(job.results && { results: 1 }),
-    ...(job.tools && { tool_timeout_ms: job.tools.timeoutMs }),
-  };
-  input.cork();
-  input.write(encodeFrame("J", numbers(orders)));
-  if (job.program) input.write(encodeFrame("W", wordsOf(job.program)));
-  for (const frame of dataFrames("C", job.code)) input.write(frame);
-  for (const frame of dataFrames("I", job.inputJson)) input.write(frame);
-  for (const frame of dataFrames("T", job.stdin ?? "")) input.write(frame);
-  const args = (job.args ?? []).map((arg) => `${arg}\0`).join("");
-  for (const frame of dataFrames("V", args)) input.write(frame);
-  if (job.tools) {
-    const functions = JSON.stringify(job.tools.functions);
-    for (const frame of dataFrames("F", functions)) input.write(frame);
-  }
-  input.write(encodeFrame("G"));
-  input.uncork();
-}
-
-function wordsOf({ file, compile, compileTimeoutMs, run }: Program): Buffer {
-  return Buffer.from([file, compileTimeoutMs, compile.length, ...compile, ...run].join("\0"));
-}
-
-/** As python/common/link.py reads them. */
-function numbers(byName: Record<string, number>): Buffer {
-  const words = Object.entries(byName).map(([name, number]) => `${name}=${Math.ceil(number)}`);
-  return Buffer.from(words.join(" "));
-}
-
-function* dataFrames(type: string, data: string | Uint8Array): Generator<Buffer> {
-  const bytes = Buffer.from(data);
-  for (let at = 0; at < bytes.length; at += dataBytes) {
-    yield encodeFrame(type, bytes.subarray(at, at + dataBytes));
   }
 }

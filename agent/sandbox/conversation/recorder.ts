@@ -37,7 +37,7 @@ export function startRecorder(
   const streams = { stdout: createByteLog(), stderr: createByteLog() };
   const items = createItems(job.tools?.functions.map(({ name }) => name));
   const calls = new Map<number, string>();
-  const spool = openSpool(options.spoolDir, job.caps.artifactBytes);
+  const spool = openSpool(options.spoolDir, job.caps.artifactBytes, job.call !== undefined);
   let startedAtMs: number | null = null;
   let compiled: Compiled | null = null;
   let exit: Exit | null = null;

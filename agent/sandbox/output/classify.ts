@@ -24,6 +24,8 @@ export function classify(report: RunReport): Verdict {
       return tooManySockets;
     case "locks":
       return tooManyLocks;
+    case "interpreter_ended":
+      return interpreterEnded;
     case "lost":
       if (report.outOfMemory) return outOfMemory;
       return failed(null, "internal_error", "The container ended before it could report.");
@@ -64,6 +66,12 @@ const tooManyLocks: Verdict = {
   status: "oom",
 };
 
+const interpreterEnded = failed(
+  null,
+  "interpreter_ended",
+  "The interpreter of the session has ended, and its variables with it. Its files are there. A call with restart gets another one.",
+);
+
 /** Signals of the contract's table; any other one is "killed". */
 const signalTypes: Partial<Record<string, ExecutionErrorType>> = {
   SIGSEGV: "segfault",
@@ -82,6 +90,8 @@ const reasonNames: Record<SkipReason, string> = {
   hard_link: "more than one hard link",
   unsafe_name: "unsafe name",
   unreadable: "unreadable",
+  missing: "missing",
+  changed: "changed while it was read",
 };
 
 /**

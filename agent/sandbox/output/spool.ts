@@ -29,16 +29,18 @@ interface Sink {
   discard(): Promise<void>;
 }
 
-export function openSpool(folder: string, maxBytes: number): Spool {
+/** With `mayDrop`, a piece without bytes drops the file that has begun. */
+export function openSpool(folder: string, maxBytes: number, mayDrop = false): Spool {
   const artifacts: SpooledArtifact[] = [];
   const names = new Set<string>();
   let hasResult = false;
   let result: ResultFile = { kind: "absent" };
   let bytesLeft = maxBytes;
+  let begun = 0;
   let current: { sink: Sink; missingBytes: number } | null = null;
 
   async function artifactSink(name: string): Promise<Sink> {
-    const path = join(folder, String(artifacts.length));
+    const path = join(folder, String(begun++));
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const file = await open(path, "wx", 0o600);
     const hash = createHash("sha256");
@@ -103,6 +105,12 @@ export function openSpool(folder: string, maxBytes: number): Spool {
     await sink.keep();
   }
 
+  async function drop(): Promise<void> {
+    const unfinished = current;
+    current = null;
+    await unfinished?.sink.discard();
+  }
+
   return {
     artifacts,
     get result() {
@@ -115,6 +123,7 @@ export function openSpool(folder: string, maxBytes: number): Spool {
       await advance(0);
     },
     async write(bytes) {
+      if (mayDrop && bytes.length === 0) return drop();
       // Empty pieces could go on forever.
       if (current === null || bytes.length === 0 || bytes.length > current.missingBytes) {
         throw new FrameError("file data that was not announced");
@@ -128,11 +137,7 @@ export function openSpool(folder: string, maxBytes: number): Spool {
         result = { kind: "invalid", problem: resultProblems[result_problem] ?? result_problem };
       }
     },
-    async abandon() {
-      const unfinished = current;
-      current = null;
-      await unfinished?.sink.discard();
-    },
+    abandon: drop,
   };
 }
 

@@ -28,7 +28,7 @@ export type Compiled = z.infer<typeof Compiled>;
 
 export const Exit = z
   .object({
-    ending: z.enum(["exited", "timeout", "cancelled", "sockets", "locks"]),
+    ending: z.enum(["exited", "timeout", "cancelled", "sockets", "locks", "interpreter_ended"]),
     exit_status: z.int().min(0).max(255).nullable(),
     exit_signal: z.int().min(1).max(64).nullable(),
     out_of_memory: z.boolean(),
@@ -70,6 +70,8 @@ const SkipReason = z.enum([
   "too_many_files",
   "too_many_bytes",
   "unreadable",
+  "missing",
+  "changed",
 ]);
 
 /** A name as collect.py escapes it for logs and messages. */

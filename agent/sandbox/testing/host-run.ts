@@ -8,7 +8,7 @@ import { type HostLink, type HostOptions, startOnHost } from "./host-link.ts";
 import { hostPython, type Python } from "./find-python.ts";
 
 /** Where a supervisor starts: its Python, by default the system's, and what it is told. */
-interface Start extends HostOptions {
+export interface Start extends HostOptions {
   readonly python?: Python | undefined;
 }
 

@@ -1,0 +1,175 @@
+# Runs in the code's interpreter, as uid 1000, from the start of a session to the interpreter's end.
+# Comes after cells.py: serves the calls of a session. The code of each is a cell.
+import _signal
+import io
+import linecache
+from os import fsdecode
+from posix import O_RDONLY, _exit, close, dup2, read
+from posix import open as open_fd
+
+ENV, CALL, CODE = "/code/.env", "/code/.call", "/code/main.py"
+STDIN, ARGS = "/input/_stdin", "/input/_args"
+MOST_OF_MESSAGE = 64 << 10
+interrupt, ignore = _signal.SIGINT, _signal.SIG_IGN
+environ, text_file, buffered, file_io = os.environ, io.TextIOWrapper, io.BufferedReader, io.FileIO
+OURS.add((lambda: 0).__code__.co_filename)  # noqa: F821  see results.py
+
+
+class SessionCell(Cell):  # noqa: F821  see cells.py
+    def wait_for(self, loop, task):
+        """A cell that is interrupted leaves nothing behind that the next one would go on with."""
+        try:
+            return loop.run_until_complete(task)
+        finally:
+            if not task.done():
+                task.cancel()
+                try:
+                    loop.run_until_complete(task)
+                except BaseException:
+                    pass
+
+
+class Caller:
+    """What a call brings besides its code: variables of the environment, arguments, stdin."""
+
+    def __init__(self):
+        environ.update(self._variables(words_of(ENV)))
+        self._before = {}
+        self._has_stdin = False
+
+    def begin(self, has_inputs):
+        """Returns the number of the call."""
+        words = words_of(CALL)
+        variables = self._variables([word[1:] for word in words if word[:1] == b"e"])
+        self._before = {name: environ.get(name) for name in variables}
+        for name, value in variables.items():
+            environ[name] = value
+        sys.argv[1:] = map(fsdecode, words_of(ARGS)) if has_inputs else ()
+        self._open_stdin(has_inputs)
+        return next(int(word[1:]) for word in words if word[:1] == b"n")
+
+    def end(self):
+        for name, value in self._before.items():
+            if value is not None:
+                environ[name] = value
+            elif name in environ:
+                del environ[name]
+
+    def _open_stdin(self, has_inputs):
+        has_stdin = has_inputs and access(STDIN, F_OK)  # noqa: F821  see results.py
+        if has_stdin or self._has_stdin:
+            fd = open_fd(STDIN if has_stdin else "/dev/null", O_RDONLY)
+            dup2(fd, 0)
+            close(fd)
+            # The one before may have read ahead.
+            sys.stdin = text_file(buffered(file_io(0, closefd=False)), "utf-8", "surrogateescape")
+        self._has_stdin = has_stdin
+
+    @staticmethod
+    def _variables(words):
+        return dict(fsdecode(word).split("=", 1) for word in words)
+
+
+def words_of(path):
+    """The words of a file, with a NUL behind or between them."""
+    if not access(path, F_OK):  # noqa: F821
+        return []
+    with file_io(path) as file:
+        return [word for word in file.readall().split(b"\0") if word]
+
+
+def show_with_lines(kind, error, trace):
+    """Before Python 3.13, the interpreter itself finds no lines of cells."""
+    import traceback
+
+    print("".join(traceback.format_exception(kind, error, trace)), end="", file=sys.stderr)
+
+
+class Server:
+    def __init__(self, tell_fd, go_fd):
+        self._go_fd = go_fd
+        self._channel = Channel(tell_fd)  # noqa: F821
+        self._results = Results(self._channel)  # noqa: F821
+        self._caller = Caller()
+        self._figures = Figures(self._results)  # noqa: F821
+        self._figures.offer()
+        self._cell = SessionCell(sys.modules["__main__"].__dict__)
+        self._handler = _signal.default_int_handler
+        offer_display(self._results)  # noqa: F821
+        if sys.version_info < (3, 13):
+            sys.excepthook = show_with_lines
+
+    def serve(self):
+        while True:
+            try:
+                word = read(self._go_fd, 1)
+            except OSError:
+                _exit(1)
+            except BaseException as error:  # a handler of a signal raised it
+                complain(error)  # noqa: F821
+                continue
+            if word not in (b"g", b"i"):
+                _exit(1)
+            status = self._call(word == b"i")
+            flush()  # noqa: F821
+            if not self._channel.is_ours():
+                _exit(status)
+            self._channel.send(b"x", b"%d" % status)
+
+    def _call(self, has_inputs):
+        """Runs one cell. Returns its exit status."""
+        global code_file
+        number = self._caller.begin(has_inputs)
+        self._results.begin()
+        code_file = "<cell %d>" % number
+        with file_io(CODE) as file:
+            source = file.readall()
+        value = failure = None
+        status = 0
+        try:
+            lines = source.decode("utf-8", "replace").splitlines()
+            linecache.cache[code_file] = len(source), None, [line + "\n" for line in lines], code_file
+            value = self._run(source)
+        except SystemExit as error:
+            status = status_of(error)
+        except BaseException as error:
+            failure = error
+        for end in (lambda: self._figures.end(value), lambda: self._fail(failure), self._caller.end):
+            try:
+                end()
+            except BaseException as error:
+                complain(error)  # noqa: F821
+        return status if failure is None else 1
+
+    def _run(self, source):
+        _signal.signal(interrupt, self._handler)
+        try:
+            value = self._cell.run(source, code_file)
+            if value is not None:
+                builtins._ = value
+                self._results.send(value, True)
+            return value
+        finally:
+            self._handler = _signal.getsignal(interrupt)
+            _signal.signal(interrupt, ignore)
+
+    def _fail(self, failure):
+        if failure is not None:
+            show_failure(failure)  # noqa: F821
+            report(MOST_OF_MESSAGE)  # noqa: F821  see gate.py
+
+
+def status_of(error):
+    """The exit status of a SystemExit, as the interpreter has it."""
+    code = error.code
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def run_once(tell_fd, go_fd):
+    _signal.signal(interrupt, ignore)
+    # Cells find the modules that they have written.
+    sys.path.insert(0, "/output")
+    Server(tell_fd, go_fd).serve()

@@ -1,0 +1,148 @@
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from the start of a session to its end.
+
+An interpreter that stays, with its streams: they are relayed during its calls."""
+
+import _signal as signal
+import os
+from fcntl import ioctl
+
+from job import Job, Told, code_word
+from link import MAX_DATA, to_json
+from relay import Stream
+
+_MAX_EARLY = 64 * 1024
+_FIONREAD = 0x541B
+# In a frame, which has other things too.
+_MAX_MESSAGE_JSON = 200_000
+
+
+def waiting(fd):
+    """Bytes that a pipe has now."""
+    return int.from_bytes(ioctl(fd, _FIONREAD, bytes(4)), "little")
+
+
+class CallStream(Stream):
+    """Relays a pipe during calls. What comes between two calls is kept for the next one, up to a limit."""
+
+    def __init__(self, fd, kind):
+        super().__init__(fd, kind)
+        self._dropped = 0
+
+    def begin(self, cap):
+        self.total = 0
+        self._tail.clear()
+        self._relay_up_to(cap)
+
+    def read(self, outbox):
+        if self._relaying and self.early:
+            early, self.early = self.early, b""
+            if self._dropped:
+                early += b"\n[airlock: %d bytes left out]\n" % self._dropped
+                self._dropped = 0
+            self._relay(early, outbox)
+        return super().read(outbox)
+
+    def drain(self, outbox):
+        """Reads what is in the pipe now. Its writers may go on."""
+        for _ in range(waiting(self.fd) // MAX_DATA + 1):
+            if not (self.open and self.read(outbox)):
+                break
+
+    def finish(self, outbox):
+        super().finish(outbox)
+        self._relaying = False
+
+    def _keep(self, chunk):
+        room = _MAX_EARLY - len(self.early)
+        self.early += chunk[:room]
+        self._dropped += len(chunk[room:])
+
+
+class ToldByCells(Told):
+    """x: a cell has ended, with this exit status."""
+
+    most = {**Told.most, b"e": 4 << 16, b"x": 3}
+
+    def begin(self):
+        super().begin()
+        self.status = None
+
+    def end(self):
+        """Drops the items of threads that go on."""
+        self._items = 0
+        self._frame = None
+
+    def _hear(self, kind, payload):
+        if kind != b"x":
+            super()._hear(kind, payload)
+        elif payload.isdigit() and int(payload) < 256:
+            self.status = int(payload)
+        else:
+            self.is_broken = True
+        if kind == b"e":
+            while len(to_json(self.exception)) > _MAX_MESSAGE_JSON:
+                self.exception["message"] = self.exception["message"][: len(self.exception["message"]) // 2]
+
+
+class Context:
+    """An interpreter that serves cells. Its calls have it as their job."""
+
+    start_cpu_ns, calls = 0, None
+    hear_more = Job.hear_more
+
+    def __init__(self, job, cells, serve):
+        self._job, self.pid, self.tell = job, job.pid, job.tell
+        self.streams = [CallStream(stream.fd, stream.kind) for stream in job.streams]
+        self.told = ToldByCells()
+        self.told.end()
+        self.is_alive = self._hears = True
+        os.set_blocking(self.tell, False)
+        job.write(code_word(cells) + code_word(serve) + b"s")
+        os.set_blocking(job.go_fd, False)
+
+    def go(self, inputs, orders):
+        self.told.begin()
+        try:
+            self._job.go(inputs, orders)
+        except OSError:
+            self.kill()
+
+    def to_read(self, outbox):
+        found = {self.tell: lambda: self.hear(outbox)} if self._hears else {}
+        for stream in self.streams:
+            if stream.open:
+                found[stream.fd] = lambda stream=stream: stream.read(outbox)
+        return found
+
+    def hear(self, outbox):
+        """Without its messages, an interpreter is of no use."""
+        self._hears = self.hear_more(outbox) and not self.told.is_broken
+        if not self._hears:
+            self.kill()
+
+    def end(self, outbox):
+        for stream in self.streams:
+            stream.drain(outbox)
+        for _ in range(waiting(self.tell) // MAX_DATA + 1):
+            self.hear_more(outbox)
+        for stream in self.streams:
+            stream.finish(outbox)
+        told, self.told.status = self.told, None
+        told.end()
+        return {"exception": told.exception, "results_truncated": told.is_cut}
+
+    def interrupt(self):
+        self._signal(os.kill, signal.SIGINT)
+
+    def kill(self):
+        self._signal(os.killpg, signal.SIGKILL)
+
+    def _signal(self, send, number):
+        if self.is_alive:
+            try:
+                send(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def close(self):
+        self._job.close()

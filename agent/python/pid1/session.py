@@ -1,0 +1,293 @@
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from the start of a session to its end.
+
+A session: interpreters that stay, and the calls that they serve, one at a time.
+
+The words of a call each begin with a letter:
+n its number  c its context  l another context that is left  r restart it first  e a variable of its environment
+f a file to send
+"""
+
+import _signal as signal
+import os
+import time
+
+from context import CallStream, Context
+from files import begin_file, read_lines, write_file
+from job import INPUTS, Job, fork_to
+from kernel import take_rights_of_code
+from supervisor import Supervisor
+from usage import Watch, others_cpu_ms
+
+_ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
+_INTERRUPT_S, _KILL_S = 2, 5
+# A change may be stamped with the last tick of the kernel's clock.
+_TICK_NS = 10_000_000
+
+
+class Nothing:
+    """The job of a call that runs no code, and of no call."""
+
+    pid, start_cpu_ns, calls = None, 0, None
+
+    class Silent:
+        truncated = False
+
+        def begin(self, _):
+            pass
+
+    streams = [Silent(), Silent()]
+
+    def __init__(self, exception=None):
+        self._exception = exception
+
+    def end(self, _):
+        return {"exception": self._exception}
+
+
+class Session(Supervisor):
+    """What a Supervisor becomes with the order for a session."""
+
+    stream = CallStream
+
+    def begin(self, payload):
+        write_file(_ENV, payload)
+        self.variables = _variables(payload.split(b"\0"))
+        os.mkdir(_BROUGHT, 0o755)
+        self.brought = []
+        self.scanned_ns = 0
+        self.contexts = {"default": self.serve(self.job)}
+        self.job = Nothing()
+
+    def serve(self, job):
+        return Context(job, self.interpreter.cells, self.interpreter.serve)
+
+    def run_job(self):
+        while True:
+            super().run_job()
+            self.wait_for_call()
+
+    def wait_for_call(self):
+        watch = Watch(self.orders["max_sockets"])
+        while not self.may_go:
+            self.wait_and_handle(watch.due)
+            now = time.monotonic()
+            if now >= watch.due and watch.look_between_calls(now):
+                self.kill_all()
+
+    def obey(self, kind, payload):
+        if kind == b"N":
+            self.begin_call(payload)
+        elif kind == b"M" and payload[:1] == b"/":
+            name = payload.decode().partition("/output/")[2]
+            source = "%s/%d" % (_BROUGHT, len(self.brought))
+            self.brought.append((source, name))
+            self.input_file = begin_file(source, self.input_file)
+        else:
+            super().obey(kind, payload)
+
+    def begin_call(self, payload):
+        words = payload.split(b"\0")
+        self.call = {}
+        for word in words:
+            self.call.setdefault(word[:1], []).append(word[1:].decode())
+        self.env = {**os.environ, **self.variables, **_variables(self.call.get(b"e", []))}
+        # PID 1 cannot open files for writing again that nobody may write.
+        for path in (self.code_file, "/code/main.py", "/input/data.json", _CALL, *INPUTS.values()):
+            if os.path.lexists(path):
+                os.unlink(path)
+        self.drop_brought()
+        self.code_file = "/code/main.py"
+        self.program = self.exit = None
+        self.may_go = self.cancelled = self.childless = False
+        self.max_rss_kb = 0
+        write_file(_CALL, payload)
+
+    def drop_brought(self):
+        for source, _ in self.brought:
+            os.unlink(source)
+        self.brought = []
+
+    def prepare(self):
+        self.tell_start()
+        name, *_ = self.call[b"c"]
+        for other in self.contexts.keys() - {"default", name, *self.call.get(b"l", [])}:
+            self.end_context(other)
+        problem = self.brought and self.write_brought()
+        if problem:
+            return self.end_with(1, Nothing(problem))
+        if b"r" in self.call:
+            self.end_context(name)
+            self.start_context(name)
+        if self.program is not None:
+            return super().prepare()
+        if os.stat(self.code_file).st_size == 0:
+            return self.end_with(0)
+        if name not in self.contexts:
+            self.start_context(name)
+        context = self.contexts.get(name)
+        if context is None or not context.is_alive:
+            self.end_with(1)
+            return "interpreter_ended"
+        self.job = context
+        return None
+
+    def end_with(self, status, job=None):
+        self.job = job or Nothing()
+        self.exit = (time.monotonic(), status << 8)
+        return "exited"
+
+    def start_context(self, name):
+        limit = time.monotonic() + self.orders["timeout_ms"] / 1000
+        try:
+            job = Job(self.interpreter.start)
+        except OSError:
+            return  # no process is left for it
+        self.starting = job
+        while job.state == "starting" and time.monotonic() < limit and not self.cancelled:
+            self.wait_and_handle(limit)
+        self.starting = None
+        self.interpreter.release()
+        if job.state == "ready":
+            self.contexts[name] = self.serve(job)
+        else:
+            job.close()  # which ends it
+
+    def end_context(self, name):
+        """Ends an interpreter, and all other processes if there is no other interpreter."""
+        context = self.contexts.get(name)
+        if context is not None:
+            context.kill()
+            self.wait_for(lambda: not context.is_alive, _KILL_S)
+            del self.contexts[name]
+            context.close()
+        if not any(other.is_alive for other in self.contexts.values()):
+            self.kill_all()
+
+    def kill_all(self):
+        super().kill_all()
+        self.childless = False
+
+    def wait_for(self, is_so, seconds):
+        limit = time.monotonic() + seconds
+        while not is_so() and time.monotonic() < limit:
+            self.wait_and_handle(limit)
+
+    def terminate(self):
+        context = self.job
+        if isinstance(context, Context):
+            context.interrupt()
+        else:
+            self.signal_group(signal.SIGINT)
+        self.wait_for(lambda: self.exit is not None, _INTERRUPT_S)
+        if self.exit is None:
+            self.signal_group(signal.SIGKILL)
+            self.wait_for(lambda: self.exit is not None, _KILL_S)
+
+    def signal_group(self, number):
+        try:
+            os.killpg(self.job.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def settle(self):
+        if self.exit is None:
+            self.kill_all()
+        elif isinstance(self.job, Context):
+            self.max_rss_kb = max(self.max_rss_kb, _peak_kb(self.job.pid))
+        elif self.job.pid is not None:
+            self.signal_group(signal.SIGKILL)
+
+    def clear(self):
+        self.exit = None
+        self.max_rss_kb = 0
+
+    def cpu_ms(self):
+        """Other processes of the session count, too."""
+        return max(0.0, others_cpu_ms() - self.others_cpu_before_ms)
+
+    def to_read(self):
+        found = {}
+        for context in self.contexts.values():
+            if not (context is self.job and self.outbox.full):
+                found.update(context.to_read(self.outbox))
+        if isinstance(self.job, Context) and self.job.tell in found:
+            found[self.job.tell] = self.hear
+        elif not isinstance(self.job, (Context, Nothing)):
+            found.update(self.job.to_read(self.outbox))
+        if self.starting is not None:
+            found.update(self.starting.to_read(self.outbox))
+        return found
+
+    starting = None
+
+    def hear(self):
+        self.job.hear(self.outbox)
+        status = self.job.told.status
+        if status is not None and self.exit is None:
+            self.exit = (time.monotonic(), status << 8)
+
+    def reaped(self, pid, status, usage):
+        for context in self.contexts.values():
+            if context.pid == pid:
+                context.is_alive = False
+        if self.exit is None or pid != self.job.pid:
+            super().reaped(pid, status, usage)
+
+    def write_brought(self):
+        """Returns the exception that prevented it."""
+        said, say = os.pipe()
+        pairs = self.brought
+
+        def act():
+            take_rights_of_code()
+            load("collect")  # noqa: F821  its loader gives it this
+            load("call_files").write_files(pairs, say)  # noqa: F821
+
+        try:
+            self.collector = fork_to(act)
+        except OSError as error:
+            os.write(say, b"builtins.OSError\0\0no process is left to write files")
+        os.close(say)
+        self.wait_for_collector()
+        words = os.read(said, 65536).decode("utf-8", "replace")
+        os.close(said)
+        self.drop_brought()
+        classes, _, message = words.partition("\0\0")
+        return {"mro": classes.split("\0"), "message": message} if words else None
+
+    def collect(self):
+        # The next call may come before the end of the child that sends the last frame of this one.
+        self.may_go = False
+        self.job = Nothing()
+        self.since_ns, self.scanned_ns = self.scanned_ns, time.time_ns() - _TICK_NS
+        try:
+            super().collect()
+        except OSError:
+            # No process is left for it.
+            os.set_blocking(self.outbox.fd, False)
+            self.tell_skipped([{"reason": "unreadable", "count": 1, "names": ["/output"]}])
+
+    def has_files(self):
+        return b"f" in self.call or super().has_files()
+
+    def send_files(self):
+        take_rights_of_code()
+        load("collect")  # noqa: F821
+        fetch = self.call.get(b"f", [])
+        collector = load("call_files").CallCollector  # noqa: F821
+        collector(self.outbox.fd, *self.file_limits(), self.since_ns, fetch).run()
+
+
+def _variables(words):
+    """By name, from words NAME=value."""
+    texts = (word if isinstance(word, str) else word.decode() for word in words)
+    return dict(text.split("=", 1) for text in texts if text)
+
+
+def _peak_kb(pid):
+    """Largest resident memory of a process since its start."""
+    try:
+        lines = dict(line.split(":", 1) for line in read_lines("/proc/%d/status" % pid))
+        return int(lines["VmHWM"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return 0

@@ -1,0 +1,148 @@
+import { expect, test } from "vitest";
+import type { Python } from "./find-python.ts";
+import { openSessionOnHost } from "./open-session.ts";
+
+/** Rows: what the cells of a session share, and how they end. */
+export function sessionRows(python: () => Python): void {
+  const open = (session?: Record<string, string>) =>
+    openSessionOnHost({ python: python(), ...(session && { session }) });
+
+  test("a session: variables, imports and the last value stay from call to call", async () => {
+    const { call } = await open();
+    expect(await call("import math\nx = 41")).toMatchObject({ end: "succeeded - 0", shown: [] });
+    expect(await call("x + 1")).toMatchObject({ shown: ["42"] });
+    expect(await call("print(math.floor(1.5)); _ + 1")).toMatchObject({
+      out: "1\n",
+      shown: ["43"],
+    });
+    expect(await call("_;")).toMatchObject({ shown: [], end: "succeeded - 0" });
+  });
+
+  test("a session: an exception ends its call only, with the lines of every cell that it passed", async () => {
+    const { call } = await open();
+    await call("def half(n):\n    return 1 / n");
+    const failed = await call("x = 1\nhalf(0)");
+    expect(failed).toMatchObject({ end: "failed division_error 1", out: "" });
+    const lines = failed.err.split("\n").filter((line) => !/^ *[~^]+$/.test(line));
+    expect(lines).toEqual([
+      "Traceback (most recent call last):",
+      '  File "<cell 2>", line 2, in <module>',
+      "    half(0)",
+      expect.stringMatching(/^ {2}File "<cell 1>", line 2, in half$/),
+      "    return 1 / n",
+      "ZeroDivisionError: division by zero",
+      "",
+    ]);
+    expect(await call("x")).toMatchObject({ shown: ["1"], end: "succeeded - 0", err: "" });
+    expect(await call("import inspect\nprint(inspect.getsource(half))")).toMatchObject({
+      out: "def half(n):\n    return 1 / n\n\n",
+    });
+    const wrong = await call("!pip list");
+    expect(wrong.end).toBe("failed syntax_error 1");
+    expect(wrong.err).toMatch(/^ {2}File "<cell 5>", line 1\n {4}!pip list\n/);
+    expect(wrong.err).toContain("This is Python, not IPython");
+    const long = await call("raise ValueError('x' * 65_000)");
+    expect(long.message).toHaveLength(65_000 + "ValueError: ".length);
+  });
+
+  test("a session: sys.exit ends its call with that status", async () => {
+    const { call } = await open();
+    const ends = [];
+    for (const code of ["", "0", "3", "-1", "'no'", "True"]) {
+      const { end, err } = await call(`import sys\nsys.exit(${code})`);
+      ends.push(`${end} ${err.trim()}`.trim());
+    }
+    expect(ends).toEqual([
+      "succeeded - 0",
+      "succeeded - 0",
+      "failed runtime_error 3",
+      "failed runtime_error 255",
+      "failed runtime_error 1 no",
+      "failed runtime_error 1",
+    ]);
+    expect((await call("'still here'")).shown).toEqual(["'still here'"]);
+  });
+
+  test("a session: a call has stdin, arguments and variables of its own; those of the session stay", async () => {
+    const { call } = await open({ FROM: "session", BOTH: "session" });
+    const code = `
+import os, sys
+def line():
+    try: return input()
+    except EOFError: return "end"
+print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "BOTH", "OWN")])`;
+    const has = {
+      stdin: "one\ntwo\nthree\n",
+      args: ["a", "b c"],
+      env: { BOTH: "call", OWN: "=\n" },
+    };
+    expect((await call(code, has)).out).toBe("one two ['a', 'b c'] ['session', 'call', '=\\n']\n");
+    expect((await call(code)).out).toBe("end end [] ['session', 'session', None]\n");
+    expect((await call(code, { stdin: "x" })).out).toBe("x end [] ['session', 'session', None]\n");
+    expect(
+      (await call("print(open('/input/data.json').read())", { inputJson: '{"a":1}' })).out,
+    ).toBe('{"a":1}\n');
+    await call("os.environ['FROM'] = 'code'");
+    expect((await call("os.environ['FROM']")).shown).toEqual(["'code'"]);
+  });
+
+  test("a session: one event loop serves top-level await, and an interrupted task does not go on", async () => {
+    const { call } = await open();
+    await call(
+      "import asyncio\nseen = []\nasync def later(n):\n    await asyncio.sleep(0.01)\n    return n",
+    );
+    expect(await call("await later(1)")).toMatchObject({ shown: ["1"] });
+    await call("task = asyncio.get_event_loop().create_task(later(2))");
+    expect(await call("await task")).toMatchObject({ shown: ["2"] });
+    const cut = await call("await asyncio.sleep(60)\nseen.append('went on')", { timeoutMs: 500 });
+    expect(cut.end).toBe("timeout execution_timeout null");
+    expect(await call("await later(3)\nseen")).toMatchObject({ shown: ["[]"] });
+  });
+
+  test("a session: a timeout interrupts the code, and everything stays", async () => {
+    const { call } = await open();
+    const cut = await call(
+      "x = 1\nimport time\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy', flush=True)",
+      { timeoutMs: 500 },
+    );
+    expect(cut).toMatchObject({ end: "timeout execution_timeout null", out: "tidy\n" });
+    expect(cut.err).toMatch(/KeyboardInterrupt\n$/);
+    expect(await call("x")).toMatchObject({ shown: ["1"] });
+  });
+
+  test("a session: the code's own handler of SIGINT stays", async () => {
+    const { call } = await open();
+    await call("import os, signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('heard'))");
+    expect(await call("os.kill(os.getpid(), signal.SIGINT)")).toMatchObject({ out: "heard\n" });
+  });
+
+  test("a session: code that patches what cells use breaks nothing", async () => {
+    const { call } = await open();
+    const patched = await call(`
+import builtins, json, linecache, os, signal, sys, time, traceback
+def broken(*_, **__): raise RuntimeError("patched")
+for module, names in ((json, ["dumps", "loads"]), (traceback, ["format_exception", "print_exception"]),
+    (linecache, ["getline", "getlines", "checkcache"]), (signal, ["signal", "getsignal"]), (time, ["sleep"]),
+    (os, ["open", "read", "write", "close", "dup2", "getpid", "fsdecode"]),
+    (builtins, ["compile", "exec", "eval", "print", "open", "repr"])):
+    for name in names: setattr(module, name, broken)
+sys.modules.clear()
+1`);
+    expect(patched.end).toBe("succeeded - 0");
+    const next = await call("[1]");
+    expect(next).toMatchObject({ end: "succeeded - 0", shown: ["[1]"] });
+    expect((await call("1 / 0")).end).toBe("failed division_error 1");
+    expect((await call("import sys\nsys.exit(4)", { stdin: "x" })).end).toBe(
+      "failed runtime_error 4",
+    );
+  });
+
+  test("a session: a child process that comes to a cell's end ends there", async () => {
+    const { call } = await open();
+    const forked = await call(
+      "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('child' if pid == 0 else 'parent')",
+    );
+    expect(forked.out).toBe("child\nparent\n");
+    expect(await call("pid > 0")).toMatchObject({ shown: ["True"] });
+  });
+}
