@@ -8,7 +8,7 @@ export function parseBytes(text: string): number {
   return Number(match[1]) * unitBytes[unit];
 }
 
-export function concatBytes(parts: Uint8Array[]): Uint8Array {
+export function concatBytes(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
   const whole = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
   let at = 0;
   for (const part of parts) {

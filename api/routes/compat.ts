@@ -2,6 +2,7 @@ import type { Context } from "hono";
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { dify } from "../../clients/compat/dify.ts";
 import { type Facade, Refusal } from "../../clients/compat/facade.ts";
+import { librechat } from "../../clients/compat/librechat/librechat.ts";
 import { piston } from "../../clients/compat/piston.ts";
 import { sandboxFusion } from "../../clients/compat/sandbox-fusion.ts";
 import { describeError } from "../../shared/log-line.ts";
@@ -9,7 +10,7 @@ import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import { type FindCaller, noKey } from "../http/access/identify.ts";
-import { readText } from "../http/body/json.ts";
+import { readForm, readText } from "../http/body/json.ts";
 import type { AppEnv } from "../http/context.ts";
 
 /**
@@ -25,14 +26,16 @@ export function compatRoutes(
     "sandbox-fusion": sandboxFusion,
     piston: piston(),
     dify,
+    librechat,
   };
   let held = 0;
   for (const name of new Set(config.compat)) {
     const base = `/compat/${name}`;
     const facade = facades[name];
     app.all(`${base}/*`, async (c) => {
-      const given =
-        facade.keyHeader === undefined ? config.compat_key : c.req.header(facade.keyHeader);
+      const given = facade.keyOf
+        ? facade.keyOf(c.req.raw.headers, config.compat_key)
+        : config.compat_key;
       let isCounted = false;
       const context = executionContext(c);
       const api = callerApi(app, c, config, context, given ?? null, () => isCounted);
@@ -47,7 +50,8 @@ export function compatRoutes(
           return await facade.answer({
             method: c.req.method,
             path: c.req.path.slice(base.length),
-            body: await readText(c.req.raw, config.max_request_bytes),
+            text: () => readText(c.req.raw, config.max_request_bytes),
+            form: () => readForm(c.req.raw, config.max_batch_bytes, "max_batch_bytes"),
             async api(request, init) {
               const answer = await api(request, init);
               isCounted ||= answer.status !== 429;

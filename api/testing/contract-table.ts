@@ -10,6 +10,7 @@ import { exactnessRows } from "./contract/exactness.ts";
 import { batchKeyRows } from "./contract/batch-keys.ts";
 import { batchRows } from "./contract/batches.ts";
 import { compatRows } from "./contract/compat.ts";
+import { librechatRows } from "./contract/librechat.ts";
 import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
 import { eventRows } from "./contract/events.ts";
@@ -101,6 +102,7 @@ export const contractTable: Row[] = [
   ...joinRows,
   ...protocolRows,
   ...compatRows,
+  ...librechatRows,
   ...leasePostRows,
   // The last ones: unknown keys make the service careful for a minute.
   ...isolationRows,

@@ -6,7 +6,7 @@ import { type Call, execute, type Facade, isOwnError, parseBody, Refusal } from 
  * github.com/langgenius/dify-sandbox, internal/controller/run.go and internal/types/response.go.
  */
 export const dify: Facade = {
-  keyHeader: "X-Api-Key",
+  keyOf: (headers) => headers.get("X-Api-Key") ?? undefined,
   async answer(call) {
     const { method, path } = call;
     if (path === "/v1/sandbox/run" && method === "POST") return run(call);
@@ -32,7 +32,7 @@ const Run = z.object({
 const [timeoutS, holdMs] = [30, 10_000];
 
 async function run(call: Call): Promise<Response> {
-  const { language, code, preload } = parseBody(Run, call.body, 400);
+  const { language, code, preload } = parseBody(Run, await call.text(), 400);
   const job = {
     code: preload ? `${preload}\n${code}` : code,
     timeout: timeoutS,

@@ -5,12 +5,14 @@ import { sleep } from "../typescript/src/pause.ts";
 /** Sends a request of the caller to the service, as `fetch` does. */
 export type Api = (path: string, init?: RequestInit) => Promise<Response>;
 
-/** A request in another service's protocol. Its body has been read. */
+/** A request in another service's protocol. */
 export interface Call {
   readonly method: string;
   /** Below the facade's base, such as /run_code. */
   readonly path: string;
-  readonly body: string;
+  readonly text: () => Promise<string>;
+  /** Reads a body of multipart/form-data. */
+  readonly form: () => Promise<FormData>;
   readonly api: Api;
   /** Aborts when the client hangs up. */
   readonly signal: AbortSignal;
@@ -20,8 +22,8 @@ export interface Call {
 
 /** Another service's protocol, over the public interface of this one. */
 export interface Facade {
-  /** Header of the protocol that has the API key; absent if it has none. */
-  readonly keyHeader?: string;
+  /** The API key in the headers of a request; absent if the protocol has none, and `compat_key` stands for all. */
+  readonly keyOf?: (headers: Headers, compatKey: string | undefined) => string | undefined;
   answer(call: Call): Promise<Response>;
   /** An error in the form of the protocol. */
   refuse(status: number, message: string): Response;
@@ -123,13 +125,28 @@ export async function artifact(
   jobId: string,
   name: string,
 ): Promise<string | undefined> {
-  const path = name.split("/").map(encodeURIComponent).join("/");
-  const answer = await api(`/jobs/${jobId}/artifacts/${path}`, { signal });
+  const answer = await api(artifactPath(jobId, name), { signal });
   if (!answer.ok) {
     await answer.body?.cancel();
     return undefined;
   }
   return base64(new Uint8Array(await answer.arrayBuffer()));
+}
+
+export function artifactPath(jobId: string, name: string): string {
+  return `/jobs/${jobId}/artifacts/${name.split("/").map(encodeURIComponent).join("/")}`;
+}
+
+/** The JSON of an answer. @throws Refusal with the service's status and words. */
+export async function ask(
+  { api, signal }: Pick<Call, "api" | "signal">,
+  path: string,
+  init?: RequestInit,
+): Promise<unknown> {
+  const answer = await api(path, { ...init, signal });
+  const text = await answer.text();
+  if (!answer.ok) throw new Refusal(answer.status, problemOf(text).detail);
+  return JSON.parse(text) as unknown;
 }
 
 /** @throws Refusal 422 that names the field. */
@@ -148,9 +165,16 @@ export function parseBody<T>(schema: z.ZodType<T>, body: string, status = 422): 
 
 /** A command that puts the files below /input/work and the code into the working folder, and runs a program on it there. */
 export function inWorkingFolder(run: readonly string[], name: string): { command: string[] } {
-  const words = run.map((word) => quoted(word.replaceAll("{file}", name))).join(" ");
-  const fill = `cp -R /input/work/. . && cp {file} ${quoted(name)} && chmod -R u+w ./*`;
+  const words = shellWords(run.map((word) => word.replaceAll("{file}", name)));
+  const fill = `${fillWorkingFolder} && cp {file} ${quoted(name)}`;
   return { command: ["sh", "-c", `${fill} && exec ${words} "$@"`, "sh"] };
+}
+
+/** Shell text that copies the files below /input/work into the working folder. */
+export const fillWorkingFolder = "cp -R /input/work/. . && chmod -R u+w ./*";
+
+export function shellWords(words: readonly string[]): string {
+  return words.map(quoted).join(" ");
 }
 
 /** A word of a shell's text. */

@@ -5,13 +5,13 @@ import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import { languages, python } from "../../shared/languages.ts";
 import {
   artifact,
+  ask,
   type Call,
   execute,
   type Facade,
   inWorkingFolder,
   isOwnError,
   parseBody,
-  problemOf,
   Refusal,
   signalOf,
 } from "./facade.ts";
@@ -61,7 +61,7 @@ const [holdS, lastS] = [5, 9];
 const names: Record<string, string> = { nodejs: "javascript", ts: "typescript", R: "r" };
 
 async function runCode(call: Call): Promise<Response> {
-  const asked = parseBody(RunCode, call.body);
+  const asked = parseBody(RunCode, await call.text());
   const { code, run_timeout, compile_timeout, stdin, args, fetch_files } = asked;
   const [runS, compileS] = [run_timeout ?? defaultS, compile_timeout ?? defaultS];
   const program = programOf(asked);
@@ -133,12 +133,9 @@ function compileResult({ exit_code, ms, stdout, stderr }: Compilation, limitS: n
 }
 
 /** A program that needs more than the job type has would get a wrong verdict. */
-async function checkMemory({ api }: Call, askedMb: number): Promise<void> {
+async function checkMemory(call: Call, askedMb: number): Promise<void> {
   if (askedMb <= 0) return;
-  const answer = await api("/job-types/default");
-  const text = await answer.text();
-  if (!answer.ok) throw new Refusal(answer.status, problemOf(text).detail);
-  const { memory_limit } = JSON.parse(text) as JobTypeView;
+  const { memory_limit } = (await ask(call, "/job-types/default")) as JobTypeView;
   if (askedMb * 1024 ** 2 <= parseBytes(memory_limit)) return;
   const words = `must be at most ${memory_limit}, the memory_limit of the job type default`;
   throw new Refusal(422, `memory_limit_MB: ${words}`);

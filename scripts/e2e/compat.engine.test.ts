@@ -2,7 +2,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
 const key = "key-0123456789abcdef";
-const bothKeys = { AIRLOCK_COMPAT: "sandbox-fusion,piston,dify", AIRLOCK_COMPAT_KEY: key };
+const bothKeys = {
+  AIRLOCK_COMPAT: "sandbox-fusion,piston,dify",
+  AIRLOCK_COMPAT_KEY: key,
+};
 
 let service: TestService;
 beforeAll(async () => {

@@ -101,7 +101,7 @@ function readText(file: string): string {
 
 function isAllowed(rooms: Rooms, file: string, target: string): boolean {
   if (topOf(target) === "package.json") return true;
-  if (bridges[file] === dirname(target)) return true;
+  if (bridges[file]?.includes(dirname(target))) return true;
   if (topOf(target) !== topOf(file)) return topOf(target) === "shared";
   const order = rooms[topOf(file)]!;
   const place = placeOf(order, target);

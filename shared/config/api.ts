@@ -91,7 +91,9 @@ export const apiSettings = {
     .int()
     .min(1024)
     .default(32 * MiB)
-    .describe("Largest body of POST /execute/batch, in bytes."),
+    .describe(
+      "Largest body of POST /execute/batch, and of a form in another service's protocol, in bytes.",
+    ),
   max_event_streams: z
     .int()
     .min(1)
@@ -189,22 +191,6 @@ export const apiSettings = {
     .default([])
     .describe(
       "Without keys: host names that requests may use besides localhost, such as the name of a reverse proxy. If `host` is not loopback, every name is accepted unless this is set.",
-    ),
-  compat: z
-    .array(z.enum(["sandbox-fusion", "piston", "dify"]))
-    .default([])
-    .describe("Protocols of other services to speak, each below /compat/<name>."),
-  compat_key: key16
-    .optional()
-    .describe(
-      "With keys: the API key of all requests in protocols that have none (sandbox-fusion, piston); without it they are refused.",
-    ),
-  compat_held: z
-    .int()
-    .min(1)
-    .default(512)
-    .describe(
-      "Requests in other services' protocols that are open at the same time; more are refused.",
     ),
   allowed_origins: z
     .array(

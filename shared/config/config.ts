@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { agentSettings } from "./agent.ts";
 import { apiSettings } from "./api.ts";
+import { compatSettings } from "./compat.ts";
 import { sessionSettings } from "./sessions.ts";
 import { webhookSettings } from "./webhooks.ts";
 import type { Intervals } from "../wire/agent/lease.ts";
@@ -10,7 +11,13 @@ import type { Intervals } from "../wire/agent/lease.ts";
  * from airlock.toml as `k` and from the environment as `AIRLOCK_<K>`; the environment wins.
  */
 export const Config = z
-  .strictObject({ ...apiSettings, ...sessionSettings, ...webhookSettings, ...agentSettings })
+  .strictObject({
+    ...apiSettings,
+    ...compatSettings,
+    ...sessionSettings,
+    ...webhookSettings,
+    ...agentSettings,
+  })
   .refine(isFenceLast, {
     path: ["lease_ttl_s"],
     when: ({ issues }) => issues.length === 0,

@@ -19,6 +19,8 @@ ROOTFS = "/rootfs"
 BUNDLES = "/bundles"
 # Folders that a sandbox mounts something on.
 _PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
+# Names that code written for other services has for /output: LibreChat's and E2B's.
+_ALIASES = ("mnt/data", "home/user")
 _PIECE = 1024 * 1024
 FOUND_BY_NAME = 0o711
 # Longer than any agent starts zygotes on a folder without asking for it again.
@@ -164,6 +166,11 @@ def furnish(hostname, base):
         if not os.path.isdir("/" + name):
             os.mkdir("/" + name, 0o755)
             os.lchown("/" + name, base, base)
+    for alias in _ALIASES:
+        path = "/" + alias
+        if not os.path.lexists(path) and os.path.isdir(os.path.dirname(path)):
+            os.symlink("/output", path)
+            os.lchown(path, base, base)
     lines = ("127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback", "127.0.1.1\t" + hostname)
     for name, text in (("hosts", "\n".join(lines) + "\n"), ("hostname", hostname + "\n"), ("resolv.conf", "")):
         path = "/etc/" + name

@@ -20,7 +20,12 @@ const table: Record<Access, string[]> = {
     "GET /console/*",
     "GET /console/assets/{name}",
   ],
-  inner: ["ALL /compat/sandbox-fusion/*", "ALL /compat/piston/*", "ALL /compat/dify/*"],
+  inner: [
+    "ALL /compat/sandbox-fusion/*",
+    "ALL /compat/piston/*",
+    "ALL /compat/dify/*",
+    "ALL /compat/librechat/*",
+  ],
   any: [
     "GET /docs",
     "GET /docs/problems",

@@ -67,6 +67,21 @@ export async function readText(request: Request, maxBytes: number): Promise<stri
   return decode(await readBytes(request, maxBytes));
 }
 
+/** The parts of a body of multipart/form-data. @throws AppError 413 when it passes the limit, 400 when it is none. */
+export async function readForm(
+  request: Request,
+  maxBytes: number,
+  limit?: LimitKey,
+): Promise<FormData> {
+  const type = request.headers.get("Content-Type") ?? "";
+  const bytes = await readBytes(request, maxBytes, limit);
+  try {
+    return await new Response(bytes, { headers: { "Content-Type": type } }).formData();
+  } catch {
+    throw new AppError("invalid_request", "The body is not multipart/form-data.");
+  }
+}
+
 async function readJson(c: Context, maxBytes: number, limit?: LimitKey | null): Promise<unknown> {
   const type = c.req.header("Content-Type") ?? "";
   if (!/^application\/([a-z.-]+\+)?json\s*(;|$)/i.test(type)) {
@@ -92,7 +107,7 @@ export async function readBytes(
   request: Request,
   maxBytes: number,
   limit: LimitKey | null = "max_request_bytes",
-): Promise<Uint8Array> {
+): Promise<Uint8Array<ArrayBuffer>> {
   const announced = request.headers.get("Content-Length");
   // HTTP enforces an announced length. A body without one is counted while it arrives.
   if (announced !== null && Number(announced) <= maxBytes) return readBody(request);

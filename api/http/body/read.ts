@@ -5,7 +5,7 @@ import { AppError } from "../../errors.ts";
  *
  * @throws AppError 400 when the client breaks it off.
  */
-export async function readBody(request: Request): Promise<Uint8Array> {
+export async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
   try {
     return new Uint8Array(await request.arrayBuffer());
   } catch {

@@ -64,7 +64,7 @@ export const servers = {
   "with other protocols": {
     ...common,
     ...locked,
-    AIRLOCK_COMPAT: "sandbox-fusion,piston,dify",
+    AIRLOCK_COMPAT: "sandbox-fusion,piston,dify,librechat",
     AIRLOCK_COMPAT_KEY: apiKeys[0],
     AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
     AIRLOCK_API_RATE_LIMIT_ENABLED: "true",

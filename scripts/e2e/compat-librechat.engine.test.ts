@@ -1,0 +1,89 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTestService, type TestService } from "../testing/test-service.ts";
+
+const key = "key-0123456789abcdef";
+
+let service: TestService;
+beforeAll(async () => {
+  const api = { AIRLOCK_COMPAT: "librechat", AIRLOCK_COMPAT_KEY: key };
+  service = await startTestService({ key, api });
+  // Only forked jobs have /mnt/data.
+  await service.startAgent("agent", { AIRLOCK_CONTAINER_BACKEND: "zygote" });
+});
+afterAll(() => service[Symbol.asyncDispose]());
+
+const base = () => `${service.url}/compat/librechat`;
+interface Answer {
+  session_id: string;
+  stdout: string;
+  stderr: string;
+  files: { id: string; name: string; storage_session_id: string }[];
+}
+const post = (fields: object) =>
+  fetch(`${base()}/exec`, { method: "POST", body: JSON.stringify(fields) });
+async function exec(fields: object): Promise<Answer> {
+  const answer = await post(fields);
+  expect(answer.status).toBe(200);
+  return (await answer.json()) as Answer;
+}
+const file = (answer: Answer, name: string) => answer.files.find((one) => one.name === name)!;
+async function content({ storage_session_id, id }: Answer["files"][number]): Promise<string> {
+  return (await fetch(`${base()}/download/${storage_session_id}/${id}`)).text();
+}
+
+test("files go from an upload to code, from code to other code, and back; each keeps its place until it changes", async () => {
+  const form = new FormData();
+  form.append("file", new Blob(["x = 6\n"]), "lib.py");
+  form.append("file", new Blob(["a"]), "deep/a.txt");
+  const uploaded = await fetch(`${base()}/upload/batch`, { method: "POST", body: form });
+  const given = (await uploaded.json()) as {
+    storage_session_id: string;
+    files: { fileId: string; filename: string }[];
+  };
+  const files = given.files.map(({ fileId: id, filename: name }) => {
+    return { id, name, storage_session_id: given.storage_session_id };
+  });
+  const code = `import lib, sys
+print(lib.x * 7, sys.argv[1:])
+open("/mnt/data/deep/a.txt", "a").write("b")
+open("/home/user/new.txt", "w").write("n")`;
+  const first = await exec({ lang: "py", code, args: ["1"], files });
+  expect([first.stdout, first.stderr]).toEqual(["42 ['1']\n", ""]);
+  const left = (name: string) => ({
+    id: expect.any(String) as string,
+    name,
+    storage_session_id: first.session_id,
+  });
+  expect(first.files).toEqual([
+    left("deep/a.txt"),
+    { ...files[0], inherited: true },
+    left("new.txt"),
+  ]);
+  expect(await content(file(first, "deep/a.txt"))).toBe("ab");
+
+  const second = await exec({
+    lang: "bash",
+    code: "cat lib.py deep/a.txt new.txt; rm new.txt; exit 3",
+    files: first.files,
+  });
+  expect(second.stdout).toBe("x = 6\nabn");
+  expect(second.files.map(({ name }) => name)).toEqual(["deep/a.txt", "lib.py"]);
+  expect(second.files).toMatchObject(files.map(() => ({ inherited: true })));
+});
+
+test.each([
+  ["an exception", { lang: "py", code: "1/0" }, /ZeroDivisionError: division by zero\n$/],
+  ["the time limit", { lang: "bash", code: "sleep 60", timeout: 900 }, /at its time limit.\n$/],
+])("%s is in stderr", async (_what, fields, words) => {
+  expect(await exec(fields)).toMatchObject({
+    stdout: "",
+    stderr: expect.stringMatching(words) as string,
+    files: [],
+  });
+});
+
+test("a language that the image lacks is 400", async () => {
+  const answer = await post({ lang: "go", code: "x" });
+  expect(answer.status).toBe(400);
+  expect(await answer.json()).toEqual({ error: expect.stringContaining("go") as string });
+});

@@ -1,0 +1,22 @@
+import { z } from "zod";
+import { key16 } from "./units.ts";
+
+/** Keys of the API about other services' protocols. */
+export const compatSettings = {
+  compat: z
+    .array(z.enum(["sandbox-fusion", "piston", "dify", "librechat"]))
+    .default([])
+    .describe("Protocols of other services to speak, each below /compat/<name>."),
+  compat_key: key16
+    .optional()
+    .describe(
+      "With keys: the API key of requests without one in protocols that have none (sandbox-fusion, piston, librechat); without it they are refused.",
+    ),
+  compat_held: z
+    .int()
+    .min(1)
+    .default(512)
+    .describe(
+      "Requests in other services' protocols that are open at the same time; more are refused.",
+    ),
+};
