@@ -76,7 +76,6 @@ const byId = "SEARCH executions_id_unique (id=?)";
 const byRow = "SEARCH INTEGER PRIMARY KEY (rowid=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
-const byHolder = "SEARCH executions_holder (agent_id=?)";
 const byTurn = "SEARCH executions_turn (tenant=?)";
 const byPosition = "SEARCH executions_position (tenant=? AND rank<?)";
 const isLast = "SEARCH executions_position (tenant=? AND rank>?)";

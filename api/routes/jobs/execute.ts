@@ -7,7 +7,6 @@ import {
   SubmittedJob,
 } from "../../../shared/wire/client/submission.ts";
 import type { RouteDeps } from "../../deps.ts";
-import { unavailable } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody } from "../../http/body/json.ts";
 import { wantsEvents } from "../../events/encode.ts";

@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { Artifact, JsonObjectSchema } from "../../../shared/wire/execution.ts";
+import { Artifact } from "../../../shared/wire/execution.ts";
+import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import { FilePage, UploadedFile } from "../../../shared/wire/file.ts";
 import { artifactPath, ask, type Call, Refusal } from "../facade.ts";
 import { nameId, readId, shortId, timeOf, uuidAt } from "./ids.ts";

@@ -51,6 +51,22 @@ __all__ = [
     "UploadedFile",
     "FilePage",
     "FileDeleted",
+    "Session",
+    "SessionStatus",
+    "ContainerBackend",
+    "SessionRequest",
+    "SessionPage",
+    "SessionPatch",
+    "CallRequest",
+    "CallInputFile",
+    "CallInputFileOptional",
+    "Interrupted",
+    "RestartRequest",
+    "SessionContext",
+    "SessionContexts",
+    "SessionFiles",
+    "SessionFile",
+    "SessionFileType",
     "JobStatus",
     "InProgressResult",
     "QueueStatus",
@@ -97,7 +113,6 @@ __all__ = [
     "PoolAgent",
     "GpuCount",
     "PoolKind",
-    "ContainerBackend",
     "EngineHealth",
     "EngineErrors",
     "MissingImage",
@@ -146,6 +161,12 @@ SubmissionMode = Literal["sync", "async"]
 
 AttemptOutcome = Literal["result", "released", "agent_stopped", "agent_crashed", "lease_expired"]
 
+SessionStatus = Literal["queued", "starting", "ready", "ended"]
+
+ContainerBackend = Literal["engine", "zygote"]
+
+SessionFileType = Literal["file", "folder", "other"]
+
 QueueStatus = Literal["pending", "running", "completed"]
 
 ExecutionList = Union["ExecutionPage", "NarrowedPage"]
@@ -158,9 +179,7 @@ DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 BreakerState = Literal["closed", "open", "half_open"]
 
-ContainerBackend = Literal["engine", "zygote"]
-
-AuditAction = Literal["key.create", "key.rotate", "key.revoke", "tenant.limits", "host.invite", "host.revoke", "host.rotate", "agent.drain", "agent.resume", "build.request", "execution.delete", "dlq.delete"]
+AuditAction = Literal["key.create", "key.rotate", "key.revoke", "tenant.limits", "host.invite", "host.revoke", "host.rotate", "agent.drain", "agent.resume", "build.request", "execution.delete", "session.delete", "dlq.delete"]
 
 Scope = Literal["run", "read", "build", "monitor", "agents", "admin"]
 
@@ -421,6 +440,8 @@ class ExecutionRecord(Record):
     call: Optional[int]
     #: The context in which it runs.
     context: Optional[str]
+    #: files: it reads or writes files of its session. Left out of calls that run code.
+    kind: Optional[Literal["files"]]
     #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
     tenant: Optional[str]
     job_ref: Optional[str]
@@ -643,6 +664,168 @@ class FileDeleted(Record):
     deleted: Literal[True]
 
 
+class Session(Record):
+    session_id: str
+    status: SessionStatus
+    #: A call runs or waits.
+    busy: bool
+    #: Why a queued session waits.
+    message: Optional[str]
+    reason: Optional[SessionEndReason]
+    #: What ended it, if that was a failure.
+    error: Optional[ExecutionError]
+    job_type: str
+    job_version: str
+    requirements: List[str]
+    #: Its interpreters that calls may choose.
+    contexts: List[str]
+    #: Number of calls that it has got.
+    calls: int
+    created_at: str
+    #: When an agent took it.
+    started_at: Optional[str]
+    ready_at: Optional[str]
+    #: When its last call ended.
+    used_at: Optional[str]
+    ended_at: Optional[str]
+    #: When its lifetime is over.
+    expires_at: str
+    idle_timeout: Optional[int]
+    python_version: Optional[str]
+    container_backend: Optional[ContainerBackend]
+    container_runtime: Optional[str]
+    metadata: Optional[Dict[str, str]]
+    #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
+    tenant: Optional[str]
+
+
+class SessionRequest(TypedDict, total=False):
+    job_type: str
+    #: Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.
+    requirements: List[str]
+    #: Seconds for container creation and dependency install.
+    startup_timeout: int
+    #: Environment variables of its code. They are forgotten when it ends.
+    env: Dict[str, str]
+    #: Seconds without a call after which the session ends; null: never.
+    idle_timeout: Optional[int]
+    #: Seconds until the session ends, whatever it does. At most the configured `max_session_lifetime`.
+    lifetime: int
+    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
+    metadata: Dict[str, str]
+    #: Seconds to wait for the session to be ready. After that the answer is 202.
+    wait: float
+    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    idempotency_key: str
+
+
+class SessionPage(TypedDict):
+    items: List[Session]
+    limit: int
+    offset: int
+    has_more: bool
+    #: Items in this response.
+    count: int
+
+
+class SessionPatch(TypedDict, total=False):
+    """Only the fields that are given change."""
+
+    #: Seconds from now on until it ends.
+    lifetime: int
+    #: Seconds without a call after which the session ends; null: never.
+    idle_timeout: Optional[int]
+    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
+    metadata: Dict[str, str]
+
+
+class CallRequest(TypedDict, total=False):
+    #: Python, run as a cell of a notebook: variables of earlier calls are there. Its results are what it displays and the value of its last expression.
+    code: str
+    #: A program of the image with its arguments in place of code, run in /output.
+    command: List[str]
+    #: The interpreter that runs it: `default`, or a `context_id`.
+    context: str
+    #: Start the interpreter anew before the code. Files stay.
+    restart: bool
+    #: Environment variables for this call.
+    env: Dict[str, str]
+    #: Files that the call brings into the session. Together they have at most a quarter of the job type's memory limit.
+    files: List[CallInputFile]
+    #: Files that come back as artifacts `_fetched/<path>`: paths relative to /output, or below /output, /tmp or /input.
+    fetch: List[str]
+    #: Written to /input/data.json.
+    input_data: Dict[str, Any]
+    #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
+    stdin: str
+    #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
+    timeout: int
+    #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.
+    queue_timeout: int
+    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
+    metadata: Dict[str, str]
+    #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
+    callback_url: str
+    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    idempotency_key: str
+
+
+class CallInputFileOptional(TypedDict, total=False):
+    #: input: at /input/<name>, read-only, for this call. work: at /output/<name>, where the code may change it and later calls find it.
+    to: Literal["input", "work"]
+    #: Its content, stored as UTF-8.
+    text: str
+    #: Its content in base64.
+    base64: str
+    #: A file sent to `POST /files`.
+    file_id: str
+    artifact: ArtifactOfJob
+
+
+class CallInputFile(CallInputFileOptional):
+    """A file that a call brings into its session."""
+
+    #: Its path under the folder that `to` names: a relative path, as of an artifact. In /input, `data.json` and names that begin with `_` are taken; in /output, `_code.py` and `_input.json`.
+    name: str
+
+
+class Interrupted(Record):
+    #: The call that is cancelled; null if none ran.
+    job_id: Optional[str]
+
+
+class RestartRequest(TypedDict, total=False):
+    #: The interpreter that runs it: `default`, or a `context_id`.
+    context: str
+
+
+class SessionContext(Record):
+    """An interpreter of a session, with its variables."""
+
+    context_id: str
+
+
+class SessionContexts(TypedDict):
+    """The first one is `default`."""
+
+    items: List[SessionContext]
+
+
+class SessionFiles(TypedDict):
+    """What a folder has, by name."""
+
+    path: str
+    items: List[SessionFile]
+
+
+class SessionFile(Record):
+    #: Relative to /output.
+    path: str
+    type: SessionFileType
+    size_bytes: int
+    modified_at: str
+
+
 class JobStatus(Record):
     job_id: str
     status: ExecutionStatus
@@ -828,6 +1011,8 @@ class NarrowedRecord(Record):
     call: Optional[int]
     #: The context in which it runs.
     context: Optional[str]
+    #: files: it reads or writes files of its session. Left out of calls that run code.
+    kind: Optional[Literal["files"]]
     #: Whose it is, if the request is about all tenants (`X-Airlock-Tenant: *`).
     tenant: Optional[str]
     job_ref: Optional[str]
