@@ -47,6 +47,9 @@ import { rateLimitRows } from "./contract/rate-limit.ts";
 import { refusedFileRows } from "./contract/refused-files.ts";
 import { removeRows } from "./contract/remove.ts";
 import type { Row } from "./contract/row.ts";
+import { sessionCallRows } from "./contract/session-calls.ts";
+import { sessionFileRows } from "./contract/session-files.ts";
+import { sessionRows } from "./contract/sessions.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
 import { quotaRows } from "./contract/quotas.ts";
 import { tenantRows } from "./contract/tenants.ts";
@@ -71,6 +74,9 @@ export const contractTable: Row[] = [
   ...resultRows,
   ...toolRows,
   ...toolCallRows,
+  ...sessionRows,
+  ...sessionCallRows,
+  ...sessionFileRows,
   ...deriveRows,
   ...artifactRows,
   ...rangeRows,

@@ -12,6 +12,7 @@ export const customHeader = "X-Airlock-Key";
 export const maxRequestBytes = 64 * 1024;
 export const maxTimeoutS = 600;
 export const maxQueueSize = 3;
+export const maxSessions = 5;
 export const maxEventStreams = 2;
 /** Longer than a slow machine needs for the first post of a lease. */
 const leaseTtlS = 4;
@@ -136,6 +137,7 @@ export const servers = {
       all: { url: "http://127.0.0.1:1/", secrets: [receiverSecret] },
     }),
   },
+  "with sessions": { ...common, AIRLOCK_MAX_SESSIONS_PER_TENANT: String(maxSessions) },
   "in production": { ...common, AIRLOCK_PRODUCTION_MODE: "true" },
   "with short leases": {
     ...common,
