@@ -22,7 +22,7 @@ const head = `"""What crosses the wire. Written by \`npm run docs\` from the Ope
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, TypedDict, Union
 
 from .record import Record, Shown
 `;
@@ -95,7 +95,7 @@ function recordText(name: string, { properties = {}, required = [], description 
     required.includes(field) ? [field, schema] : [field, { anyOf: [schema, { type: "null" }] }],
   );
   const base = name === "ResultItem" ? "Shown" : "Record";
-  return `\nclass ${name}(${base}):\n${about}${fields.map(fieldText).join("")}`;
+  return `\nclass ${name}(${base}):\n${about}${fields.map((field) => fieldText(field)).join("")}`;
 }
 
 /** Fields that may be missing are in a class of their own, which is also the type of keyword arguments. */
@@ -105,7 +105,8 @@ function dictText(name: string, schema: Schema): string[] {
     Object.entries(properties).filter(([field]) => required.includes(field) === isGiven),
   ) as [[string, Schema][], [string, Schema][]];
   const about = description === undefined ? "" : `    """${description}"""\n\n`;
-  const fields = (list: [string, Schema][]) => list.map(fieldText).join("") || "    pass\n";
+  const fields = (list: [string, Schema][]) =>
+    list.map((field) => fieldText(field, ownTypes[field[0]])).join("") || "    pass\n";
   if (given.length === 0) {
     return [`\nclass ${name}(TypedDict, total=False):\n${about}${fields(optional)}`];
   }
@@ -116,9 +117,14 @@ function dictText(name: string, schema: Schema): string[] {
   ];
 }
 
-function fieldText([field, schema]: [string, Schema]): string {
+/** Types of fields in requests that the client makes from more than JSON. */
+const ownTypes: Record<string, string> = {
+  tools: "Sequence[Union[Tool, Callable[..., Any]]]",
+};
+
+function fieldText([field, schema]: [string, Schema], own?: string): string {
   const about = (schema.description ?? schema.anyOf?.[0]?.description)?.replaceAll("\n", " ");
-  return `${about === undefined ? "" : `    #: ${about}\n`}    ${field}: ${typeOf(schema, false)}\n`;
+  return `${about === undefined ? "" : `    #: ${about}\n`}    ${field}: ${own ?? typeOf(schema, false)}\n`;
 }
 
 /** @param isValue Whether Python evaluates it: then names are quoted. */

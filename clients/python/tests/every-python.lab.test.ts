@@ -8,6 +8,7 @@ import { needs } from "../../../scripts/testing/needs.ts";
 import { pythonClient } from "../../testing/python-client.ts";
 import { breakRows } from "./testing/break-rows.ts";
 import { jobRows } from "./testing/job-rows.ts";
+import { toolRows } from "./testing/tool-rows.ts";
 import { webhookRows } from "./testing/webhook-rows.ts";
 
 for (const minor of promisedPythons) {
@@ -19,5 +20,6 @@ for (const minor of promisedPythons) {
     breakRows(python);
     webhookRows(python);
     jobRows(python);
+    toolRows(python);
   });
 }

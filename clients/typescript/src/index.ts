@@ -8,6 +8,7 @@ export type { FileBody, Files } from "./files.ts";
 export type * from "./generated.ts";
 export type { Job, Jobs, ListFilters, WaitOptions } from "./jobs.ts";
 export type { JobEvent, Stream, StreamOptions } from "./stream.ts";
+export type { OwnTool } from "./tools.ts";
 export type { Audit, Keys, Tenants } from "./tenants.ts";
 export type { CallOptions, ConnectOptions } from "./transport.ts";
 export type { Verbs } from "./verbs.ts";

@@ -12,6 +12,7 @@ import type {
   SubmittedJob,
 } from "./generated.ts";
 import type { Stream } from "./stream.ts";
+import { answering, describe, type OwnTool } from "./tools.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
 /** Python source, or a request with all its fields. */
@@ -26,6 +27,8 @@ export interface WaitOptions extends CallOptions {
   /** Gets the standard output as it happens, in pieces, from its beginning. */
   onStdout?: ((text: string) => unknown) | undefined;
   onStderr?: ((text: string) => unknown) | undefined;
+  /** Functions that the code can call. `run` gives their descriptions to the code; `wait` only answers. */
+  tools?: readonly OwnTool[] | undefined;
 }
 
 /** Which executions to list. */
@@ -96,16 +99,22 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
     ask(`${pathOf("jobs", id)}/cancel`, { method: "POST" }, options);
 
   const wait: Jobs["wait"] = async (jobId, options = {}) => {
-    const { waitS = Infinity, onStdout, onStderr, signal: own, ...call } = options;
+    const { waitS = Infinity, onStdout, onStderr, tools = [], signal: own, ...call } = options;
     const until = performance.now() + waitS * 1000;
     const leftMs = () => Math.max(0, until - performance.now());
-    if (onStdout || onStderr) {
-      const told = within(leftMs(), own, async (signal) => {
-        for await (const { event, data } of stream(jobId, { ...call, signal })) {
-          if (event === "stdout") await onStdout?.(data.text);
-          else if (event === "stderr") await onStderr?.(data.text);
-        }
-      });
+    if (onStdout || onStderr || tools.length > 0) {
+      const { take, failed } = answering(ask, jobId, tools, { ...call, signal: own });
+      const told = within(
+        leftMs(),
+        own ? AbortSignal.any([own, failed]) : failed,
+        async (signal) => {
+          for await (const { event, data } of stream(jobId, { ...call, signal })) {
+            if (event === "stdout") await onStdout?.(data.text);
+            else if (event === "stderr") await onStderr?.(data.text);
+            else if (event === "tool_call") take(data);
+          }
+        },
+      );
       await told.catch((error: unknown) => {
         if (!(error instanceof NoAnswerError)) throw error;
       });
@@ -130,12 +139,13 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
   };
 
   const run: Jobs["run"] = async (job, options = {}) => {
-    const { waitS = Infinity, ...call } = options;
+    const { waitS = Infinity, tools, ...call } = options;
+    const request = tools ? { ...withCode(job), tools: describe(tools) } : job;
     const until = performance.now() + waitS * 1000;
     call.signal?.throwIfAborted();
     const { job_id } = await within(waitS * 1000 + SLACK_MS, undefined, (late) =>
       // Without this, nobody would know the job that the aborted request has made.
-      afterwards(call.signal, late, (signal) => submit(job, { ...call, signal })),
+      afterwards(call.signal, late, (signal) => submit(request, { ...call, signal })),
     );
     try {
       call.signal?.throwIfAborted();

@@ -1,6 +1,6 @@
 import { pathOf } from "./ask.ts";
 import { ConnectionError, notAirlock } from "./errors.ts";
-import type { ExecutionRecord, ResultItem } from "./generated.ts";
+import type { ExecutionRecord, ResultItem, ToolCall } from "./generated.ts";
 import { pauseMs, sleep } from "./pause.ts";
 import { readLines } from "./read-lines.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -14,6 +14,7 @@ export type JobEvent =
   | Named<"status", { status: "running"; agent: string | null }>
   | Named<"stdout" | "stderr", { text: string }>
   | Named<"display", ResultItem>
+  | Named<"tool_call", ToolCall>
   | Named<"held", { stream: "stdout" | "stderr"; offset: number }>
   | Named<"truncated", { stream: "stdout" | "stderr" }>
   | Named<"retry", object>

@@ -153,7 +153,7 @@ const pages = /^\/(docs|console)\b/;
 /** Requests that make jobs or files. With an idempotency key, a repeat makes no second one. */
 const takesKey = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$|^\/files\?/;
 /** Requests that change nothing when they are repeated. */
-const canComeTwice = /\/cancel$/;
+const canComeTwice = /\/cancel$|^\/jobs\/[^/]+\/tool-calls\/[^/]+$/;
 
 function hasKey(body: RequestInit["body"]): boolean {
   if (typeof body !== "string") return false;

@@ -24,7 +24,8 @@ from .aio_parts import (
 )
 from .client import Airlock, connect
 from .events import JobEvent
-from .threads import call, in_loop, iterate
+from .threads import ToolsInLoop, call, in_loop, iterate
+from .tools import AnyTool
 from .types import (
     AsyncSubmitRequest,
     AsyncSubmitRequestOptional,
@@ -106,12 +107,20 @@ class AsyncAirlock:
         wait_s: float = math.inf,
         **fields: Unpack[AsyncSubmitRequestOptional],
     ) -> ExecutionRecord:
-        """See :meth:`airlock.Airlock.run`. Cancelling it cancels the job."""
+        """See :meth:`airlock.Airlock.run`. Cancelling it cancels the job.
+
+        All ``tools`` whose calls wait run at once: coroutine functions in the event loop, which the code awaits, others
+        in threads.
+        """
         out, err = in_loop(on_stdout), in_loop(on_stderr)
-        return await call(
-            self._client,
-            lambda it: it.run(code, on_stdout=out, on_stderr=err, wait_s=wait_s, **fields),
-        )
+        tools = ToolsInLoop(fields.get("tools") or ())
+        if tools:
+            fields["tools"] = tools
+        async with tools:
+            return await call(
+                self._client,
+                lambda it: it.run(code, on_stdout=out, on_stderr=err, wait_s=wait_s, **fields),
+            )
 
     async def submit(
         self, code: str, **fields: Unpack[AsyncSubmitRequestOptional]
@@ -125,14 +134,16 @@ class AsyncAirlock:
         *,
         on_stdout: Optional[OnOutput] = None,
         on_stderr: Optional[OnOutput] = None,
+        tools: Sequence[AnyTool] = (),
         wait_s: float = math.inf,
     ) -> ExecutionRecord:
-        """See :meth:`airlock.Airlock.wait`."""
+        """See :meth:`airlock.Airlock.wait`. All ``tools`` whose calls wait run at once."""
         out, err = in_loop(on_stdout), in_loop(on_stderr)
-        return await call(
-            self._client,
-            lambda it: it.wait(job_id, on_stdout=out, on_stderr=err, wait_s=wait_s),
-        )
+        async with ToolsInLoop(tools) as own:
+            return await call(
+                self._client,
+                lambda it: it.wait(job_id, on_stdout=out, on_stderr=err, tools=own, wait_s=wait_s),
+            )
 
     async def get(self, job_id: str) -> ExecutionRecord:
         """See :meth:`airlock.Airlock.get`."""

@@ -17,6 +17,7 @@ from .problems import WaitTimeoutError
 from .record import shape
 from .retries import is_worth_repeating, pause_s
 from .tenants import Keys, Tenants, audit
+from .tools import AnyTool, Tools, given
 from .transport import Transport, step
 from .types import (
     AsyncSubmitRequest,
@@ -120,11 +121,13 @@ class Airlock:
 
         :param on_stdout: Is called with each piece of output as it happens; so is ``on_stderr``.
         :param wait_s: See :meth:`wait`.
-        :param fields: See :meth:`submit`.
+        :param fields: See :meth:`submit`. Functions in ``tools`` run in this thread: see :meth:`wait`.
         """
-        job_id = self.submit(code, **fields).job_id
+        job_id, tools = self.submit(code, **fields).job_id, fields.get("tools") or ()
         try:
-            return self.wait(job_id, on_stdout=on_stdout, on_stderr=on_stderr, wait_s=wait_s)
+            return self.wait(
+                job_id, on_stdout=on_stdout, on_stderr=on_stderr, tools=tools, wait_s=wait_s
+            )
         except BaseException as error:
             if isinstance(error, AirlockError):
                 error.job_id = job_id
@@ -137,9 +140,9 @@ class Airlock:
 
         :param fields: Those of ``POST /execute/async``: ``input_data``, ``files``, ``stdin``, ``args``,
             ``timeout`` (seconds), ``startup_timeout``, ``job_type``, ``requirements``, ``metadata``, ``results``,
-            ``idempotency_key``, ``run_at``, ``queue_timeout``, ``max_attempts``, ``callback_url``.
+            ``tools`` (functions, or what a request says of them), ``tool_timeout``, ``idempotency_key``, ``run_at``, ``queue_timeout``, ``max_attempts``, ``callback_url``.
         """
-        body = {"code": code, **_given(fields)}
+        body = {"code": code, **given(fields)}
         return shape(SubmittedJob, self.request("POST", "/execute/async", body=body))
 
     def wait(
@@ -148,20 +151,24 @@ class Airlock:
         *,
         on_stdout: Optional[OnOutput] = None,
         on_stderr: Optional[OnOutput] = None,
+        tools: Sequence[AnyTool] = (),
         wait_s: float = math.inf,
     ) -> ExecutionRecord:
         """The full record of a job, once it has ended.
 
         :param on_stdout: Is called with each piece of output, from the first on; so is ``on_stderr``. If the
             service loses an attempt, the next one's output comes after it.
+        :param tools: Functions that the code calls. They run in this thread, one after the other. The code gets what
+            one returns, or the text of its exception.
         :param wait_s: Seconds after which to raise WaitTimeoutError, or ConnectionError where the service is
             silent or gone. The job goes on.
         """
         path = f"/jobs/{step(job_id)}/result"
         until = time.monotonic() + wait_s
-        if on_stdout or on_stderr:
+        own = tools if isinstance(tools, Tools) else Tools(tools)
+        if on_stdout or on_stderr or own.functions:
             calls = {"stdout": on_stdout, "stderr": on_stderr}
-            follow(self._transport, step(job_id), until, calls)
+            follow(self._transport, step(job_id), until, calls, own)
         is_endless = wait_s == math.inf
         while True:
             left_s = min(_ROUND_S, max(0, until - time.monotonic()))
@@ -225,12 +232,12 @@ class Airlock:
 
     def rerun(self, job_id: str, **fields: Unpack[RerunRequest]) -> DerivedJob:
         """Queues the same code on the same input as a new job."""
-        answer = self.request("POST", f"/jobs/{step(job_id)}/rerun", body=_given(fields))
+        answer = self.request("POST", f"/jobs/{step(job_id)}/rerun", body=given(fields))
         return shape(DerivedJob, answer)
 
     def fork(self, job_id: str, code: str, **fields: Unpack[ForkRequestOptional]) -> DerivedJob:
         """Queues new code on the input of a job as a new job."""
-        body = {"code": code, **_given(fields)}
+        body = {"code": code, **given(fields)}
         return shape(DerivedJob, self.request("POST", f"/jobs/{step(job_id)}/fork", body=body))
 
     def stream(self, job_id: str, *, after: Optional[str] = None) -> Iterator[JobEvent]:
@@ -257,8 +264,8 @@ class Airlock:
         """
         if isinstance(jobs, (str, Mapping)):
             raise TypeError("A batch is a list of jobs.")
-        requests = [{"code": job} if isinstance(job, str) else job for job in jobs]
-        body = {"jobs": requests, "atomic": atomic, **_given({"idempotency_key": idempotency_key})}
+        requests = [{"code": job} if isinstance(job, str) else given(job) for job in jobs]
+        body = {"jobs": requests, "atomic": atomic, **given({"idempotency_key": idempotency_key})}
         return shape(SubmittedBatch, self.request("POST", "/execute/batch", body=body))
 
     def usage(self) -> Usage:
@@ -291,8 +298,3 @@ class Airlock:
         except AirlockError:
             # It has ended, or the service is away.
             pass
-
-
-def _given(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leaves out fields that are None: they are not given."""
-    return {name: value for name, value in fields.items() if value is not None}

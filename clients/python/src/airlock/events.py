@@ -7,11 +7,12 @@ import math
 import socket
 import time
 from http.client import HTTPResponse
-from typing import Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from .errors import AirlockError, ConnectionError, lasting
 from .record import Record, shape
 from .retries import is_worth_repeating, pause_s
+from .tools import Tools
 from .transport import Transport
 
 #: Gets the output of a job as it happens, in pieces of any length.
@@ -42,6 +43,9 @@ class JobEventData(Record):
     data: Optional[Dict[str, str]]
     number: Optional[int]
     main: Optional[bool]
+    #: A call of a tool: ``number`` names it.
+    name: Optional[str]
+    arguments: Optional[Dict[str, Any]]
 
 
 class JobEvent(Record):
@@ -93,10 +97,17 @@ def stream(
 
 
 def follow(
-    transport: Transport, job_id: str, until: float, calls: Dict[str, Optional[OnOutput]]
+    transport: Transport,
+    job_id: str,
+    until: float,
+    calls: Dict[str, Optional[OnOutput]],
+    tools: Tools,
 ) -> None:
-    """Calls the callbacks for each piece of output, until the job ends or the time is up."""
+    """Calls the callbacks for each piece of output, and the functions that the code calls, until the job ends or the
+    time is up."""
     for event in stream(transport, job_id, None, until):
+        if event.event == "tool_call":
+            tools.take(transport, job_id, event.data)
         call = calls.get(event.event)
         if call:
             call(event.data.text or "")

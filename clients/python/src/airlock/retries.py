@@ -11,7 +11,7 @@ from .errors import AirlockError, ConnectionError, ProblemError
 # Requests that make jobs or files. With an idempotency key, a repeat makes no second one.
 _TAKES_KEY = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$|^/files$")
 # Requests that change nothing when they are repeated.
-_CAN_COME_TWICE = re.compile(r"/cancel$")
+_CAN_COME_TWICE = re.compile(r"/cancel$|^/jobs/[^/]+/tool-calls/[^/]+$")
 _FIRST_S = 0.25
 _LONGEST_S = 8.0
 _LONGEST_ASKED_S = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, TypedDict, Union
 
 from .record import Record, Shown
 
@@ -348,7 +348,7 @@ class ExecuteRequestOptional(TypedDict, total=False):
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
     #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
-    tools: List[Tool]
+    tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
@@ -573,7 +573,7 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
     #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
-    tools: List[Tool]
+    tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
@@ -903,7 +903,7 @@ class RerunRequest(TypedDict, total=False):
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
     #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
-    tools: List[Tool]
+    tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.
@@ -931,7 +931,7 @@ class ForkRequestOptional(TypedDict, total=False):
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
     #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
-    tools: List[Tool]
+    tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
     #: The client's own words about the job. Its record has them, and lists can be filtered by them.

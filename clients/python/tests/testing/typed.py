@@ -17,6 +17,8 @@ client.run("1", timout=1)  # type: ignore
 client.files.upload("a", "a")  # type: ignore
 client.files.upload("a", Path("a"))
 client.batch(["1", {"code": "1", "files": [{"name": "a", "text": "a"}]}])
+client.run("print(1)", tools=[print, {"name": "f"}])
+client.run("print(1)", tools=[1])  # type: ignore
 for job in client.batch([]).jobs:
     detail: str = job.detail if isinstance(job, airlock.Problem) else job.job_id
 for event in client.stream(record.execution_id):
