@@ -78,6 +78,17 @@ async function inVolume(script: string, mode = "ro"): Promise<string[]> {
 const volume = async (): Promise<string[]> =>
   (await inVolume("find . -mindepth 1 -printf '%P %U %m\\n'")).sort();
 
+/** An installation of more than a third of the room. */
+const large = (path: string): InstallBundle =>
+  sending(
+    file(path, 0)[0]!,
+    ...Array.from({ length: 4 }, () => encodeFrame("D", Buffer.alloc(100_000))),
+  );
+
+/** Names in the volume. Nobody waits for a removal, so tests poll. */
+const names = async (): Promise<string[]> => (await inVolume("ls -1")).sort();
+const patience = { timeout: 60_000, interval: 200 };
+
 test("what an installation has sent becomes regular files of the zygotes' root", async () => {
   const bundle = await borrow(sending(...file("lib/a/b.py"), ...file("bin")));
   expect(await volume()).toEqual([
@@ -105,8 +116,6 @@ test.each([
 });
 
 test("another tenant's installation with the same key is its own, and room comes from the tenant that holds most", async () => {
-  const pieces = Array.from({ length: 4 }, () => encodeFrame("D", Buffer.alloc(100_000)));
-  const large = (path: string) => sending(file(path, 0)[0]!, ...pieces);
   const first = await borrow(sending(...file("x")), "key", "b");
   first.giveBack();
   const loans = [await borrow(large("y"), "key"), await borrow(large("z"), "other")];
@@ -114,9 +123,14 @@ test("another tenant's installation with the same key is its own, and room comes
   expect(loans.map(({ name }) => name)).not.toContain(first.name);
   const last = await borrow(large("w"), "third", "b");
   const left = [first.name, loans[1]!.name, last.name].sort();
-  // Nobody waits for a removal.
-  const names = async () => (await inVolume("ls -1")).sort();
-  await expect.poll(names, { timeout: 60_000, interval: 200 }).toEqual(left);
+  await expect.poll(names, patience).toEqual(left);
+});
+
+test("one that a job uses stays, though it was used longest ago", async () => {
+  const used = await borrow(large("x"), "used");
+  (await borrow(large("y"), "unused")).giveBack();
+  const last = await borrow(large("z"), "last");
+  await expect.poll(names, patience).toEqual([used.name, last.name].sort());
 });
 
 test("one that ends early adds nothing, and the next one is complete", async () => {
