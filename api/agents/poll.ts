@@ -22,11 +22,11 @@ import {
 } from "../store/agents/agents.ts";
 import { renewBuilds } from "../store/builds/build-lease.ts";
 import { renewSessions } from "../store/sessions/session-lease.ts";
-import { expireLeases, renewLeases, type LeaseTerms } from "../store/jobs/lease.ts";
+import { expireLeases, renewLeases } from "../store/jobs/lease.ts";
 import { isAnyQueued } from "../store/statistics/queue.ts";
 import { takeBuilds } from "../builds/take-builds.ts";
 import { sweepSessions } from "../sessions/sweep-sessions.ts";
-import { takeJobs } from "./take-jobs.ts";
+import { leaseTerms, takeJobs } from "./take-jobs.ts";
 import { takeSessions } from "./take-sessions.ts";
 import { backstopMs } from "../waiting.ts";
 
@@ -94,7 +94,7 @@ async function look(
     renewHeld(deps, request),
     refuseRevoked(deps, tokenHash),
   ]);
-  const lease = terms(deps, request.agent.id);
+  const lease = leaseTerms(deps, request.agent.id);
   const [jobs, builds, sessions] = signal.aborted
     ? [[], [], []]
     : await Promise.all([
@@ -129,7 +129,9 @@ async function lookForJobs(
   if (signal.aborted || (free_slots === 0 && sessions.length === 0)) return [];
   await refuseRevoked(deps, tokenHash);
   const environments = await readEnvironments(deps);
-  return signal.aborted ? [] : takeJobs(deps, request, terms(deps, request.agent.id), environments);
+  return signal.aborted
+    ? []
+    : takeJobs(deps, request, leaseTerms(deps, request.agent.id), environments);
 }
 
 /** Registers an agent and renews the leases it lists. */
@@ -180,11 +182,11 @@ async function renewHeld(
   const { config, db, now } = deps;
   await sweepLeases(deps);
   if (sessions.length > 0) await sweepSessions(deps);
-  const renewed = await renewLeases(db, terms(deps, agent.id), leases);
+  const renewed = await renewLeases(db, leaseTerms(deps, agent.id), leases);
   const held = new Set([
     ...renewed.map((lease) => lease.leaseId),
-    ...(await renewBuilds(db, terms(deps, agent.id), builds)),
-    ...(await renewSessions(db, terms(deps, agent.id), sessions)),
+    ...(await renewBuilds(db, leaseTerms(deps, agent.id), builds)),
+    ...(await renewSessions(db, leaseTerms(deps, agent.id), sessions)),
   ]);
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
@@ -206,9 +208,4 @@ export async function sweepLeases(deps: Deps): Promise<void> {
       });
     tellFreed(deps, execution);
   }
-}
-
-function terms({ config, now }: Deps, agentId: string): LeaseTerms {
-  const at = now();
-  return { agentId, expiresAt: at + config.lease_ttl_s * 1000, now: at };
 }

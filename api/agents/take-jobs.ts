@@ -15,6 +15,7 @@ import { listAgents, findAgent } from "../store/agents/agents.ts";
 import { claimNext, type Offer } from "../store/jobs/claim.ts";
 import { type LeaseTerms, undeliveredCalls, undeliveredLeases } from "../store/jobs/lease.ts";
 import { claimCalls } from "../store/sessions/claim-calls.ts";
+import { isAnyQueued } from "../store/statistics/queue.ts";
 import { describeJobs } from "./describe-jobs.ts";
 
 /** Leases what an agent can run now: the next calls of its sessions, and jobs for its free slots. */
@@ -64,25 +65,57 @@ async function takeForSlots(
   return [...undelivered, ...claimed];
 }
 
+/** A client that sends one job after the other sends the next one sooner than this. */
+const nextJobMs = 50;
+
 /**
  * Leases what comes after an execution that an agent has just ended: after a call, the next one of its session;
- * after a job, a job for the free slot, by the status that the agent last sent. That job never needs a GPU: the
- * GPU of the previous job is not free until its container is removed.
+ * after a job, a job for the free slot. If none waits, one may come at once: its client has just been told of the
+ * end of the other. Without this, the agent would ask for it with a poll.
  */
 export async function takeNext(
   deps: Deps,
   { agentId, sessionId }: Pick<ExecutionRow, "agentId" | "sessionId">,
+  signal: AbortSignal,
 ): Promise<LeasedJob[]> {
-  const { config, db, now } = deps;
+  const { db, notifier } = deps;
   if (agentId === null) return [];
-  const lease = { agentId, now: now(), expiresAt: now() + config.lease_ttl_s * 1000 };
-  if (sessionId !== null) return describeJobs(deps, await claimCalls(db, lease, sessionId));
+  if (sessionId !== null)
+    return describeJobs(deps, await claimCalls(db, leaseTerms(deps, agentId), sessionId));
+  const jobs = await takeForSlot(deps, agentId);
+  if (jobs.length > 0) return jobs;
+  const wakes = notifier.subscribe(["job"]);
+  let isUsed = false;
+  try {
+    await wakes.next(nextJobMs, signal);
+    if (signal.aborted || !(await isAnyQueued(db))) return [];
+    const next = await takeForSlot(deps, agentId);
+    isUsed = !(await isAnyQueued(db));
+    return next;
+  } finally {
+    if (!isUsed) wakes.passOn();
+    wakes.close();
+  }
+}
+
+/**
+ * Takes a job by the status that the agent last sent. It never needs a GPU: the GPU of the previous job is not free
+ * until its container is removed.
+ */
+async function takeForSlot(deps: Deps, agentId: string): Promise<LeasedJob[]> {
+  const { db } = deps;
   const agent = await findAgent(db, agentId);
   if (!agent || agent.leftAt !== null || agent.drainingAt !== null) return [];
   const environments = await readEnvironments(deps);
   const offered = await offers(deps, agent, environments);
   const room = { slots: 1, gpus: 0, inputs: agent.accepts.inputs };
-  return describeJobs(deps, await claimNext(db, lease, room, offered));
+  return describeJobs(deps, await claimNext(db, leaseTerms(deps, agentId), room, offered));
+}
+
+/** A lease that begins now. */
+export function leaseTerms({ config, now }: Deps, agentId: string): LeaseTerms {
+  const at = now();
+  return { agentId, expiresAt: at + config.lease_ttl_s * 1000, now: at };
 }
 
 export function placedOf({ agent: { labels, accepts }, gpus, images }: PollRequest): Placed {

@@ -155,8 +155,9 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     const execution = await requireJob(c);
     const isNew = await recordResult(deps, execution, c.req.param("lease_id"), report);
     // A repeated post gets no job; a job that the first post leased comes with the next poll.
-    const takes = isNew && c.req.header(takeHeader) === "1" && !c.req.raw.signal.aborted;
-    const jobs = takes ? await takeNext(deps, execution) : [];
+    const { signal } = c.req.raw;
+    const takes = isNew && c.req.header(takeHeader) === "1" && !signal.aborted;
+    const jobs = takes ? await takeNext(deps, execution, signal) : [];
     return c.json({ jobs } satisfies ResultReply);
   });
 
