@@ -52,7 +52,7 @@ const ownErrors = new Set<string>([
   "unknown",
 ]);
 
-export function isOwnError({ error }: SyncResult): boolean {
+export function isOwnError({ error }: Pick<SyncResult, "error">): boolean {
   return error !== null && (error.phase === "startup" || ownErrors.has(error.type));
 }
 
@@ -75,26 +75,51 @@ export function signalOf({ exit_code, error }: SyncResult): number | undefined {
 /** The requests of this process that wait for room. */
 let waiting = 0;
 
+/** What runs a job, besides its code. */
+type Job = { readonly code: string } & Readonly<Record<string, unknown>>;
+
 /**
- * Runs a job to its end. While the queue is full or the key has made too many requests, it asks again, because clients
- * of other services take a refusal for a verdict.
+ * Runs a job to its end.
  *
- * @param holdMs How long it asks again, and how long the job may be queued, together.
+ * @param holdMs As of `submit`.
  * @param lastMs When a job that has not ended is cancelled: clients of other services do not wait for long.
  * @throws Refusal with the service's status and words.
  */
 export async function execute(
   call: Pick<Call, "api" | "signal" | "isStopping">,
-  job: { readonly code: string } & Readonly<Record<string, unknown>>,
+  job: Job,
   holdMs: number,
   lastMs?: number,
 ): Promise<SyncResult> {
-  const endMs = performance.now() + holdMs;
   const late = lastMs === undefined ? undefined : AbortSignal.timeout(lastMs);
   const signal = late ? AbortSignal.any([call.signal, late]) : call.signal;
+  try {
+    return SyncResult.parse(await submit({ ...call, signal }, "/execute", job, holdMs));
+  } catch (error) {
+    if (late?.aborted) throw new Refusal(503, "The job had not ended in time, and was cancelled.");
+    throw error;
+  }
+}
+
+/**
+ * Sends a job. While the queue is full or the key has made too many requests, it asks again, because clients of other
+ * services take a refusal for a verdict.
+ *
+ * @param path /execute, or /execute/async.
+ * @param holdMs How long it asks again, and how long the job may be queued, together.
+ * @returns The JSON of the answer.
+ * @throws Refusal with the service's status and words.
+ */
+export async function submit(
+  { api, signal, isStopping }: Pick<Call, "api" | "signal" | "isStopping">,
+  path: string,
+  job: Job,
+  holdMs: number,
+): Promise<unknown> {
+  const endMs = performance.now() + holdMs;
   for (let isWaiting = false; ; isWaiting = true) {
     const queue_timeout = Math.max(1, Math.ceil((endMs - performance.now()) / 1000));
-    const answer = await call.api("/execute", {
+    const answer = await api(path, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       // Others run empty code, this service refuses it.
@@ -102,11 +127,10 @@ export async function execute(
       signal,
     });
     const text = await answer.text();
-    if (answer.ok) return SyncResult.parse(JSON.parse(text));
+    if (answer.ok) return JSON.parse(text) as unknown;
     const { detail, job_id } = problemOf(text);
-    if (late?.aborted) throw new Refusal(503, "The job had not ended in time, and was cancelled.");
     const leftMs = endMs - performance.now();
-    const isOver = leftMs <= 0 || signal.aborted || (isWaiting && call.isStopping());
+    const isOver = leftMs <= 0 || signal.aborted || (isWaiting && isStopping());
     // A refusal that names a job has stored it.
     if (![429, 503].includes(answer.status) || job_id !== undefined || isOver) {
       throw new Refusal(answer.status, detail);

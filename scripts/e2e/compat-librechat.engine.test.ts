@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
 const key = "key-0123456789abcdef";
@@ -19,8 +19,8 @@ interface Answer {
   stderr: string;
   files: { id: string; name: string; storage_session_id: string }[];
 }
-const post = (fields: object) =>
-  fetch(`${base()}/exec`, { method: "POST", body: JSON.stringify(fields) });
+const post = (fields: object, path = "/exec") =>
+  fetch(`${base()}${path}`, { method: "POST", body: JSON.stringify(fields) });
 async function exec(fields: object): Promise<Answer> {
   const answer = await post(fields);
   expect(answer.status).toBe(200);
@@ -86,4 +86,58 @@ test("a language that the image lacks is 400", async () => {
   const answer = await post({ lang: "go", code: "x" });
   expect(answer.status).toBe(400);
   expect(await answer.json()).toEqual({ error: expect.stringContaining("go") as string });
+});
+
+describe("code that calls tools of the client", () => {
+  interface Told {
+    status: string;
+    continuation_token: string;
+    tool_calls: { id: string; name: string; input: unknown }[];
+    stdout: string;
+    error: string;
+  }
+  async function run(fields: object): Promise<Told> {
+    const answer = await post(fields, "/exec/programmatic");
+    expect(answer.status).toBe(200);
+    return (await answer.json()) as Told;
+  }
+  const tools = [
+    {
+      name: "get-weather",
+      description: "The weather",
+      parameters: { type: "object", properties: { city: { type: "string" } } },
+    },
+  ];
+
+  test("waits for each, gets its result or its error, and ends with what it printed", async () => {
+    const code = `import asyncio
+print(await get_weather(city="x"))
+print(await asyncio.gather(get_weather(city="a"), get_weather(city="b"), return_exceptions=True))`;
+    const first = await run({ code, tools, timeout: 15_000 });
+    const call = { id: expect.any(String) as string, name: "get-weather", input: { city: "x" } };
+    expect(first).toMatchObject({ status: "tool_call_required", tool_calls: [call] });
+    const answers = (told: Told, results: object[]) => ({
+      continuation_token: told.continuation_token,
+      tool_results: told.tool_calls.map(({ id }, n) => ({ call_id: id, ...results[n] })),
+    });
+    const second = await run(answers(first, [{ result: { sky: "é" }, is_error: false }]));
+    expect(second.tool_calls.map(({ input }) => input)).toEqual([{ city: "a" }, { city: "b" }]);
+    const failed = { result: null, is_error: true, error_message: "no b" };
+    const last = await run(answers(second, [{ result: 1, is_error: false }, failed]));
+    expect(last).toMatchObject({
+      status: "completed",
+      stdout: "{'sky': 'é'}\n[1, ToolError('no b')]\n",
+    });
+  });
+
+  test("what it raises is an error, and a token that is none is 400", async () => {
+    const failed = await run({ code: "print(1)\n1/0", tools });
+    expect(failed).toMatchObject({
+      status: "error",
+      error: expect.stringContaining("division by zero") as string,
+      stdout: "1\n",
+    });
+    const wrong = { continuation_token: "no", tool_results: [] };
+    expect((await post(wrong, "/exec/programmatic")).status).toBe(400);
+  });
 });

@@ -14,6 +14,7 @@ const key = "lab-key-0123456789abcdef";
 const program = `const {
   createBashExecutionTool,
   createCodeExecutionTool,
+  createProgrammaticToolCallingTool,
   fetchSessionFiles,
 } = require("@librechat/agents");
 
@@ -21,6 +22,7 @@ const authHeaders = { "X-API-Key": process.env.KEY };
 const [code, bash] = [createCodeExecutionTool, createBashExecutionTool].map((create) =>
   create({ authHeaders, user_id: "user" }),
 );
+const withTools = createProgrammaticToolCallingTool({ authHeaders });
 const base = process.env.LIBRECHAT_CODE_BASEURL;
 
 async function call(tool, args, session = {}) {
@@ -54,7 +56,19 @@ async function main() {
   const listed = await fetchSessionFiles(base, read.artifact.session_id, scope, authHeaders);
   const refused = await call(code, { lang: "d", code: "x" });
   const failed = await call(code, { lang: "py", code: "raise SystemExit('no')" });
-  console.log(JSON.stringify({ wrote, read, listed, refused, failed }));
+  const weather = {
+    name: "get-weather",
+    parameters: { type: "object", properties: { city: { type: "string" } } },
+    schema: { type: "object" },
+    invoke: async ({ city }) => ({ city, sky: "blue" }),
+  };
+  const toolMap = new Map([[weather.name, weather]]);
+  const called = await call(
+    withTools,
+    { code: "import asyncio\\nprint(await asyncio.gather(*(get_weather(city=c) for c in 'ab')), open('a.png').read())" },
+    { toolMap, toolDefs: [weather], ...follow(read.artifact) },
+  );
+  console.log(JSON.stringify({ wrote, read, listed, refused, failed, called }));
 }
 
 void main();`;
@@ -81,6 +95,10 @@ test("LibreChat's own tools run code and bash, and pass files on", async () => {
     failed: {
       content: expect.stringMatching(/stderr:\nno$/) as string,
       artifact: { session_id: id },
+    },
+    called: {
+      content: "stdout:\n[{'city': 'a', 'sky': 'blue'}, {'city': 'b', 'sky': 'blue'}] 12",
+      artifact: { session_id: id, files: [{ ...file, inherited: true }] },
     },
   });
   const { wrote, read } = JSON.parse(stdout) as Record<string, { content: string }>;

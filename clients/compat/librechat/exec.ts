@@ -41,7 +41,7 @@ const names: Readonly<Record<string, string>> = {
   sh: "bash",
 };
 
-const holdMs = 15_000;
+export const holdMs = 15_000;
 
 /** Runs code in a sandbox of its own. */
 export async function exec(call: Call): Promise<Response> {
@@ -52,8 +52,7 @@ export async function exec(call: Call): Promise<Response> {
     code,
     ...programOf(asked.lang, given.length > 0),
     ...(args?.length && { args }),
-    ...(timeout && { timeout: Math.ceil(timeout / 1000) }),
-    files: given.map(({ name, source }) => ({ name: `work/${name}`, ...source })),
+    ...inputsOf(given, timeout),
   };
   const result = await execute(call, job, holdMs);
   if (result.error?.type === "timeout") throw new Refusal(429, result.error.message);
@@ -61,10 +60,20 @@ export async function exec(call: Call): Promise<Response> {
   return Response.json(await answerOf(call, result, given));
 }
 
+/** @param timeoutMs The client's limit; without one, that of the job type counts. */
+export function inputsOf(given: readonly Given[], timeoutMs: number | null | undefined): object {
+  return {
+    files: given.map(({ name, source }) => ({ name: `work/${name}`, ...source })),
+    ...(timeoutMs && { timeout: Math.ceil(timeoutMs / 1000) }),
+  };
+}
+
+type Ended = Pick<SyncResult, "job_id" | "stdout" | "stderr" | "exit_code" | "error" | "compile">;
+
 /** What a client gets of code that has ended. */
 export async function answerOf(
   call: Call,
-  { job_id, stdout, stderr, exit_code, error, compile }: SyncResult,
+  { job_id, stdout, stderr, exit_code, error, compile }: Ended,
   given: readonly Given[],
 ): Promise<object> {
   const session_id = shortId("execution", job_id);

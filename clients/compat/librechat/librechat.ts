@@ -1,5 +1,6 @@
 import { type Call, type Facade, Refusal } from "../facade.ts";
 import { exec } from "./exec.ts";
+import { execWithTools } from "./programmatic.ts";
 import { describe, fileOf, filesOf, remove, upload } from "./files.ts";
 
 /**
@@ -16,8 +17,7 @@ export const librechat: Facade = {
     const [first = "", session = "", second = "", third = ""] = path.slice(1).split("/");
     switch (`${call.method} ${first}`) {
       case "POST exec":
-        if (session === "") return exec(call);
-        break;
+        return session === "programmatic" ? execWithTools(call) : exec(call);
       case "POST upload":
         return upload(call, session === "batch");
       case "GET files":
