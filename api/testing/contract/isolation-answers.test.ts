@@ -10,6 +10,7 @@ const others: Things = {
   batch: id("3"),
   child: id("4"),
   file: id("5"),
+  session: id("6"),
   letter: "176000000000001",
   delivery: "176000000000002",
   heard: "176000000000003",

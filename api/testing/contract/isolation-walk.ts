@@ -14,6 +14,7 @@ const ids: Record<string, Value> = {
   "/executions": ({ job }) => job,
   "/batches": ({ batch }) => batch,
   "/files": ({ file }) => file,
+  "/sessions": ({ session }) => session,
   "/dlq": ({ letter }) => letter,
   "/webhooks/deliveries": ({ delivery }) => delivery,
 };
@@ -21,6 +22,8 @@ const ids: Record<string, Value> = {
 /** Other ids in paths that a client's request may have, and what it takes in place of a tenant's. */
 const plainPaths: Record<string, string> = {
   artifact_name: "out.txt",
+  context_id: "default",
+  path: "out.txt",
   name: "default",
   number: "1",
 };
@@ -30,6 +33,7 @@ const carriers: Record<string, Value> = {
   "Idempotency-Key": ({ tenant }) => `job-${tenant}`,
   "Idempotency-Key of /execute/batch": ({ tenant }) => `batch-${tenant}`,
   "Idempotency-Key of /files": ({ tenant }) => `file-${tenant}`,
+  "Idempotency-Key of /sessions": ({ tenant }) => `session-${tenant}`,
   "If-None-Match": ({ tenant }) => `"${tenant}"`,
   "If-Range": ({ tenant }) => `"${tenant}"`,
   "Last-Event-ID": ({ event }) => event,
@@ -40,12 +44,14 @@ const carriers: Record<string, Value> = {
   "before of /dlq": ({ letter }) => letter,
   "before of /executions": ({ job }) => job,
   "before of /files": ({ file }) => file,
+  "before of /sessions": ({ session }) => session,
   "before of /webhooks/deliveries": ({ delivery }) => delivery,
   batch_id: ({ batch }) => batch,
   error: ({ tenant }) => secretsOf(tenant)[1]!,
   job_id: ({ job }) => job,
   metadata: ({ tenant }) => `team:${secretsOf(tenant)[4]}`,
   parent_execution_id: ({ job }) => job,
+  session_id: ({ session }) => session,
 };
 
 /** Parameters that can carry nothing of a tenant, and a value for those that are required. */
@@ -62,6 +68,8 @@ const plain: Record<string, string | undefined> = {
 
   from: undefined,
   job_type: undefined,
+  kind: undefined,
+  "path of /sessions/{id}/files": undefined,
   limit: undefined,
   name: "new.txt",
   offset: undefined,
@@ -85,6 +93,7 @@ const bodies: Record<string, (things: Things) => object> = {
     files: [{ name: "a", artifact: { job_id: job, name: "out.txt" } }],
   }),
   idempotency_key: ({ tenant }) => ({ idempotency_key: `job-${tenant}` }),
+  "idempotency_key of /sessions": ({ tenant }) => ({ idempotency_key: `session-${tenant}` }),
   "idempotency_key of /execute/batch": ({ tenant }) => ({ idempotency_key: `batch-${tenant}` }),
   "files.text": ({ tenant }) => ({ files: [{ name: "a", text: secretsOf(tenant)[3] }] }),
   metadata: ({ tenant }) => ({ metadata: { team: secretsOf(tenant)[4] } }),
@@ -94,6 +103,7 @@ const bodies: Record<string, (things: Things) => object> = {
 const plainFields = new Set(
   `input_data timeout startup_timeout job_type requirements files files.name files.base64 files.artifact.name
   language command compile_timeout stdin args run_at queue_timeout max_attempts callback_url jobs atomic
+  env idle_timeout lifetime wait context restart fetch files.to
   results tools tools.name tools.description tools.parameters tools.awaitable tool_timeout result
   error`.split(/\s+/),
 );
@@ -166,6 +176,7 @@ export function probesOf(
       headers["Content-Type"] = "application/json";
       const base = {
         ...(fields.some((field) => /(^|\.)code$/.test(field)) && { code: "1" }),
+        ...(fields.includes("wait") && { wait: 0 }),
         ...(fields.includes("result") && { result: 1 }),
       };
       const given = what.filter((one) => one.startsWith("body ")).map((one) => one.slice(5));

@@ -18,6 +18,8 @@ export interface Things {
   /** A rerun of `job`, which waits. */
   child: string;
   file: string;
+  /** Waits for an agent. */
+  session: string;
   letter: string;
   delivery: string;
   /** Cursor of `GET /webhooks/events`. */
@@ -76,6 +78,8 @@ export async function makeThings(
   const headers = { ...key, "Idempotency-Key": `file-${tenant}`, "Content-Type": "text/plain" };
   const upload = { headers, body: content! };
   const file = String(json(await api.send("POST", "/files?name=f.txt", upload))["file_id"]);
+  const held = { wait: 0, metadata: { team: metadata }, idempotency_key: `session-${tenant}` };
+  const session = String(json(await api.post("/sessions", held, key))["session_id"]);
   const newest = async (path: string): Promise<string> => {
     const { items } = json(await api.get(path, key)) as { items: { id: number }[] };
     return String(items[0]?.id ?? "");
@@ -93,6 +97,7 @@ export async function makeThings(
     batch: String(batch["batch_id"]),
     child,
     file,
+    session,
     letter: await newest("/dlq?limit=1"),
     delivery,
     heard,
@@ -104,7 +109,7 @@ export async function makeThings(
 export function nobodys(things: Things): Things {
   const tail = crypto.randomUUID().slice(-12);
   const other = (id: string): string => id.slice(0, -12) + tail;
-  const { job, waiting, batch, child, file, letter, delivery, heard, event } = things;
+  const { job, waiting, batch, child, file, session, letter, delivery, heard, event } = things;
   return {
     tenant: `n${things.tenant.slice(1)}`,
     job: other(job),
@@ -112,6 +117,7 @@ export function nobodys(things: Things): Things {
     batch: other(batch),
     child: other(child),
     file: other(file),
+    session: other(session),
     letter: String(Number(letter) + 7),
     delivery: String(Number(delivery) + 7),
     heard: String(Number(heard) + 7),

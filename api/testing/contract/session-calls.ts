@@ -4,7 +4,7 @@ import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
-import { end, queuedSession, served } from "./sessions.ts";
+import { end, queuedSession, served } from "./serving.ts";
 
 const server = "with sessions";
 
@@ -278,7 +278,7 @@ export const sessionCallRows: Row[] = [
       const { lease_id } = await agent.takeCall();
       const polled = agent.poll({ wait_s: 30 });
       gone.abort();
-      await expect(answer).rejects.toThrow();
+      await expect(answer).rejects.toThrow(/abort/i);
       expect((await polled).cancel).toEqual([lease_id]);
       await end(api, id);
     },

@@ -2,7 +2,7 @@ import { expect } from "vitest";
 import { ExecutionPage } from "../../../shared/wire/execution.ts";
 import { body, expectFault, problemOf } from "./api.ts";
 import type { Row } from "./row.ts";
-import { end, served } from "./sessions.ts";
+import { end, served } from "./serving.ts";
 
 const server = "with sessions";
 const octets = { "Content-Type": "application/octet-stream" };
