@@ -75,6 +75,16 @@ export function storedFamilies(stored: Stored, config: Config): Family[] {
       perAgent(agents, ({ id }) => queue.runningByAgent.get(id) ?? 0),
     ),
     gauge(
+      "airlock_sessions",
+      "Sessions that an agent holds.",
+      perAgent(agents, ({ id }) => queue.sessionsByAgent.get(id) ?? 0),
+    ),
+    gauge(
+      "airlock_session_capacity",
+      "Sessions that an agent holds or has room for.",
+      perAgent(agents, ({ maxSessions }) => maxSessions ?? 0),
+    ),
+    gauge(
       "airlock_warm_containers",
       "Containers that wait for a job.",
       perAgent(agents, ({ warm }) => warm),

@@ -14,6 +14,7 @@ import {
   removeExecutions,
   removeLease,
 } from "../store/retention.ts";
+import { forgetSessions } from "../store/sessions/forget-sessions.ts";
 import { keepNeeded, removeExpiredFiles } from "../store/files.ts";
 import { forgetDeliveries } from "../store/webhooks/retention.ts";
 
@@ -27,7 +28,7 @@ const portion = { rows: 50, bytes: 4 * 1024 * 1024 };
 const portionsPerSweep = 20;
 
 /**
- * Removes dead letters older than `dlq_retention_days`, executions and builds older than
+ * Removes dead letters older than `dlq_retention_days`, executions, sessions and builds older than
  * `execution_retention_days`, entries of the audit log older than `audit_retention_days`, and stored bytes
  * without a record. Returns whether more is left to remove.
  */
@@ -43,6 +44,7 @@ export async function enforceRetention(deps: Deps): Promise<boolean> {
     removals.push(
       () => removeEnded(deps, ago(days)),
       async () => (await removeBuilds(db, ago(days), rows)) === rows,
+      async () => (await forgetSessions(db, ago(days), rows)) === rows,
       async () => (await forgetBatches(db, ago(days), rows)) === rows,
       async () => (await forgetTombstones(db, ago(days), rows)) === rows,
     );

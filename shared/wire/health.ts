@@ -121,6 +121,11 @@ export const PoolAgent = z
     labels: z.record(z.string(), z.string()),
     slots: z.int().meta({ description: "Executions it runs at once." }),
     running: z.int(),
+    sessions: z
+      .object({ held: z.int(), max: z.int() })
+      .meta({ id: "SessionUse", description: "Sessions that it holds, of those it has room for." })
+      .optional()
+      .meta({ description: "Left out if it holds no sessions." }),
     gpus: GpuCount,
     warm: z.int().meta({ description: "Containers that wait for a job, for all job types." }),
     pool: z.array(PoolKind),

@@ -18,6 +18,17 @@ test("an agent is live for liveness_s after it last contacted the API", () => {
   expect(isLive(agent("closed", 30_001), config, now)).toBe(false);
 });
 
+const none = new Map<string, number>();
+const idle = { pending: 0, running: 0, runningByAgent: none, sessionsByAgent: none };
+
+test("an agent that holds sessions is shown with them", () => {
+  const one = { ...agent("closed"), maxSessions: 8 };
+  const queue = { ...idle, sessionsByAgent: new Map([[one.id, 3]]) };
+  const [shown, other] = poolStats([one, agent("closed")], { ...queue }, config, now).agents;
+  expect(shown!.sessions).toEqual({ held: 3, max: 8 });
+  expect(other).not.toHaveProperty("sessions");
+});
+
 test.each([
   [[], false],
   [["runc"], false],
@@ -25,7 +36,7 @@ test.each([
   [["runsc-kvm"], true],
 ])("gVisor is available with the runtimes %o: %s", (runtimes, expected) => {
   const engine = { available: true, version: null, runtimes };
-  const queue = { pending: 0, running: 0, runningByAgent: new Map<string, number>() };
+  const queue = idle;
   const record = health([{ ...agent("closed"), engine }], queue, config, "1.0.0");
   expect(record.gvisor_available).toBe(expected);
 });
@@ -38,7 +49,7 @@ test.each<[string, AgentReport, number]>([
   ["draining", { ...agent("open"), drainingAt: now }, 0],
   ["silent", { ...agent("open", 30_001), drainingAt: now }, 4],
 ])("an agent is shown as %s", (expected, one, running) => {
-  const queue = { pending: 0, running, runningByAgent: new Map([[one.id, running]]) };
+  const queue = { ...idle, running, runningByAgent: new Map([[one.id, running]]) };
   expect(poolStats([one], queue, config, now).agents[0]).toMatchObject({
     state: expected,
     running,

@@ -87,7 +87,12 @@ const noBreaker: CircuitBreaker = {
 };
 const bestFirst: readonly BreakerState[] = ["closed", "half_open", "open"];
 
-type Queue = { pending: number; running: number; runningByAgent: Map<string, number> };
+interface Queue {
+  pending: number;
+  running: number;
+  runningByAgent: Map<string, number>;
+  sessionsByAgent: Map<string, number>;
+}
 
 /** The health record. Each field shows the best value among the live agents. */
 export function health(live: AgentReport[], queue: Queue, config: Config, version: string): Health {
@@ -131,14 +136,15 @@ export function poolStats(
   return {
     workers: { max, running, idle: max - running },
     queue: { pending: queue.pending, max: config.max_queue_size },
-    agents: known.map((agent) =>
-      poolAgent(agent, queue.runningByAgent.get(agent.id) ?? 0, live.includes(agent)),
-    ),
+    agents: known.map((agent) => poolAgent(agent, queue, live.includes(agent))),
     utilization: max === 0 ? 0 : running / max,
   };
 }
 
-function poolAgent(agent: AgentReport, running: number, isHeardOf: boolean): PoolAgent {
+function poolAgent(agent: AgentReport, queue: Queue, isHeardOf: boolean): PoolAgent {
+  const running = queue.runningByAgent.get(agent.id) ?? 0;
+  const held = queue.sessionsByAgent.get(agent.id) ?? 0;
+  const max = agent.maxSessions ?? 0;
   const { id, name, version, labels, slots, gpus, warm, pool, engine, breaker } = agent;
   const problem = isHeardOf
     ? whyUnwell(agent)
@@ -146,7 +152,8 @@ function poolAgent(agent: AgentReport, running: number, isHeardOf: boolean): Poo
   const state = stateOf(agent, running, isHeardOf);
   const last_seen = new Date(agent.lastSeenAt).toISOString();
   const told = { id, name, version, labels, slots, gpus, warm, pool, engine, breaker };
-  return { ...told, state, problem, running, last_seen };
+  const sessions = max > 0 && { sessions: { held, max } };
+  return { ...told, state, problem, running, ...sessions, last_seen };
 }
 
 function stateOf(agent: AgentReport, running: number, isHeardOf: boolean): PoolAgent["state"] {

@@ -9,6 +9,7 @@ import { submitExecution } from "../jobs/submit.ts";
 import { advanceSession } from "./advance-session.ts";
 import { claimCalls } from "./claim-calls.ts";
 import { createSession } from "./create-session.ts";
+import { forgetSessions } from "./forget-sessions.ts";
 import { claimSessions, dueSessions, renewSessions, sessionsOf } from "./session-lease.ts";
 import { busySessions, listSessions } from "./sessions.ts";
 
@@ -42,6 +43,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a new session", [], () => createSession(db, session, 10)],
   ["the end of a session", [], () => advanceSession(db, { id: "s" }, { kind: "delete" }, now)],
   ["due sessions", ["SCAN sessions USING INDEX sessions_open"], () => dueSessions(db, now)],
+  ["old sessions", [], () => forgetSessions(db, now, 10)],
   ["the sessions of an agent", [], () => sessionsOf(db, "agent")],
   ["a list of sessions", [], () => listSessions(handleOf(db), {}, 10, 0)],
   ["a list of open sessions", [], () => listSessions(handleOf(db), { status: "ready" }, 10, 0)],

@@ -21,6 +21,8 @@ import { advanceSession } from "./advance-session.ts";
 import { addContext, changeSession, removeContext } from "./change-session.ts";
 import { claimCalls } from "./claim-calls.ts";
 import { createSession } from "./create-session.ts";
+import { forgetSessions } from "./forget-sessions.ts";
+import { removeExecutions } from "../retention.ts";
 import { claimSessions, dueSessions, renewSessions, undeliveredSessions } from "./session-lease.ts";
 import { busySessions, findSession, listSessions } from "./sessions.ts";
 
@@ -156,6 +158,17 @@ describe("the end of a session", () => {
     expect([await idle(100_001), await idle(100_500)]).toEqual(["refused", "changed"]);
     expect(await findSession(db, id)).toMatchObject({ reason: "idle" });
   });
+});
+
+test("a session is removed when it ended long ago, and not before its last call", async () => {
+  const { db } = store;
+  const { id } = await created(db);
+  const call = await newCall(db, id);
+  await remove(id);
+  expect(await forgetSessions(db, 11, 10)).toBe(0);
+  await removeExecutions(db, [call], 1);
+  expect(await forgetSessions(db, 10, 10)).toBe(0);
+  expect(await forgetSessions(db, 11, 10)).toBe(1);
 });
 
 test("what comes while a session ends leaves no call behind that nobody ends", async () => {

@@ -1,5 +1,5 @@
 import { count, sql } from "drizzle-orm";
-import { executions, isRunning, queueLength } from "../schema.ts";
+import { executions, isHeldSession, isRunning, queueLength, sessions } from "../schema.ts";
 import { query } from "../statement.ts";
 import { type AnyDb, tenantRow, tenantRows } from "../tenant.ts";
 
@@ -8,6 +8,8 @@ export interface QueueStats {
   running: number;
   /** Jobs leased to each agent, by its id. */
   runningByAgent: Map<string, number>;
+  /** Sessions that each agent holds, by its id. */
+  sessionsByAgent: Map<string, number>;
 }
 
 /** Whether any execution waits, including those that may not start yet. */
@@ -19,13 +21,29 @@ const waiting = tenantRow(() => query.select({ n: queueLength.queued }).from(que
 
 /** Number of waiting jobs, and of leases by agent. Calls wait for their session and use no slot. */
 export async function readQueueStats(db: AnyDb): Promise<QueueStats> {
-  const [pending, leased] = await Promise.all([waiting(db), countLeases(db)]);
+  const [pending, leased, held] = await Promise.all([
+    waiting(db),
+    countLeases(db),
+    countSessions(db),
+  ]);
   return {
     pending: pending?.n ?? 0,
     running: leased.reduce((sum, { n }) => sum + n, 0),
-    runningByAgent: new Map(leased.map(({ agentId, n }) => [agentId ?? "", n])),
+    runningByAgent: byAgent(leased),
+    sessionsByAgent: byAgent(held),
   };
 }
+
+const byAgent = (counted: { agentId: string | null; n: number }[]) =>
+  new Map(counted.map(({ agentId, n }) => [agentId ?? "", n]));
+
+const countSessions = tenantRows((own) =>
+  query
+    .select({ agentId: sessions.agentId, n: count() })
+    .from(sessions)
+    .where(sql`${own.anybody(sessions, "the load of agents is public")} ${isHeldSession}`)
+    .groupBy(sessions.agentId),
+);
 
 const countLeases = tenantRows((own) =>
   query

@@ -1306,6 +1306,8 @@ class PoolAgent(Record):
     #: Executions it runs at once.
     slots: int
     running: int
+    #: Left out if it holds no sessions.
+    sessions: Optional[Dict[str, Any]]
     gpus: GpuCount
     #: Containers that wait for a job, for all job types.
     warm: int
