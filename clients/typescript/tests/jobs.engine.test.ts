@@ -108,12 +108,12 @@ test("a file that was uploaded can be listed, read and removed", async () => {
   await expect(airlock.files.get(file_id)).rejects.toThrow(NotFoundError);
 });
 
-test("the examples of the README print what they say", async () => {
-  const { program, prints } = examplesOf("clients/typescript/README.md", "ts", {
-    url: service.url,
-    key,
-  });
-  expect(prints).toHaveLength(6);
+test.each([
+  ["README", "clients/typescript/README.md", 6],
+  ["guide to tools", "docs/guides/tools.md", 1],
+])("the examples of the %s print what they say", async (_what, page, count) => {
+  const { program, prints } = examplesOf(page, "ts", { url: service.url, key });
+  expect(prints).toHaveLength(count);
   const file = resolve("clients/typescript/tests/.readme-example.ts");
   writeFileSync(file, program.replaceAll('"airlock-exec"', '"../src/index.ts"'));
   try {

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "../../../../scripts/testing/test-service.ts";
+import { examplesOf } from "../../../testing/examples-of.ts";
 import type { PythonClient } from "../../../testing/python-client.ts";
 
 const key = "key-0123456789abcdef";
@@ -12,6 +13,13 @@ export function toolRows(python: PythonClient): void {
     await service.startAgent();
   });
   afterAll(() => service[Symbol.asyncDispose]());
+
+  test("the example of the guide prints what it says: a model calls three tools in one program", async () => {
+    const guide = "docs/guides/tools.md";
+    const { program, prints } = examplesOf(guide, "python", { url: service.url, key });
+    expect(prints).toHaveLength(2);
+    expect(await python.print(program)).toBe(`${prints.join("\n")}\n`);
+  });
 
   test("a function's name, docstring and parameters are those in the code", async () => {
     const program = `

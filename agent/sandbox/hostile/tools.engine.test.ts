@@ -1,0 +1,131 @@
+import { describe, expect, test } from "vitest";
+import { limits } from "../../../shared/wire/limits.ts";
+import { answering, tools } from "../testing/answer-calls.ts";
+import { hostileCases } from "../testing/hostile.ts";
+import type { Settings } from "../testing/run-code.ts";
+
+hostileCases(({ run }) => {
+  describe("hostile 56: calls of tools that break their limits or their protocol", () => {
+    async function runCalls(code: string, settings: Settings = {}) {
+      const { calls, onCall } = answering();
+      const job = { results: true, tools, ...settings.job };
+      const result = await run(code, { ...settings, job, options: { onCall } });
+      return { ...result, calls };
+    }
+
+    const forge = (rest: string): string => `
+import json, os
+tell = max(int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd) and "pipe" in os.readlink("/proc/self/fd/" + fd))
+answers = tell - 1
+def raw(text): return b"q" + len(text).to_bytes(4, "big") + text
+def call(**fields): return raw(json.dumps({"id": 900, "name": "add", "arguments": {}, **fields}).encode())
+print(add(1))
+${rest}
+print(add(2))`;
+    const both = ["add 1", "add 2"];
+    const cases: [what: string, code: string, called: string[], end?: string][] = [
+      ["of 4 GiB", `os.write(tell, b"q" + bytes([255] * 4))`, ["add 1"], "timeout"],
+      ["of no bytes", `os.write(tell, raw(b""))`, ["add 1"], "timeout"],
+      ["half of one", `os.write(tell, call()[:-5])`, ["add 1"], "timeout"],
+      ["that is not JSON", `os.write(tell, raw(b"{"))`, both],
+      ["a list", `os.write(tell, raw(b"[]"))`, both],
+      ["of a name that is none of the caller's", `os.write(tell, call(name="eval"))`, both],
+      ["of a name of objects", `os.write(tell, call(name="__proto__"))`, both],
+      ["of a name with a line break", `os.write(tell, call(name="add\\r\\nX: y"))`, both],
+      ["with arguments that are a text", `os.write(tell, call(arguments="a"))`, both],
+      [
+        "with arguments nested 100,000 deep",
+        `os.write(tell, raw(b'{"id":900,"name":"add","arguments":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001))`,
+        both,
+      ],
+      ["with an id that is none", `os.write(tell, call(id="x"))`, both],
+      ["like a real one", `os.write(tell, call(arguments={"a": 5}))`, ["add 1", "add 5", "add 2"]],
+      [
+        "with the id of another: it gets both answers",
+        `os.write(tell, call(id=2, arguments={"a": 5}))`,
+        ["add 1", "add 5", "add 2"],
+      ],
+      ["over a closed pipe", `os.close(tell)`, ["add 1"], "timeout"],
+      ["whose answers nobody can read", `os.close(answers)`, both, "failed"],
+    ];
+
+    test.each(cases)("a message: %s", async (_what, code, called, end = "succeeded") => {
+      const job = { timeoutMs: 1500, tools: { ...tools, timeoutMs: 1000 } };
+      const { calls, verdict } = await runCalls(forge(code), { job });
+      const told = calls.map(({ name, arguments: given }) => `${name} ${String(given["a"])}`);
+      expect([told, verdict.status]).toEqual([called, end]);
+    });
+
+    test("names in arguments stay data: __proto__, constructor, commands, headers", async () => {
+      const { calls, out, end } = await runCalls(`
+names = ["__proto__", "constructor", "$(id)", "'; DROP TABLE run_items; --", "a\\r\\nX: y", "</script>", "\\0", "\\ud800"]
+print(echo(**{name: {name: 1} for name in names}) == {name: {name: 1} for name in names})`);
+      expect([end, out]).toEqual(["succeeded - 0", "True\n"]);
+      const given = calls[0]?.arguments ?? {};
+      expect(Object.keys(given)).toContain("__proto__");
+      expect(Object.getPrototypeOf(given)).toBe(Object.prototype);
+      expect(JSON.stringify(given["__proto__"])).toBe('{"__proto__":1}');
+      expect({}).not.toHaveProperty("1");
+    });
+
+    test("100,000 calls from many threads: no more than the limits come", async () => {
+      const { calls, out, end } = await runCalls(
+        `
+import threading
+failed = []
+def flood():
+    for n in range(2000):
+        try: add(n)
+        except ToolError: failed.append(n)
+threads = [threading.Thread(target=flood) for _ in range(50)]
+for each in threads: each.start()
+for each in threads: each.join()
+print(len(failed))`,
+        { job: { timeoutMs: 60_000 } },
+      );
+      expect([end, calls.length]).toEqual(["succeeded - 0", limits.toolCallsMax]);
+      expect(out).toBe(`${100_000 - limits.toolCallsMax}\n`);
+    });
+
+    test("a flood of forged calls that nobody answers", async () => {
+      const { calls, end } = await runCalls(
+        forge(`for n in range(100_000): os.write(tell, call(name="never", id=n + 1000))`),
+        { job: { timeoutMs: 2000, tools: { ...tools, timeoutMs: 1000 } } },
+      );
+      expect(end).toBe("timeout execution_timeout null");
+      expect(calls.length).toBeLessThanOrEqual(limits.toolCallsPendingMax + 1);
+    });
+
+    test("32 MiB of arguments in all", async () => {
+      const { calls, out, end } = await runCalls(
+        `
+sent = 0
+try:
+    while True: echo(a="x" * 1_000_000); sent += 1
+except ToolError: print(sent)`,
+        { job: { timeoutMs: 60_000 } },
+      );
+      expect(end).toBe("succeeded - 0");
+      expect(Number(out)).toBe(calls.length);
+      const bytes = calls.reduce(
+        (sum, { arguments: given }) => sum + JSON.stringify(given).length,
+        0,
+      );
+      expect(bytes).toBeLessThanOrEqual(limits.toolCallsMaxBytes);
+      expect(bytes).toBeGreaterThan(limits.toolCallsMaxBytes - 2_000_000);
+    });
+
+    test("descriptors of the calls in other processes of the code: none but its forks, which cannot call", async () => {
+      const { calls, out } = await runCalls(`
+import os, subprocess, sys
+look = "import os; print(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[3:-1])"
+print(subprocess.check_output([sys.executable, "-c", look], close_fds=False, text=True).strip())
+if os.fork() == 0:
+    try: add(1)
+    except ToolError: print("refused", flush=True)
+    os._exit(0)
+os.wait()`);
+      expect([out, calls]).toEqual(["[]\nrefused\n", []]);
+    });
+  });
+});
