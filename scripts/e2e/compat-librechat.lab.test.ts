@@ -7,16 +7,18 @@ import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { startTestService } from "../testing/test-service.ts";
 
 const pinned = "@librechat/agents@3.2.21";
+/** Later versions need another version of @opentelemetry/api than the package's other dependencies. */
+const overrides = { "@opentelemetry/exporter-trace-otlp-http": "0.218.0" };
 const run = promisify(execFile);
 const key = "lab-key-0123456789abcdef";
 
 /** Calls the package's tools as LibreChat's agents do. */
-const program = `const {
+const program = `import {
   createBashExecutionTool,
   createCodeExecutionTool,
   createProgrammaticToolCallingTool,
   fetchSessionFiles,
-} = require("@librechat/agents");
+} from "@librechat/agents";
 
 const authHeaders = { "X-API-Key": process.env.KEY };
 const [code, bash] = [createCodeExecutionTool, createBashExecutionTool].map((create) =>
@@ -78,9 +80,9 @@ test("LibreChat's own tools run code and bash, and pass files on", async () => {
   await using service = await startTestService({ key, api });
   await service.startAgent("agent", { AIRLOCK_CONTAINER_BACKEND: "zygote" });
   const folder = tempFolder();
-  writeFileSync(join(folder, "package.json"), "{}");
+  writeFileSync(join(folder, "package.json"), JSON.stringify({ overrides }));
   await run("npm", ["install", "--silent", "--prefix", folder, pinned]);
-  const path = join(folder, "use.cjs");
+  const path = join(folder, "use.mjs");
   writeFileSync(path, program);
   const env = { LIBRECHAT_CODE_BASEURL: `${service.url}/compat/librechat`, KEY: key };
   const { stdout } = await run(process.execPath, [path], { env: { ...process.env, ...env } });

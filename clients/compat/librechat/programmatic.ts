@@ -5,7 +5,15 @@ import { ExecutionRecord, isTerminal } from "../../../shared/wire/execution.ts";
 import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import { type ToolCall, ToolCalls } from "../../../shared/wire/tool-call.ts";
 import { sleep } from "../../typescript/src/pause.ts";
-import { ask, type Call, isOwnError, parseBody, Refusal, submit } from "../facade.ts";
+import {
+  ask,
+  type Call,
+  fillWorkingFolder,
+  isOwnError,
+  parseBody,
+  Refusal,
+  submit,
+} from "../facade.ts";
 import { answerOf, FileRef, givenFiles, holdMs, inputsOf } from "./exec.ts";
 
 const Start = z.object({
@@ -48,8 +56,7 @@ type Waiting = z.infer<typeof Waiting>;
 /** Calls that the code makes at once come to the service one after the other. */
 const togetherMs = 50;
 /** Copies files to the working folder, in the first line of the code. */
-const copyFiles =
-  "import shutil; shutil.copytree('/input/work', '.', dirs_exist_ok=True, copy_function=shutil.copyfile); del shutil; ";
+const copyFiles = `import subprocess; subprocess.run(${JSON.stringify(fillWorkingFolder)}, shell=True, check=True); del subprocess; `;
 
 /** Runs code that awaits tools of the client, to the first calls that wait for a result or to its end. */
 export async function execWithTools(call: Call): Promise<Response> {
