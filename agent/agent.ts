@@ -1,4 +1,5 @@
 import type { LeasedBuild, LeasedJob } from "../shared/wire/agent/lease.ts";
+import type { LeasedSession } from "../shared/wire/agent/session.ts";
 import { describeError } from "../shared/log-line.ts";
 import { abortable } from "./waiting/abortable.ts";
 import { ApiError } from "./api/errors.ts";
@@ -6,15 +7,20 @@ import { type BuildDeps, runBuild } from "./build/build.ts";
 import type { Client } from "./api/client.ts";
 import { keepReady } from "./job/keep-ready.ts";
 import { deadline } from "./waiting/clock.ts";
-import type { Lease } from "./lease/leases.ts";
+import type { Lease, Leases } from "./lease/leases.ts";
 import { MISSING_MS, type PollDeps, pollForJobs } from "./lease/poll.ts";
 import { renewLeases } from "./lease/renew.ts";
-import { type RunDeps, runLease } from "./job/run.ts";
+import { runLease } from "./job/run.ts";
+import { holdSession, type SessionDeps } from "./session/hold-session.ts";
+import { runCall } from "./session/open-sessions.ts";
 import type { SpoolDir } from "./sandbox/output/spool-dir.ts";
 
-export type AgentDeps = RunDeps &
+export type AgentDeps = SessionDeps &
   BuildDeps &
-  Omit<PollDeps, "client" | "start" | "startBuild" | "refuse" | "keepReady"> & {
+  Omit<
+    PollDeps,
+    "client" | "start" | "startBuild" | "startSession" | "startCall" | "refuse" | "keepReady"
+  > & {
     readonly client: Client;
     readonly spool: SpoolDir;
     /** Milliseconds that running jobs get after `stop`. */
@@ -59,6 +65,10 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     deps.leases.free() === 0 &&
     deps.engine.slotsToOffer(1, 1) > 0;
 
+  const runJob: Run = (lease, asked) => runLease(deps, lease, () => (asked(), mayTake()));
+  /** The answer to the result of a call may bring the next one of its session, also while the agent stops. */
+  const runNextCall: Run = (lease, asked) => runCall(deps, lease, () => (asked(), !halt.aborted));
+
   const background = Promise.all([
     deps.engine.run(end.signal).catch(fail),
     renewLeases(deps, end.signal).catch(fail),
@@ -67,8 +77,10 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   await pollForJobs(
     {
       ...deps,
-      start: (lease) => void work(deps, lease, mayTake).catch(fail),
+      start: (lease) => void work(deps, deps.leases, lease, runJob).catch(fail),
       startBuild: (lease) => void workOnBuild(deps, lease).catch(fail),
+      startSession: (lease) => void workOnSession(deps, lease).catch(fail),
+      startCall: (lease) => void work(deps, deps.calls, lease, runNextCall).catch(fail),
       refuse: (job) => void refuse(deps, job, halt).catch(fail),
       keepReady: (kinds, signal) => keepReady(deps, kinds, signal),
     },
@@ -85,19 +97,22 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   return hasLeft;
 }
 
+/** Runs a job or a call. `asked` is called before the post whose answer may bring the next one, which is returned. */
+type Run = (lease: Lease, asked: () => void) => Promise<readonly LeasedJob[]>;
+
 /** Runs a job, then each next job that the answer to a result brings. */
-async function work(deps: AgentDeps, first: Lease, mayTake: () => boolean): Promise<void> {
-  const { leases, changes, clock } = deps;
+async function work(
+  { changes, clock }: AgentDeps,
+  leases: Leases,
+  first: Lease,
+  run: Run,
+): Promise<void> {
   for (let lease: Lease | null = first; lease !== null;) {
     const ended: Lease = lease;
     let askedMs = 0;
-    const takes = (): boolean => {
-      askedMs = clock.nowMs();
-      return mayTake();
-    };
     lease = null;
     try {
-      const [job] = await runLease(deps, ended, takes);
+      const [job] = await run(ended, () => void (askedMs = clock.nowMs()));
       // If the answer took too long, the job is skipped: the next poll lists it again while it is
       // leased.
       const isNew = job && !leases.has(job.lease_id) && !leases.hasEnded(job.lease_id);
@@ -117,21 +132,29 @@ async function workOnBuild(deps: AgentDeps, lease: Lease<LeasedBuild>): Promise<
   }
 }
 
+async function workOnSession(deps: AgentDeps, lease: Lease<LeasedSession>): Promise<void> {
+  try {
+    await holdSession(deps, lease);
+  } finally {
+    deps.sessions.end(lease);
+  }
+}
+
 /**
- * Waits for the held leases to end. After the grace it cancels them, then drops those still held.
- * `halt` skips the waits.
+ * Waits for the held leases to end. Sessions end as soon as no call runs. After the grace it cancels all, then drops
+ * those still held. `halt` skips the waits.
  */
 async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
-  const { leases, builds, changes, clock } = deps;
-  const idle = changes.waitUntil(() => [leases, builds].every((held) => held.free() === held.size));
+  const { leases, builds, calls, sessions, changes, clock } = deps;
+  const held = [leases, builds, calls, sessions];
+  const idle = changes.waitUntil(() => held.every((each) => each.free() === each.size));
+  sessions.cancelAll();
   using grace = deadline(clock, deps.drainGraceMs);
   await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});
-  leases.cancelAll();
-  builds.cancelAll();
+  for (const each of held) each.cancelAll();
   using lastPosts = deadline(clock, LAST_POSTS_MS);
   await abortable(idle, AbortSignal.any([halt, lastPosts.signal])).catch(() => {});
-  leases.dropAll();
-  builds.dropAll();
+  for (const each of held) each.dropAll();
   using hurry = deadline(clock, ABORT_GRACE_MS);
   await abortable(idle, hurry.signal).catch(() => {});
 }

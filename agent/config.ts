@@ -23,6 +23,7 @@ export type AgentConfig = {
   /** Address of the engine; undefined to look for one. */
   readonly dockerHost: string | undefined;
   readonly slots: number;
+  readonly maxSessions: number;
   /**
    * Containers kept ready: `least` for each kind of recent job, `most` for all kinds together. A
    * kind that gets no job for `idleMs` is given up.
@@ -83,6 +84,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     gpus: config.agent_gpus,
     dockerHost: config.docker_host,
     slots: config.max_workers,
+    maxSessions: config.max_sessions,
     warmPool: {
       least: config.warm_pool_size,
       most: config.warm_pool_max,
@@ -181,6 +183,7 @@ const agentKeys = [
   "agent_max_artifact_bytes",
   "agent_builds",
   "max_workers",
+  "max_sessions",
   "warm_pool_size",
   "warm_pool_max",
   "warm_pool_idle_s",

@@ -2,6 +2,7 @@ import { describeError } from "../shared/log-line.ts";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import type { AgentIdentity, LeasedBuild } from "../shared/wire/agent/lease.ts";
+import type { LeasedSession } from "../shared/wire/agent/session.ts";
 import { startLog } from "../shared/process/log.ts";
 import { connectApi } from "./api/connection.ts";
 import { createAdmission } from "./policy/admission.ts";
@@ -65,13 +66,21 @@ export async function createDeps(
   );
   const leases = createLeases({ clock, changes }, config.slots, config.intervals);
   const builds = createLeases<LeasedBuild>({ clock, changes }, BUILDS_AT_ONCE, config.intervals);
+  const { maxSessions } = config;
+  const calls = createLeases({ clock, changes }, maxSessions, config.intervals);
+  const sessions = createLeases<LeasedSession>({ clock, changes }, maxSessions, config.intervals);
   const inventory = createInventory(engine, changes);
   const isHeld = (id: string): boolean => leases.has(id) || builds.has(id) || sandboxes.owns(id);
   const { nowMs } = clock;
   const owner = { agentName: agent.name, agentId: agent.id, isAlive, isHeld, nowMs };
   const reap = createReaper(engine, owner);
   const { forks: how } = config;
-  const mother = motherSpec(agent, config.slots, mostMemory(config.policy), how.firstId);
+  const mother = motherSpec(
+    agent,
+    config.slots + maxSessions,
+    mostMemory(config.policy),
+    how.firstId,
+  );
   const ownVolumes = how.mode === "engine" ? [] : [mother.rootfs, mother.bundles];
   const reapVolumes = createVolumeReaper(engine, ownVolumes, nowMs);
   const monitor = createEngineMonitor({
@@ -210,6 +219,9 @@ export async function createDeps(
     log,
     leases,
     builds,
+    calls,
+    sessions,
+    openSessions: new Map(),
     inventory,
     makeImage: async (order, onLog, signal) => {
       const made = await makeImage(engine, { ...order, limits }, onLog, signal);

@@ -19,6 +19,7 @@ import {
   WatchReply,
 } from "../../shared/wire/agent/lease.ts";
 import { AnswersReply, type ItemsReport } from "../../shared/wire/agent/items.ts";
+import type { SessionEnded, SessionReady } from "../../shared/wire/agent/session.ts";
 import { ImageSource } from "../../shared/wire/agent/image.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { ApiError } from "./errors.ts";
@@ -151,6 +152,13 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     },
     release: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
       report(`/leases/${leaseId}/release`, message, signal),
+
+    sessionReady: (leaseId: string, message: SessionReady, signal: AbortSignal) =>
+      report(`/sessions/${leaseId}/ready`, message, signal),
+    sessionEnded: (leaseId: string, message: SessionEnded, signal: AbortSignal) =>
+      report(`/sessions/${leaseId}/ended`, message, signal),
+    sessionRelease: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
+      report(`/sessions/${leaseId}/release`, message, signal),
 
     buildLogs: (leaseId: string, message: BuildLogChunk, signal: AbortSignal) =>
       report(`/builds/${leaseId}/logs`, message, signal),

@@ -50,8 +50,8 @@ export function chooseSandbox({
   clock,
   log,
 }: ChooseDeps): SandboxSource {
-  /** The kind of each sandbox in use. */
-  const lent = new Map<Sandbox, PoolKind>();
+  /** The kind of each sandbox in use; null for those of sessions, which use no slot. */
+  const lent = new Map<Sandbox, PoolKind | null>();
   const kinds = new Map<string, PoolKind>();
   const noted = new Map<string, string>();
 
@@ -163,6 +163,8 @@ export function chooseSandbox({
     return lent.delete(sandbox);
   }
 
+  const jobs = (): number => [...lent.values()].filter((kind) => kind !== null).length;
+
   return {
     async acquire(request, signal, job) {
       const spec = forkSpec(request);
@@ -179,8 +181,8 @@ export function chooseSandbox({
             ? ready.take({ ...request, spec: own }, signal, ahead)
             : openWith(request, files, own, signal),
         );
-        kind.in_use += 1;
-        lent.set(sandbox, kind);
+        if (!request.isSession) kind.in_use += 1;
+        lent.set(sandbox, request.isSession ? null : kind);
         return sandbox;
       } catch (error) {
         if (!(error instanceof NotForkable)) throw error;
@@ -205,7 +207,7 @@ export function chooseSandbox({
     // Each free slot can be filled by a fork at once.
     stats: () => [
       ...containers.stats(),
-      ...[...kinds.values()].map((kind) => ({ ...kind, ready: Math.max(0, slots - lent.size) })),
+      ...[...kinds.values()].map((kind) => ({ ...kind, ready: Math.max(0, slots - jobs()) })),
     ],
     owns: (label) => forks.owns(label) || containers.owns(label),
     close: async () => {

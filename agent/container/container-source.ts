@@ -67,6 +67,9 @@ export function createContainerSource(deps: ContainerSourceDeps): SandboxSource 
     clock,
   });
 
+  /** Requests of jobs that run: sessions use no slot. */
+  const jobs = () => [...lent.values()].filter(({ isSession }) => !isSession);
+
   async function start({ jobType, spec }: SandboxRequest, signal: AbortSignal): Promise<Sandbox> {
     const leaseId = `pool-${randomUUID()}`;
     const forget = (): void => void owned.delete(leaseId);
@@ -100,7 +103,7 @@ export function createContainerSource(deps: ContainerSourceDeps): SandboxSource 
     },
     keepReadyFor: ready.keepReadyFor,
     mountsFiles: () => false,
-    stats: () => countByKind(ready.kinds(), [...lent.values()]),
+    stats: () => countByKind(ready.kinds(), jobs()),
     owns: (label) => owned.has(label),
     async close() {
       await ready.close();

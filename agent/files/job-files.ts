@@ -1,16 +1,17 @@
 import type { LeasedFile } from "../../shared/wire/file.ts";
 import type { LeasedJob } from "../../shared/wire/agent/lease.ts";
+import type { CallFile as LeasedCallFile } from "../../shared/wire/agent/session.ts";
 import type { Client } from "../api/client.ts";
 import { ApiError } from "../api/errors.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import { isArtifactName } from "../sandbox/output/artifact-name.ts";
-import type { InputFile } from "../sandbox/job.ts";
+import type { CallFile, InputFile } from "../sandbox/job.ts";
 import type { FileLoan, FileStore } from "./file-store.ts";
 
 /** The files of one job, from the API to its sandbox. Disposing gives them back. */
 export interface JobFiles extends AsyncDisposable {
   /** Lends them to the job, fetched where they are missing. */
-  readonly fetch: (signal: AbortSignal) => Promise<readonly InputFile[]>;
+  readonly fetch: (signal: AbortSignal) => Promise<readonly CallFile[]>;
 }
 
 export interface JobFilesDeps {
@@ -31,8 +32,9 @@ export function filesOf({ files: store, client }: JobFilesDeps, job: LeasedJob):
       refuseNames(files);
       loan ??= await store.borrow(job.tenant, files, open, signal);
       const { pathOf } = loan;
-      return files.map(({ name, size_bytes, sha256 }) => ({
+      return files.map(({ name, size_bytes, sha256, to = "input" as const }) => ({
         name,
+        to,
         sizeBytes: size_bytes,
         sha256,
         path: pathOf(sha256),
@@ -50,10 +52,10 @@ export function sizeOf(files: readonly InputFile[]): number {
 }
 
 /** Checks names again, although the API has checked them: here a name becomes a path. */
-function refuseNames(files: readonly LeasedFile[]): void {
-  const bad = files.find(
-    ({ name }) => !isArtifactName(name) || name.startsWith("_") || name === "data.json",
-  );
+function refuseNames(files: readonly LeasedCallFile[]): void {
+  const isReserved = ({ name, to }: LeasedCallFile): boolean =>
+    to !== "work" && (name.startsWith("_") || name === "data.json");
+  const bad = files.find((file) => !isArtifactName(file.name) || isReserved(file));
   if (bad === undefined) return;
   const shown = JSON.stringify(bad.name).slice(0, 200);
   throw new JobRefusal(

@@ -1,6 +1,7 @@
 import { parseBytes } from "../../shared/bytes.ts";
 import type { AgentIdentity, LeasedJob } from "../../shared/wire/agent/lease.ts";
 import type { LeasedJobType } from "../../shared/wire/agent/leased-job-type.ts";
+import type { LeasedSession } from "../../shared/wire/agent/session.ts";
 import { abortable } from "../waiting/abortable.ts";
 import type { Admission } from "../policy/admission.ts";
 import { topImports } from "../fork/top-imports.ts";
@@ -42,6 +43,9 @@ export type Acquired = {
   readonly runtime: string | null;
 };
 
+/** A session that starts, as if it were a job: its sandbox is not used for one job only. */
+export type SessionStart = LeasedJob & Pick<LeasedSession, "session_id">;
+
 /** What a job asks for on an image; null if it asks for no packages. */
 export type Want = (image: string) => Promise<WantedPackages | null>;
 
@@ -66,7 +70,7 @@ export async function acquireSandbox(
 
 async function acquireOnce(
   deps: AcquireDeps,
-  job: LeasedJob,
+  job: LeasedJob | SessionStart,
   want: Want,
   files: Pick<JobFiles, "fetch">,
   gpus: GpuLease,
@@ -97,14 +101,17 @@ async function acquireOnce(
   // Who runs Python alone pays nothing for it.
   if (job.program) deps.languages.lookInto(job.image, request);
   const own = sandboxJob(job);
-  const sandbox = await deps.sandboxes.acquire(request, signal, own);
+  const isSession = "session_id" in job;
+  const sandbox = await (isSession
+    ? deps.sandboxes.acquire({ ...request, isSession }, signal)
+    : deps.sandboxes.acquire(request, signal, own));
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
   const jobRef = `${job.job_type.name}@${image}`;
   return { sandbox, job: own, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }
 
 /** What a sandbox runs for a leased job. */
-function sandboxJob(job: LeasedJob): SandboxJob {
+export function sandboxJob(job: LeasedJob): SandboxJob {
   return {
     code: job.code,
     results: job.results,

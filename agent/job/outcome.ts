@@ -56,7 +56,11 @@ function isOfTheDisk(error: unknown): boolean {
  * The outcome of a run that `error` ended. It is retried elsewhere only if the code had not started
  * or the agent's disk failed.
  */
-export function failureOutcome(error: unknown, lease: Lease, times: Times): Outcome {
+export function failureOutcome(
+  error: unknown,
+  lease: Pick<Lease, "cancel">,
+  times: Times,
+): Outcome {
   if (isOfTheDisk(error)) return diskFailed;
   if (times.startedMs !== null) {
     const message = "The run was lost to a failure of the service.";
@@ -81,7 +85,7 @@ const broken = "The container could not be started.";
 const fullDisk = "The disk of the container engine is full.";
 
 /** An agent that stops hands back a job whose code has not started. */
-function outcomeOfCancel(lease: Lease, times: Times): Outcome {
+function outcomeOfCancel(lease: Pick<Lease, "cancel">, times: Times): Outcome {
   if (isStopped(lease)) {
     const error = startupError("service_unavailable", "The agent stopped before the code began.");
     return { kind: "release", error, agentStops: true };

@@ -11,22 +11,13 @@ import { isStopped, type Lease } from "../lease/leases.ts";
 import { createLiveReport, type LiveReport } from "./live-report.ts";
 import { engineLost, type Outcome, failureOutcome, motherLost } from "./outcome.ts";
 import { postOutcome } from "./post-outcome.ts";
-import {
-  admitRequirements,
-  installRequirements,
-  type RequirementsDeps,
-  wantPackages,
-} from "./requirements.ts";
+import { type FindPlace, openPlace, type PlaceDeps } from "./place.ts";
 import { resultOfReport } from "./result.ts";
-import type { SandboxSource } from "../sandbox/sandbox-source.ts";
-import { startUp, type StartUpDeps } from "./start-up.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { RunReport, Verdict } from "../sandbox/report.ts";
-import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SpoolDir } from "../sandbox/output/spool-dir.ts";
 
-export type RunDeps = StartUpDeps &
-  RequirementsDeps &
+export type RunDeps = PlaceDeps &
   JobFilesDeps & {
     readonly client: Pick<
       Client,
@@ -57,6 +48,7 @@ export async function runLease(
   agent: RunDeps,
   lease: Lease,
   takes?: () => boolean,
+  findPlace: FindPlace = openPlace,
 ): Promise<readonly LeasedJob[]> {
   const { correlation_id, traceparent } = lease.job;
   const log = agent.log.with({
@@ -69,19 +61,14 @@ export async function runLease(
   const run: Run = { lease, live: createLiveReport(deps, lease), installMs: 0, startedMs: null };
   try {
     await using folder = deps.spool.folder(lease.job.lease_id);
-    admitRequirements(deps, lease.job);
     const took = (ms: number): void => void (run.installMs = ms);
     await using files = filesOf(deps, lease.job);
-    const want = (image: string) => wantPackages(deps, lease, image, took);
-    const acquired = await startUp(deps, lease, gpus, want, files);
-    const { sandbox } = acquired;
-    await using loan = borrowed(deps.sandboxes, lease, sandbox);
-    await installRequirements(deps, acquired);
-    const outcome = await runCode(deps, run, acquired, folder.path);
+    await using place = await findPlace(deps, lease, files, gpus, took);
+    const outcome = await runCode(deps, run, place.acquired, folder.path);
     // Removing a container takes more CPU than a short job, so the result is posted first, unless
     // artifacts have to be uploaded before it.
     if (outcome.kind === "result" && outcome.artifacts.length > 0)
-      await loan[Symbol.asyncDispose]();
+      await place[Symbol.asyncDispose]();
     return await postOutcome(deps, lease, outcome, takes);
   } catch (error) {
     if (error instanceof ApiError) throw error;
@@ -96,26 +83,6 @@ export async function runLease(
   } finally {
     await run.live.close();
   }
-}
-
-/** A borrowed sandbox. Disposing it gives it back once. */
-function borrowed(
-  sandboxes: Pick<SandboxSource, "giveBack" | "discard">,
-  { drop }: Lease,
-  sandbox: Sandbox,
-): AsyncDisposable {
-  // If the lease is dropped, the sandbox is removed at once: the job may already run elsewhere.
-  const discard = (): void => sandboxes.discard(sandbox);
-  drop.signal.addEventListener("abort", discard);
-  let isOurs = true;
-  return {
-    [Symbol.asyncDispose]: async () => {
-      if (!isOurs) return;
-      isOurs = false;
-      drop.signal.removeEventListener("abort", discard);
-      await sandboxes.giveBack(sandbox);
-    },
-  };
 }
 
 /** The last line: pip puts the cause there. */

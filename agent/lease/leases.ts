@@ -4,6 +4,7 @@ import type {
   LeasedJob,
   RenewReply,
 } from "../../shared/wire/agent/lease.ts";
+import type { LeasedSession } from "../../shared/wire/agent/session.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";
 import { type Clock, OVER } from "../waiting/clock.ts";
 import { createFollowed, type Followed } from "./followed.ts";
@@ -24,7 +25,7 @@ export class LeaseDropped extends Error {
   override name = "LeaseDropped";
 }
 
-/** A leased execution or build that this agent holds. */
+/** A leased execution, build or session that this agent holds. */
 export type Lease<Work extends Leased = LeasedJob> = {
   readonly job: Work;
   readonly takenMs: number;
@@ -44,7 +45,7 @@ export type Lease<Work extends Leased = LeasedJob> = {
   readonly followed: Followed;
 };
 
-export type Leased = LeasedJob | LeasedBuild;
+export type Leased = LeasedJob | LeasedBuild | LeasedSession;
 
 /** The part of a reply that concerns leases. */
 export type LeaseReply = Pick<RenewReply, "cancel" | "lost" | "intervals" | "watch">;
@@ -53,6 +54,7 @@ export type Leases<Work extends Leased = LeasedJob> = {
   readonly size: number;
   readonly free: () => number;
   readonly has: (leaseId: string) => boolean;
+  readonly all: () => Lease<Work>[];
   /** Held leases, without those that the API has already reported as lost. */
   readonly ids: () => string[];
   /** Held leases that are being cancelled already. */
@@ -198,6 +200,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
     size,
     free: () => size - held.size,
     has: (leaseId) => held.has(leaseId),
+    all,
     ids: () => [...held].filter(([, { isLost }]) => !isLost).map(([id]) => id),
     cancelling: () =>
       all()

@@ -6,6 +6,7 @@ import type {
   PollRequest,
   ReadyKind,
 } from "../../shared/wire/agent/lease.ts";
+import type { LeasedSession } from "../../shared/wire/agent/session.ts";
 import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import type { ChangeSignal } from "../waiting/change-signal.ts";
@@ -14,7 +15,7 @@ import { type Clock, OVER } from "../waiting/clock.ts";
 import type { Missing } from "../image/fetch-images.ts";
 import type { Lease, Leases } from "./leases.ts";
 import { createOutageLog, type OutageLog } from "../api/outage-log.ts";
-import { agentStatus, freeBuilds, freeSlots, type StatusDeps } from "./status.ts";
+import { agentStatus, freePlaces, learnLeases, type StatusDeps } from "./status.ts";
 
 export type PollDeps = StatusDeps & {
   readonly agent: AgentIdentity;
@@ -24,6 +25,9 @@ export type PollDeps = StatusDeps & {
   readonly log: Logger;
   readonly start: (lease: Lease) => void;
   readonly startBuild: (lease: Lease<LeasedBuild>) => void;
+  readonly startSession: (lease: Lease<LeasedSession>) => void;
+  /** Runs a call of a session. */
+  readonly startCall: (lease: Lease) => void;
   /** Hands back a job that has no free slot or has run already. */
   readonly refuse: (job: LeasedJob) => void;
   /** Keeps containers ready for jobs of these kinds. */
@@ -98,14 +102,15 @@ async function pollOnce(
   outage: OutageLog,
   stop: AbortSignal,
 ): Promise<boolean> {
-  const { client, leases, builds, inventory, changes, clock } = deps;
+  const { client, leases, calls, builds, sessions, inventory, changes, clock } = deps;
   const outdated = new AbortController();
   const request: PollRequest = {
     ...agentStatus(deps.agent, deps),
-    free_slots: freeSlots(deps),
-    free_builds: freeBuilds(deps),
-    cancelling: leases.cancelling(),
-    watching: leases.followed(),
+    free_slots: freePlaces(deps, leases),
+    free_builds: freePlaces(deps, builds),
+    ...(sessions.size > 0 && { free_sessions: freePlaces(deps, sessions) }),
+    cancelling: [...leases.cancelling(), ...calls.cancelling()],
+    watching: [...leases.followed(), ...calls.followed()],
     ...asking,
   };
   const askedMs = clock.nowMs();
@@ -124,13 +129,13 @@ async function pollOnce(
   try {
     const reply = await client.poll(request, AbortSignal.any([stop, outdated.signal]));
     outage.answered();
-    leases.learn(reply, request.leases, askedMs);
-    builds.learn(reply, request.builds, askedMs);
+    learnLeases(deps, reply, request, askedMs);
     // Jobs of an answer that took too long are skipped: the next answer lists them again while they
     // are leased.
     if (leases.isFresh(askedMs)) {
       for (const job of reply.jobs) accept(deps, job, askedMs);
       for (const build of reply.builds) acceptBuild(deps, build, askedMs);
+      for (const session of reply.sessions ?? []) acceptSession(deps, session, askedMs);
     }
     if (reply.rotate === true) deps.rotateToken();
     const lookUp = AbortSignal.any([stop, AbortSignal.timeout(LOOK_UP_MS)]);
@@ -159,13 +164,15 @@ const noneIfEmpty = (missing: Missing): Missing => (missing.length > 0 ? missing
  * change.
  */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
-  const { engine, gpus, inventory, leases } = deps;
+  const { engine, gpus, inventory, leases, calls, builds, sessions } = deps;
   const images = inventory.present();
   return (
-    (request.free_slots === 0 && freeSlots(deps) > 0) ||
+    (request.free_slots === 0 && freePlaces(deps, leases) > 0) ||
     request.gpus.free < gpus.free() ||
     leases.isMissing(request.leases, MISSING_MS) ||
-    (request.free_builds === 0 && freeBuilds(deps) > 0) ||
+    calls.isMissing(request.leases, MISSING_MS) ||
+    (request.free_builds === 0 && freePlaces(deps, builds) > 0) ||
+    (request.free_sessions === 0 && freePlaces(deps, sessions) > 0) ||
     request.engine.available !== engine.health().available ||
     (request.engine.missing_images ?? noneMissing) !== noneIfEmpty(deps.missingImages()) ||
     request.agent.accepts.languages !== deps.languages.known() ||
@@ -176,13 +183,28 @@ function isOutdated(request: PollRequest, deps: PollDeps): boolean {
 }
 
 function accept(deps: PollDeps, job: LeasedJob, askedMs: number): void {
-  const { leases } = deps;
-  if (leases.has(job.lease_id)) return;
-  if (leases.free() > 0 && !leases.hasEnded(job.lease_id)) deps.start(leases.take(job, askedMs));
-  else deps.refuse(job);
+  const { leases, calls } = deps;
+  const held = job.call ? calls : leases;
+  if (held.has(job.lease_id)) return;
+  // A call needs no slot.
+  const isWelcome = !held.hasEnded(job.lease_id) && (job.call || leases.free() > 0);
+  if (!isWelcome) deps.refuse(job);
+  else if (job.call) deps.startCall(calls.take(job, askedMs));
+  else deps.start(leases.take(job, askedMs));
 }
 
 /** A build without a free slot is skipped: a later poll with a free slot brings it again. */
 function acceptBuild({ builds, startBuild }: PollDeps, build: LeasedBuild, askedMs: number): void {
   if (!builds.has(build.lease_id) && builds.free() > 0) startBuild(builds.take(build, askedMs));
+}
+
+/** Like a build. */
+function acceptSession(
+  { sessions, startSession }: PollDeps,
+  session: LeasedSession,
+  askedMs: number,
+): void {
+  const { lease_id } = session;
+  const isWelcome = sessions.free() > 0 && !sessions.has(lease_id) && !sessions.hasEnded(lease_id);
+  if (isWelcome) startSession(sessions.take(session, askedMs));
 }

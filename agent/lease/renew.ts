@@ -5,7 +5,7 @@ import { ApiError } from "../api/errors.ts";
 import { backoffMs } from "../waiting/backoff.ts";
 import type { Client } from "../api/client.ts";
 import type { Clock } from "../waiting/clock.ts";
-import { agentStatus, type StatusDeps } from "./status.ts";
+import { agentStatus, learnLeases, type StatusDeps } from "./status.ts";
 
 export type RenewDeps = StatusDeps & {
   readonly agent: AgentIdentity;
@@ -22,13 +22,15 @@ const FIRST_WAIT_MS = 500;
  * @throws ApiError of kind `unauthorized`.
  */
 export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<void> {
-  const { leases, builds, clock, log } = deps;
+  const { leases, builds, calls, sessions, clock, log } = deps;
+  const holdsNone = (): boolean =>
+    [leases, builds, calls, sessions].every((held) => held.ids().length === 0);
   let failures = 0;
   while (!end.aborted) {
     const everyMs = leases.intervals().renew_every_s * 1000;
     const waitMs = failures === 0 ? everyMs : backoffMs(failures, FIRST_WAIT_MS, everyMs);
     await clock.sleep(waitMs, end).catch(() => {});
-    if (end.aborted || (leases.ids().length === 0 && builds.ids().length === 0)) continue;
+    if (end.aborted || holdsNone()) continue;
     try {
       await renewOnce(deps, end);
       failures = 0;
@@ -44,12 +46,11 @@ export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<vo
 }
 
 async function renewOnce(deps: RenewDeps, end: AbortSignal): Promise<void> {
-  const { client, leases, builds, clock } = deps;
+  const { client, leases, clock } = deps;
   const status = agentStatus(deps.agent, deps);
   const askedMs = clock.nowMs();
   // A renewal that hangs is given up when the next one is due.
   const timeoutMs = leases.intervals().renew_every_s * 1000;
   const reply = await client.renew(status, timeoutMs, end);
-  leases.learn(reply, status.leases, askedMs);
-  builds.learn(reply, status.builds, askedMs);
+  learnLeases(deps, reply, status, askedMs);
 }

@@ -14,6 +14,8 @@ export type SandboxRequest = {
   readonly imports: readonly string[];
   /** Files that its job has under /input. */
   readonly files: readonly InputFile[];
+  /** It is for a session, which uses no slot. */
+  readonly isSession?: true;
 };
 
 /**

@@ -9,6 +9,7 @@ import type {
   PollRequest,
   ReadyKind,
 } from "../../shared/wire/agent/lease.ts";
+import type { LeasedSession } from "../../shared/wire/agent/session.ts";
 import { protocolHeader, protocolVersion } from "../../shared/wire/agent/protocol.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
@@ -55,6 +56,10 @@ export type FakeApi = AsyncDisposable & {
   readonly offer: (...jobs: LeasedJob[]) => void;
   /** Offers a build to the pending or the next poll that has room for one. */
   readonly offerBuild: (build: LeasedBuild) => void;
+  /** Offers a session to the pending or the next poll that has room for one. */
+  readonly offerSession: (session: LeasedSession) => void;
+  /** Offers a call to the pending or the next poll. */
+  readonly offerCall: (call: LeasedJob) => void;
   /** Answers pending polls now. */
   readonly wake: () => void;
   /** Cuts all connections. */
@@ -72,6 +77,8 @@ export async function startFakeApi(): Promise<FakeApi> {
   const received: Received[] = [];
   const jobs = createDelivery<LeasedJob>();
   const builds = createDelivery<LeasedBuild>();
+  const sessions = createDelivery<LeasedSession>();
+  const calls = createDelivery<LeasedJob>();
   const answers: { pathEnd: string; answer: Answer }[] = [];
   const watchers = new Set<() => void>();
   const pendingPolls = new Set<() => void>();
@@ -96,8 +103,8 @@ export async function startFakeApi(): Promise<FakeApi> {
     const hungUp = hangUp.promise;
     const item = { method, path, headers, bytes, json, hungUp, isHungUp: () => isHungUp };
     received.push(item);
-    const [, kind, lease = ""] = /^\/(leases|builds)\/([^/]+)\//.exec(path) ?? [];
-    (kind === "leases" ? jobs : builds).confirm([lease]);
+    const [, lease = ""] = /^\/(?:leases|builds|sessions)\/([^/]+)\//.exec(path) ?? [];
+    for (const each of [jobs, builds, sessions, calls]) each.confirm([lease]);
     watchers.forEach((look) => look());
 
     const at = answers.findIndex(({ pathEnd }) => path.endsWith(pathEnd));
@@ -113,21 +120,31 @@ export async function startFakeApi(): Promise<FakeApi> {
     { json, hungUp, isHungUp }: Received,
     response: ServerResponse,
   ): Promise<void> {
-    const { free_slots, free_builds, wait_s, is_new, leases, builds: held } = json as PollRequest;
-    jobs.confirm(leases);
-    jobs.repeat();
-    builds.confirm(held);
-    builds.repeat();
+    const {
+      free_slots,
+      free_builds,
+      free_sessions = 0,
+      wait_s,
+      is_new,
+      ...held
+    } = json as PollRequest;
+    for (const each of [jobs, calls]) each.confirm(held.leases);
+    builds.confirm(held.builds);
+    sessions.confirm(held.sessions ?? []);
+    for (const each of [jobs, builds, sessions, calls]) each.repeat();
     const reply = (): PollReply => ({
       ...news(),
-      jobs: jobs.give(free_slots),
+      jobs: [...calls.give(Infinity), ...jobs.give(free_slots)],
       builds: builds.give(free_builds),
+      sessions: sessions.give(free_sessions),
       keep_ready: is_new ? api.keepReady : [],
     });
     const hasNews = (): boolean =>
       [api.lost, api.cancel].some(({ length }) => length > 0) ||
       (free_slots > 0 && jobs.hasAny()) ||
-      (free_builds > 0 && builds.hasAny());
+      (free_builds > 0 && builds.hasAny()) ||
+      (free_sessions > 0 && sessions.hasAny()) ||
+      calls.hasAny();
     if (wait_s > 0 && !hasNews()) {
       const { promise, resolve } = Promise.withResolvers<void>();
       pendingPolls.add(resolve);
@@ -175,6 +192,14 @@ export async function startFakeApi(): Promise<FakeApi> {
     },
     offerBuild: (build) => {
       builds.add(build);
+      wake();
+    },
+    offerSession: (session) => {
+      sessions.add(session);
+      wake();
+    },
+    offerCall: (call) => {
+      calls.add(call);
       wake();
     },
     wake,

@@ -6,6 +6,10 @@ import type { RunReport, Verdict } from "../sandbox/report.ts";
 
 /** A container that does what the test says and records what it was asked to do. */
 export type FakeSandbox = Sandbox & {
+  /** Ends it while it waits. */
+  readonly die: (why?: { readonly outOfMemory: boolean }) => void;
+  /** The variables of the session that it serves. */
+  readonly sessionEnv: () => Readonly<Record<string, string>> | null;
   /** Resolves with the job and options once it runs. */
   readonly running: Promise<{ readonly job: SandboxJob; readonly options: RunOptions }>;
   /** Files that it was given. */
@@ -23,6 +27,9 @@ export type FakeSandbox = Sandbox & {
 /** After `run` the code starts, unless the test says otherwise; an abort gives a cancelled report. */
 export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   const running = Promise.withResolvers<Awaited<FakeSandbox["running"]>>();
+  const dying = new AbortController();
+  let why: { readonly outOfMemory: boolean } | null = null;
+  let sessionEnv: Readonly<Record<string, string>> | null = null;
   const ended = Promise.withResolvers<RunReport>();
   const closed = Promise.withResolvers<void>();
   const given: InputFile[] = [];
@@ -35,15 +42,21 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
     pythonVersion: "3.13.5",
     preloadErrors: {},
     startupMs: 1,
-    died: new AbortController().signal,
+    died: dying.signal,
+    die: (reason) => {
+      why = reason ?? null;
+      finish({ ending: "lost", lostReason: "died", outOfMemory: reason?.outOfMemory ?? false });
+      dying.abort();
+    },
+    sessionEnv: () => sessionEnv,
     install: () => Promise.resolve(),
     given,
     giveFiles: (files) => {
       given.push(...files);
       return Promise.resolve();
     },
-    beginSession: () => {},
-    whyDied: () => Promise.resolve(null),
+    beginSession: (env) => void (sessionEnv = env),
+    whyDied: () => Promise.resolve(why),
     run: (job, options) => {
       options.signal.addEventListener("abort", () => finish({ ending: "cancelled" }));
       if (begins) options.onStarted?.();

@@ -6,6 +6,7 @@ import { Agent } from "undici";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import type { LeasedBuild, LeasedJob } from "../../shared/wire/agent/lease.ts";
+import type { LeasedCall, LeasedSession } from "../../shared/wire/agent/session.ts";
 import { createAdmission } from "../policy/admission.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
 import type { MakeImage, ShareImage } from "../build/build.ts";
@@ -72,6 +73,7 @@ const noLanguages = {};
 
 export async function createTestAgent({
   slots = 2,
+  maxSessions = 0,
   gpuIds = [] as string[],
 } = {}): Promise<TestAgent> {
   const api = await startFakeApi();
@@ -131,6 +133,9 @@ export async function createTestAgent({
     log,
     leases: createLeases({ clock, changes }, slots, api.intervals),
     builds: createLeases<LeasedBuild>({ clock, changes }, 1, api.intervals),
+    calls: createLeases({ clock, changes }, maxSessions, api.intervals),
+    sessions: createLeases<LeasedSession>({ clock, changes }, maxSessions, api.intervals),
+    openSessions: new Map(),
     inventory: createInventory(store, changes),
     makeImage: (order, onLog, signal) => self.makeImage(order, onLog, signal),
     shareImage: (...asked) => self.shareImage(...asked),
@@ -241,6 +246,32 @@ export function testJob(job: Partial<LeasedJob> = {}): LeasedJob {
     caps: { stream_bytes: 1024 ** 2, artifact_bytes: 1024 ** 2 },
     ...job,
   };
+}
+
+export function testSession(session: Partial<LeasedSession> = {}): LeasedSession {
+  const { job_type, image, tenant } = testJob();
+  return {
+    lease_id: randomUUID(),
+    session_id: randomUUID(),
+    attempt: 1,
+    correlation_id: "test",
+    tenant,
+    job_type,
+    image,
+    requirements: [],
+    env: {},
+    startup_timeout_s: 60,
+    ...session,
+  };
+}
+
+/** A call of a session. */
+export function testCall(
+  { lease_id }: LeasedSession,
+  { call, ...job }: Omit<Partial<LeasedJob>, "call"> & { call?: Partial<LeasedCall> } = {},
+): LeasedJob {
+  const own = { number: 1, context: "default", contexts: [], restart: false, env: {}, fetch: [] };
+  return testJob({ results: true, ...job, call: { session_lease_id: lease_id, ...own, ...call } });
 }
 
 export function testBuild(build: Partial<LeasedBuild> = {}): LeasedBuild {

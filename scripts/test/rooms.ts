@@ -53,6 +53,7 @@ export const rooms = {
     "agent/lease",
     "agent/build",
     "agent/job",
+    "agent/session",
     "agent",
   ],
   api: [

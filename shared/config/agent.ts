@@ -117,6 +117,12 @@ export const agentSettings = {
     .optional()
     .describe("Agent: engine address; default: DOCKER_HOST, else the usual sockets."),
   max_workers: z.int().min(1).max(1000).default(4).describe("Agent: jobs that it runs at once."),
+  max_sessions: z
+    .int()
+    .min(0)
+    .max(1000)
+    .default(8)
+    .describe("Agent: sessions that it holds at once, beside its jobs; 0: none."),
   warm_pool_size: z
     .int()
     .min(0)

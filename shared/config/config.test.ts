@@ -200,6 +200,7 @@ const examples: Record<keyof Config, Example> = {
   agent_builds: boolean,
   docker_host: text("unix:///a", "tcp://10.0.0.1:2375"),
   max_workers: number(1, 8, 0, ">=1"),
+  max_sessions: number(0, 8, -1, ">=0"),
   warm_pool_size: number(0, 3, -1, ">=0"),
   warm_pool_max: number(0, 3, -1, ">=0"),
   warm_pool_idle_s: number(5, 7, 0, ">=1"),

@@ -12,12 +12,18 @@ _MAY_FETCH = ("output", "tmp", "input")
 
 
 class CallCollector(Collector):
-    """Sends the files whose inodes have changed since a time (in ns), then those to fetch."""
+    """Sends the files whose inodes have changed since a time in ns (none if it is None), then those to fetch."""
 
     def __init__(self, fd, max_bytes, max_files, max_result_bytes, since_ns, fetch):
         super().__init__(fd, max_bytes, max_files, max_result_bytes)
         self._since_ns = since_ns
         self._fetch = fetch
+
+    def run(self):
+        if self._since_ns is None:
+            self._summarize()
+        else:
+            super().run()
 
     def _summarize(self):
         for path in self._fetch:

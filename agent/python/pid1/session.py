@@ -120,7 +120,7 @@ class Session(Supervisor):
             self.start_context(name)
         if self.program is not None:
             return super().prepare()
-        if os.stat(self.code_file).st_size == 0:
+        if not self.has_code():
             return self.end_with(0)
         if name not in self.contexts:
             self.start_context(name)
@@ -130,6 +130,9 @@ class Session(Supervisor):
             return "interpreter_ended"
         self.job = context
         return None
+
+    def has_code(self):
+        return self.program is not None or os.stat(self.code_file).st_size > 0
 
     def end_with(self, status, job=None):
         self.job = job or Nothing()
@@ -259,7 +262,10 @@ class Session(Supervisor):
         # The next call may come before the end of the child that sends the last frame of this one.
         self.may_go = False
         self.job = Nothing()
-        self.since_ns, self.scanned_ns = self.scanned_ns, time.time_ns() - _TICK_NS
+        # A call without code sends what it fetches alone.
+        self.since_ns = None
+        if self.has_code():
+            self.since_ns, self.scanned_ns = self.scanned_ns, time.time_ns() - _TICK_NS
         try:
             super().collect()
         except OSError:
@@ -268,7 +274,7 @@ class Session(Supervisor):
             self.tell_skipped([{"reason": "unreadable", "count": 1, "names": ["/output"]}])
 
     def has_files(self):
-        return b"f" in self.call or super().has_files()
+        return b"f" in self.call or (self.since_ns is not None and super().has_files())
 
     def send_files(self):
         take_rights_of_code()
