@@ -53,8 +53,6 @@ export function sizeOf(files: readonly InputFile[]): number {
 
 /** Checks names again, although the API has checked them: here a name becomes a path. */
 function refuseNames(files: readonly LeasedCallFile[]): void {
-  const isReserved = ({ name, to }: LeasedCallFile): boolean =>
-    to !== "work" && (name.startsWith("_") || name === "data.json");
   const bad = files.find((file) => !isArtifactName(file.name) || isReserved(file));
   if (bad === undefined) return;
   const shown = JSON.stringify(bad.name).slice(0, 200);
@@ -63,6 +61,10 @@ function refuseNames(files: readonly LeasedCallFile[]): void {
     `A file of the job has a name that is not allowed: ${shown}`,
   );
 }
+
+/** Names in /input that are the agent's own. */
+const isReserved = ({ name, to }: LeasedCallFile): boolean =>
+  to !== "work" && (name.startsWith("_") || name === "data.json");
 
 /** If the API no longer has a file, trying the job again is of no use. */
 function explained(error: unknown): unknown {

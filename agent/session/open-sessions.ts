@@ -29,10 +29,11 @@ export async function runCall(
   takes: () => boolean,
 ): Promise<readonly LeasedJob[]> {
   const session = deps.openSessions.get(lease.job.call?.session_lease_id ?? "");
-  const isGone: FindPlace = () =>
-    Promise.reject(new JobRefusal("internal_error", "The session has ended at its agent."));
-  return runLease(deps, lease, takes, session?.findPlace ?? isGone);
+  return runLease(deps, lease, takes, session?.findPlace ?? findNone);
 }
+
+const findNone: FindPlace = () =>
+  Promise.reject(new JobRefusal("internal_error", "The session has ended at its agent."));
 
 /** Calls run in the sandbox of `acquired`, one at a time. */
 export function openSession(acquired: Acquired): OpenSession {
