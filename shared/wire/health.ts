@@ -90,6 +90,10 @@ export type GpuCount = z.infer<typeof GpuCount>;
 const WorkerStats = z
   .object({ max: z.int(), running: z.int(), idle: z.int() })
   .meta({ id: "WorkerStats" });
+const SessionUse = z.object({ held: z.int(), max: z.int() }).meta({
+  id: "SessionUse",
+  description: "Sessions that an agent holds, and has room for. Left out if it holds none.",
+});
 const QueueUse = z.object({ pending: z.int(), max: z.int() }).meta({ id: "QueueUse" });
 
 /** Containers that an agent started for one job type on one runtime. */
@@ -121,11 +125,7 @@ export const PoolAgent = z
     labels: z.record(z.string(), z.string()),
     slots: z.int().meta({ description: "Executions it runs at once." }),
     running: z.int(),
-    sessions: z
-      .object({ held: z.int(), max: z.int() })
-      .meta({ id: "SessionUse", description: "Sessions that it holds, of those it has room for." })
-      .optional()
-      .meta({ description: "Left out if it holds no sessions." }),
+    sessions: SessionUse.optional(),
     gpus: GpuCount,
     warm: z.int().meta({ description: "Containers that wait for a job, for all job types." }),
     pool: z.array(PoolKind),

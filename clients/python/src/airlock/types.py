@@ -111,6 +111,7 @@ __all__ = [
     "WorkerStats",
     "QueueUse",
     "PoolAgent",
+    "SessionUse",
     "GpuCount",
     "PoolKind",
     "EngineHealth",
@@ -1306,8 +1307,7 @@ class PoolAgent(Record):
     #: Executions it runs at once.
     slots: int
     running: int
-    #: Left out if it holds no sessions.
-    sessions: Optional[Dict[str, Any]]
+    sessions: Optional[SessionUse]
     gpus: GpuCount
     #: Containers that wait for a job, for all job types.
     warm: int
@@ -1315,6 +1315,13 @@ class PoolAgent(Record):
     engine: EngineHealth
     breaker: CircuitBreaker
     last_seen: str
+
+
+class SessionUse(Record):
+    """Sessions that an agent holds, and has room for. Left out if it holds none."""
+
+    held: int
+    max: int
 
 
 class GpuCount(Record):
