@@ -4,7 +4,8 @@ import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import { type Origin, runnableEnvironment, tooLong, wrongField } from "../jobs/new-execution.ts";
 import { databaseFull } from "../jobs/refusals.ts";
-import { createSession } from "../store/sessions/create-session.ts";
+import { quotaExceeded } from "../quota.ts";
+import { createSession, sessionBytes } from "../store/sessions/create-session.ts";
 import type { SessionRow } from "../store/sessions/sessions.ts";
 
 /**
@@ -12,7 +13,8 @@ import type { SessionRow } from "../store/sessions/sessions.ts";
  * lost by that.
  *
  * @throws AppError 400 when the job type is unknown, must be built first or needs GPUs; 409 when the idempotency
- *   key has another payload; 422 when the lifetime is too long; 429 when the tenant has too many sessions; 503
+ *   key has another payload; 422 when the lifetime is too long; 429 when the tenant has too many sessions or
+ *   stores too much; 503
  *   when the database is full.
  */
 export async function makeSession(
@@ -48,7 +50,10 @@ export async function makeSession(
   };
   const most = config.max_sessions_per_tenant;
   const made = await createSession(db, session, full ? 0 : most);
-  if (made.kind === "full") throw full ?? tooManySessions(db.tenant, most);
+  if (made.kind === "full") {
+    const more = { jobs: 0, bytes: sessionBytes(session) };
+    throw full ?? (await quotaExceeded(deps, more)) ?? tooManySessions(db.tenant, most);
+  }
   if (made.kind === "created") notifier.notify("queue");
   else if (made.session.submissionHash !== submissionHash) throw keyTaken(made.session);
   return made.session;

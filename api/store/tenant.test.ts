@@ -1,6 +1,7 @@
 import { sql } from "drizzle-orm";
 import { beforeEach, describe, expect, test } from "vitest";
 import { handleOf, newExecution, offers } from "../testing/temp-store.ts";
+import { created, newCall } from "../testing/session-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { submitBatch } from "./batches/submit.ts";
 import { expectFile, recordFile } from "./files.ts";
@@ -108,16 +109,20 @@ describe("another tenant's values", () => {
       `update executions set result_hash = 'h' where id = '${id}'`,
     ];
     for (const one of all) await db.client.execute(one);
-    theirs = { id, executionId: id, value: id, ids: JSON.stringify([...ids, "file"]) };
+    const { id: sessionId } = await created(db, { tenant: "a", idempotencyKey: "key" });
+    await newCall(db, sessionId, { tenant: "a" });
+    theirs = { sessionId, id, executionId: id, value: id, ids: JSON.stringify([...ids, "file"]) };
   });
 
   const rowsOf = async () => {
     const tables = ["executions", "payloads", "artifacts", "output_chunks", "input_files", "files"];
     const others = ["batches", "dead_letters", "webhook_events", "webhook_deliveries", "removals"];
-    const read = [...tables, ...others, "execution_metadata", "tombstones"].map(async (table) => {
-      const { rows } = await store.db.client.execute(`select * from ${table}`);
-      return [table, JSON.stringify(rows)];
-    });
+    const read = [...tables, ...others, "execution_metadata", "tombstones", "sessions"].map(
+      async (table) => {
+        const { rows } = await store.db.client.execute(`select * from ${table}`);
+        return [table, JSON.stringify(rows)];
+      },
+    );
     return Object.fromEntries(await Promise.all(read)) as Record<string, string>;
   };
 
@@ -127,6 +132,7 @@ describe("another tenant's values", () => {
     { ...theirs, id: 1, value: 1, ids: "[1]" },
     { ...theirs, id: "file", prefix: "expected" },
     { ...theirs, id: "batch" },
+    { ...theirs, id: theirs["sessionId"], value: theirs["sessionId"] },
     { ...theirs, id: "expected" },
   ];
   const usual: Values = {

@@ -14,6 +14,8 @@ export const miscounted = `
           WHERE e.tenant = t.name), 0)
       + coalesce((SELECT sum(length(CAST(data AS BLOB)) + coalesce(length(CAST(answer AS BLOB)), 0)) FROM run_items JOIN executions e ON e.id = execution_id
           WHERE e.tenant = t.name), 0)
+      + coalesce((SELECT sum(length(CAST(requirements AS BLOB)) + coalesce(length(CAST(metadata AS BLOB)), 0)
+          + coalesce(length(CAST(env AS BLOB)), 0)) FROM sessions s WHERE s.tenant = t.name), 0)
       + coalesce((SELECT sum(size_bytes) FROM files f WHERE f.tenant = t.name), 0)
       + coalesce((SELECT sum(file_bytes + artifact_bytes) FROM removals r WHERE r.tenant = t.name), 0) AS stored,
       cpu_ms, coalesce((SELECT sum(cpu_time_ms) FROM executions e
@@ -27,5 +29,6 @@ export const miscounted = `
       + coalesce(length(CAST(args AS BLOB)), 0) + coalesce(length(CAST(metadata AS BLOB)), 0)
       + iif(requirements = '[]', 0, length(CAST(requirements AS BLOB)))
       + coalesce(length(CAST(tools AS BLOB)), 0)
+      + coalesce(length(CAST(json_remove(p.call, '$.env') AS BLOB)), 0)
       + coalesce((SELECT sum(length(content)) FROM input_files f WHERE f.execution_id = e.id), 0)
     OR output_bytes <> coalesce(length(stdout), 0) + coalesce(length(stderr), 0) + coalesce(length(output), 0)`;

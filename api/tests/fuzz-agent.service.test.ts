@@ -11,6 +11,7 @@ import {
   ResultReport,
   StartedReport,
 } from "../../shared/wire/agent/lease.ts";
+import { SessionEnded, SessionReady } from "../../shared/wire/agent/session.ts";
 import { OutputReport } from "../../shared/wire/output.ts";
 import { expectDescribed, expectSound, type FuzzRequest, send } from "../testing/fuzz/exchange.ts";
 import { acceptedBodiesOf, bodiesOf } from "../testing/fuzz/messages.ts";
@@ -37,6 +38,9 @@ const messages: [path: string, schema: z.ZodType][] = [
   ["/leases/{id}/started", StartedReport],
   ["/leases/{id}/result", ResultReport],
   ["/leases/{id}/release", ReleaseReport],
+  ["/sessions/{id}/ready", SessionReady],
+  ["/sessions/{id}/ended", SessionEnded],
+  ["/sessions/{id}/release", ReleaseReport],
   ["/builds/{id}/logs", BuildLogChunk],
   ["/builds/{id}/result", BuildReport],
   ["/builds/{id}/release", ReleaseReport],

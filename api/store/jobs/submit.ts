@@ -66,7 +66,16 @@ export async function submitExecution(
   const key = execution.idempotencyKey ?? null;
   const submitted = {
     ...execution,
-    submittedBytes: submittedBytes({ ...execution, code, input, stdin, args, tools, files }),
+    submittedBytes: submittedBytes({
+      ...execution,
+      code,
+      input,
+      stdin,
+      args,
+      tools,
+      callOptions,
+      files,
+    }),
   };
   const columns = Object.entries(submitted).filter(
     ([name, value]) => name !== "tenant" && value !== undefined,
@@ -122,14 +131,26 @@ export function submittedBytes({
   stdin,
   args,
   tools,
+  callOptions,
   files = [],
   metadata,
   requirements,
 }: Pick<
   NewExecution,
-  "code" | "input" | "stdin" | "args" | "tools" | "files" | "metadata" | "requirements"
+  | "code"
+  | "input"
+  | "stdin"
+  | "args"
+  | "tools"
+  | "callOptions"
+  | "files"
+  | "metadata"
+  | "requirements"
 >): number {
-  const inJson = [args, tools, metadata, requirements.length > 0 && requirements].filter(Boolean);
+  // The environment of a call goes with its end.
+  const kept = callOptions && { ...callOptions, env: undefined };
+  const needed = requirements.length > 0 && requirements;
+  const inJson = [args, tools, kept, metadata, needed].filter(Boolean);
   return (
     bytesOf(code, input, stdin, ...files.map(({ content }) => content)) +
     inJson.reduce<number>((sum, value) => sum + jsonBytes(value), 0)

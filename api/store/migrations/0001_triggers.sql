@@ -103,6 +103,30 @@ BEGIN
   WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = OLD.`execution_id`);
 END;
 --> statement-breakpoint
+-- What a session keeps: its environment until it ends.
+CREATE TRIGGER `sessions_stored` AFTER INSERT ON `sessions`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + length(CAST(NEW.`requirements` AS BLOB)) + coalesce(length(CAST(NEW.`metadata` AS BLOB)), 0)
+      + coalesce(length(CAST(NEW.`env` AS BLOB)), 0)
+  WHERE `name` = NEW.`tenant`;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `sessions_changed` AFTER UPDATE OF `metadata`, `env` ON `sessions`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + length(CAST(NEW.`requirements` AS BLOB)) + coalesce(length(CAST(NEW.`metadata` AS BLOB)), 0)
+      + coalesce(length(CAST(NEW.`env` AS BLOB)), 0)
+      - (length(CAST(OLD.`requirements` AS BLOB)) + coalesce(length(CAST(OLD.`metadata` AS BLOB)), 0)
+      + coalesce(length(CAST(OLD.`env` AS BLOB)), 0))
+  WHERE `name` = NEW.`tenant`;
+END;
+--> statement-breakpoint
+CREATE TRIGGER `sessions_removed` AFTER DELETE ON `sessions`
+BEGIN
+  UPDATE `tenants` SET `stored_bytes` = `stored_bytes` - (length(CAST(OLD.`requirements` AS BLOB)) + coalesce(length(CAST(OLD.`metadata` AS BLOB)), 0)
+      + coalesce(length(CAST(OLD.`env` AS BLOB)), 0))
+  WHERE `name` = OLD.`tenant`;
+END;
+--> statement-breakpoint
 -- Ended executions by status, and how long each phase of jobs took. A job waits in the queue only from its run_at on.
 CREATE TRIGGER `executions_counted` AFTER UPDATE OF `status` ON `executions`
 WHEN OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')

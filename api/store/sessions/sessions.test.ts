@@ -11,6 +11,7 @@ import {
 } from "../../testing/session-store.ts";
 import { result } from "../../testing/store-result.ts";
 import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
+import { miscounted } from "../../testing/tenant-uses.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { advance } from "../jobs/advance.ts";
 import { finishExecution } from "../jobs/finish.ts";
@@ -41,6 +42,29 @@ describe("a new session", () => {
     expect(await createSession(db, newSession(), 1)).toEqual({ kind: "full" });
     await db.client.execute("insert into tenants (name, created_at) values ('b', 1)");
     expect((await createSession(db, newSession({ tenant: "b" }), 1)).kind).toBe("created");
+  });
+
+  test("counts in what its tenant stores, and is refused above that", async () => {
+    const { db } = store;
+    const stored = async () => {
+      const { rows } = await db.client.execute("select stored_bytes from tenants");
+      return Number(rows[0]![0]);
+    };
+    const { id } = await created(db, {
+      env: { A: "ä" },
+      metadata: { a: "b" },
+      requirements: ["x"],
+    });
+    expect(await stored()).toBe('{"A":"ä"}{"a":"b"}["x"]'.length + 1);
+    await changeSession(handleOf(db), id, { metadata: {} });
+    await remove(id);
+    expect(await stored()).toBe('{}["x"]'.length);
+    await db.client.execute("update tenants set max_stored_bytes = 17");
+    expect(await createSession(db, newSession({ env: { A: "b" } }), 9)).toEqual({ kind: "full" });
+    expect((await createSession(db, newSession({ env: {} }), 9)).kind).toBe("created");
+    await forgetSessions(db, 99, 9);
+    expect(await stored()).toBe("[]{}".length);
+    expect((await db.client.execute(miscounted)).rows).toEqual([]);
   });
 
   test("that has ended makes room for another", async () => {
