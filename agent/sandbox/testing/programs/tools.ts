@@ -50,7 +50,7 @@ except TypeError as error: print(error)`,
     "",
     {
       err: expect.stringMatching(
-        /^Traceback \(most recent call last\):\n {2}File "\/code\/main.py", line 3, in <module>\n(?:.*\n){1,2} {2}File "\/code\/main.py", line 2, in f\n(?!.*(airlock|tools))(?:.*\n){1,2}ToolError: it failed\n$/,
+        /^Traceback \(most recent call last\):\n {2}File "\/code\/main.py", line 3, in <module>\n(?:.*\n){1,2} {2}File "\/code\/main.py", line 2, in f\n(?!.*(airlock|tools))(?:.*\n){1,2}(__main__\.)?ToolError: it failed\n$/,
       ),
       end: "failed runtime_error",
     },
