@@ -18,8 +18,11 @@ export async function quotaExceeded(
   const row = await ownTenant(db);
   const full = row && fullQuota(row, more, now());
   if (!full) return undefined;
-  const never = more.jobs > 1 ? whyNever(row, more) : undefined;
-  if (never !== undefined) return batchTooLarge(more.jobs, never);
+  const never = whyNever(row, more);
+  if (never !== undefined)
+    return more.jobs > 1
+      ? batchTooLarge(more.jobs, never)
+      : new AppError("too_large", `This can never be accepted: ${never}.`);
   const { quota, limit, used } = full;
   const whose = `Tenant ${row.name}`;
   const midnightS = Math.ceil((dayOf(now()) + 1) * 86_400 - now() / 1000);
@@ -37,15 +40,15 @@ export async function quotaExceeded(
   return new AppError("quota_exceeded", detail, full, { "Retry-After": String(retryAfterS) });
 }
 
-/** Why an atomic batch does not even fit if nothing else of its tenant waits or is stored. */
+/** Why an atomic batch, a job or a file does not even fit if nothing else of its tenant waits or is stored. */
 function whyNever(
   { name, maxQueued, maxStoredBytes }: TenantRow,
   { jobs, bytes }: More,
 ): string | undefined {
-  if (maxQueued !== null && jobs > maxQueued)
+  if (maxQueued !== null && jobs > Math.max(1, maxQueued))
     return `tenant ${name} may have ${maxQueued} waiting jobs (max_queued)`;
   if (maxStoredBytes !== null && bytes > maxStoredBytes)
-    return `its jobs have ${bytes} bytes, and tenant ${name} may store ${maxStoredBytes} (max_stored_bytes)`;
+    return `tenant ${name} may store ${maxStoredBytes} bytes (max_stored_bytes), and these are ${bytes}`;
   return undefined;
 }
 

@@ -53,7 +53,7 @@ export const quotaRows: Row[] = [
     },
   },
   {
-    rule: "An atomic batch that is larger than a limit of its tenant is 422, not to be sent again; one that fits later is 429",
+    rule: "An atomic batch that is larger than a limit of its tenant is 422, not to be sent again; one that fits later is 429; a job too large alone is 413",
     server,
     async check(api) {
       const key = await limited(api, "batched", { max_queued: 2, max_stored_bytes: 100 });
@@ -61,7 +61,10 @@ export const quotaRows: Row[] = [
       const large = { code: "#".repeat(60) };
       for (const [jobs, limit] of [
         [[code, code, code], "may have 2 waiting jobs (max_queued)"],
-        [[large, large], "its jobs have 124 bytes, and tenant batched may store 100"],
+        [
+          [large, large],
+          "tenant batched may store 100 bytes (max_stored_bytes), and these are 124",
+        ],
       ] as const) {
         const refused = await send([...jobs]);
         expect(problemOf(refused)).toMatchObject({ status: 422, code: "batch_too_large" });
@@ -72,6 +75,8 @@ export const quotaRows: Row[] = [
       const later = await send([code, code]);
       expect(problemOf(later)).toMatchObject({ status: 429, quota: "max_queued", used: 1 });
       await cancelWaiting(api, key);
+      const alone = await api.post("/execute/async", { code: "#".repeat(120) }, key);
+      expect(problemOf(alone)).toMatchObject({ status: 413, code: "too_large" });
       expect((await send([code, code])).status).toBe(202);
       await cancelWaiting(api, key);
     },
