@@ -20,7 +20,7 @@ export type Api = {
 };
 
 /** Operations that answer only when the work is done, so they have no time limit. */
-const unhurried = ["execute", "buildJobType"];
+const unhurried = ["execute", "executeInSession", "restartSession", "buildJobType"];
 
 type Operation = (...args: unknown[]) => Promise<{ data?: unknown }>;
 

@@ -4,7 +4,7 @@ import type { CallOptions, Transport } from "./transport.ts";
 type Value = string | number | boolean | readonly string[] | undefined;
 
 export interface Question {
-  method?: "POST" | "PUT" | "DELETE";
+  method?: "POST" | "PUT" | "PATCH" | "DELETE";
   query?: Record<string, Value>;
   /** Bytes, or what becomes JSON. */
   body?: unknown;
@@ -24,6 +24,7 @@ export function asking({ send }: Transport): Ask {
     }
     const answer = await send(path + toQuery(query), init, options);
     const text = await answer.text();
+    if (answer.status === 204) return undefined as Answer;
     try {
       return JSON.parse(text) as Answer;
     } catch {

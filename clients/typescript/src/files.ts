@@ -18,6 +18,9 @@ export interface Files {
   readonly delete: (fileId: string, options?: CallOptions) => Promise<void>;
 }
 
+/** How long an upload of so many bytes may take. */
+export const uploadMs = (bytes: number): number => BASE_MS + bytes / SLOWEST_BYTES_PER_MS;
+
 /** A connection slower than this counts as broken. */
 const SLOWEST_BYTES_PER_MS = 32;
 const BASE_MS = 60_000;
@@ -26,9 +29,8 @@ export function files(ask: Ask, { send, open }: Transport): Files {
   return {
     upload: async (name, body, options) => {
       const blob = toBlob(body);
-      const timeoutMs = BASE_MS + blob.size / SLOWEST_BYTES_PER_MS;
       const what = { method: "POST", query: { name }, body: blob } as const;
-      return ask("/files", what, { timeoutMs, ...options });
+      return ask("/files", what, { timeoutMs: uploadMs(blob.size), ...options });
     },
     list: async (options) => {
       const found: UploadedFile[] = [];
@@ -55,7 +57,7 @@ export function files(ask: Ask, { send, open }: Transport): Files {
 }
 
 /** @throws AirlockError for a value that would be stored as its text, such as a stream. */
-function toBlob(body: unknown): Blob {
+export function toBlob(body: unknown): Blob {
   if (body instanceof Blob) return body;
   if (typeof body === "string" || body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {
     return new Blob([body as string | ArrayBuffer]);

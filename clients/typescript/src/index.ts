@@ -7,6 +7,7 @@ export * from "./errors.ts";
 export type { FileBody, Files } from "./files.ts";
 export type * from "./generated.ts";
 export type { Job, Jobs, ListFilters, WaitOptions } from "./jobs.ts";
+export type { Call, OpenSession, Sessions } from "./sessions.ts";
 export type { JobEvent, Stream, StreamOptions } from "./stream.ts";
 export type { OwnTool } from "./tools.ts";
 export type { Audit, Keys, Tenants } from "./tenants.ts";

@@ -91,7 +91,13 @@ const ROUND_S = 25;
 /** How long an aborted run may take to cancel its job. */
 const LEAVING_MS = 3000;
 
-export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
+/** Submits a job and waits for its end, as `run` does. */
+export type RunToEnd = (
+  submit: (options: CallOptions) => Promise<{ job_id: string }>,
+  options?: WaitOptions,
+) => Promise<ExecutionRecord>;
+
+export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs & { runToEnd: RunToEnd } {
   const submit: Jobs["submit"] = (job, options) =>
     ask("/execute/async", { method: "POST", body: withCode(job) }, options);
 
@@ -138,14 +144,13 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
     });
   };
 
-  const run: Jobs["run"] = async (job, options = {}) => {
-    const { waitS = Infinity, tools, ...call } = options;
-    const request = tools ? { ...withCode(job), tools: describe(tools) } : job;
+  const runToEnd: RunToEnd = async (submit, options = {}) => {
+    const { waitS = Infinity, tools: _, ...call } = options;
     const until = performance.now() + waitS * 1000;
     call.signal?.throwIfAborted();
     const { job_id } = await within(waitS * 1000 + SLACK_MS, undefined, (late) =>
       // Without this, nobody would know the job that the aborted request has made.
-      afterwards(call.signal, late, (signal) => submit(request, { ...call, signal })),
+      afterwards(call.signal, late, (signal) => submit({ ...call, signal })),
     );
     try {
       call.signal?.throwIfAborted();
@@ -162,8 +167,15 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
     }
   };
 
+  const run: Jobs["run"] = (job, options = {}) => {
+    const { tools } = options;
+    const request = tools ? { ...withCode(job), tools: describe(tools) } : job;
+    return runToEnd((call) => submit(request, call), options);
+  };
+
   return {
     run,
+    runToEnd,
     submit,
     wait,
     cancel,
@@ -184,7 +196,9 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs {
   };
 }
 
-function withCode<Request extends object>(code: string | Request): Request | { code: string } {
+export function withCode<Request extends object>(
+  code: string | Request,
+): Request | { code: string } {
   return typeof code === "string" ? { code } : code;
 }
 

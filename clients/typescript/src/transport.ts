@@ -150,10 +150,12 @@ function checked(headers: RequestInit["headers"]): Headers {
 
 /** Pages of the service itself. */
 const pages = /^\/(docs|console)\b/;
-/** Requests that make jobs or files. With an idempotency key, a repeat makes no second one. */
-const takesKey = /^\/execute\/(async|batch)$|^\/jobs\/[^/]+\/(rerun|fork)$|^\/files\?/;
+/** Requests that make jobs, files or sessions. With an idempotency key, a repeat makes no second one. */
+const takesKey =
+  /\/execute\/async$|^\/execute\/batch$|^\/jobs\/[^/]+\/(rerun|fork)$|^\/files\?|^\/sessions$/;
 /** Requests that change nothing when they are repeated. */
-const canComeTwice = /\/cancel$|^\/jobs\/[^/]+\/tool-calls\/[^/]+$/;
+const canComeTwice =
+  /^(POST (.*\/cancel|\/jobs\/[^/]+\/tool-calls\/[^/]+)|DELETE \/sessions\/[^/]+)$/;
 
 function hasKey(body: RequestInit["body"]): boolean {
   if (typeof body !== "string") return false;
@@ -174,8 +176,7 @@ function newKey(): string {
 /** Whether it is safe to send the request again, even if the first one arrived. */
 function isRepeatable(method = "GET", path: string, headers: Headers): boolean {
   if (["GET", "HEAD", "PUT"].includes(method)) return true;
-  if (method !== "POST") return false;
-  return takesKey.test(path) || headers.has("Idempotency-Key") || canComeTwice.test(path);
+  return headers.has("Idempotency-Key") || canComeTwice.test(`${method} ${path}`);
 }
 
 function isWorthRepeating(error: unknown, isSafe: boolean): boolean {

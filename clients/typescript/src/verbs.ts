@@ -5,6 +5,7 @@ import { deadLetters, type DeadLetters } from "./dead-letters.ts";
 import { files, type Files } from "./files.ts";
 import type { Usage } from "./generated.ts";
 import { jobs, type Jobs } from "./jobs.ts";
+import { sessions, type Sessions } from "./sessions.ts";
 import { stream, type Stream } from "./stream.ts";
 import { audit, type Audit, keys, type Keys, tenants, type Tenants } from "./tenants.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -15,6 +16,7 @@ export interface Verbs extends Jobs {
   readonly stream: Stream;
   readonly files: Files;
   readonly artifacts: Artifacts;
+  readonly sessions: Sessions;
   readonly batches: Batches;
   readonly deadLetters: DeadLetters;
   readonly keys: Keys;
@@ -30,12 +32,14 @@ export interface Verbs extends Jobs {
 export function verbs(service: Transport): Verbs {
   const ask = asking(service);
   const events = stream(service);
+  const { runToEnd, ...ofJobs } = jobs(ask, events, service);
   return {
     url: service.url,
-    ...jobs(ask, events, service),
+    ...ofJobs,
     stream: events,
     files: files(ask, service),
     artifacts: artifacts(ask, service),
+    sessions: sessions(ask, service, runToEnd),
     batches: batches(ask),
     deadLetters: deadLetters(ask),
     keys: keys(ask),

@@ -109,7 +109,7 @@ test("a file that was uploaded can be listed, read and removed", async () => {
 });
 
 test.each([
-  ["README", "clients/typescript/README.md", 6],
+  ["README", "clients/typescript/README.md", 7],
   ["guide to tools", "docs/guides/tools.md", 1],
 ])("the examples of the %s print what they say", async (_what, page, count) => {
   const { program, prints } = examplesOf(page, "ts", { url: service.url, key });
