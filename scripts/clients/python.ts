@@ -29,13 +29,13 @@ from .record import Record, Shown
 
 /**
  * The schemas of the document as types of Python 3.9, which has no `NotRequired`. What requests bring is a
- * TypedDict. So are pages, because the attribute `items` is a method of dict. All other schemas are Records.
+ * TypedDict. So are lists, because the attributes `items` and `keys` are methods of dict. All other schemas are Records.
  */
 export function pythonText({ components, paths }: OpenApiDocument): string {
   const asked = namesInRequests({ components, paths });
   const schemas = Object.entries(components["schemas"] as Record<string, Schema>);
   const isDict = (name: string, properties: object = {}) =>
-    asked.has(name) || "items" in properties;
+    asked.has(name) || "items" in properties || "keys" in properties;
   const isRecord = ([, { properties }]: [string, Schema]) => properties !== undefined;
   // The value of an alias is evaluated: what it names comes before it.
   const [aliases, records] = [schemas.filter((s) => !isRecord(s)), schemas.filter(isRecord)];
@@ -71,8 +71,14 @@ function pascalCase(name: string): string {
   return name.replace(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase());
 }
 
-const isMixed = (properties: object = {}, required: string[] = []): boolean =>
-  required.length > 0 && required.length < Object.keys(properties).length;
+/** What a method takes by its place; the other fields are keyword arguments. */
+const hasPlace = (field: string, required: string[]): boolean =>
+  required.includes(field) || field === "code";
+
+function isMixed(properties: object = {}, required: string[] = []): boolean {
+  const fields = Object.keys(properties);
+  return new Set(fields.map((field) => hasPlace(field, required))).size === 2;
+}
 
 /** Names of the schemas that the bodies of requests have, those within others included. */
 function namesInRequests({ components, paths }: Pick<OpenApiDocument, "components" | "paths">) {
@@ -102,7 +108,7 @@ function recordText(name: string, { properties = {}, required = [], description 
 function dictText(name: string, schema: Schema): string[] {
   const { properties = {}, required = [], description } = schema;
   const [given, optional] = [true, false].map((isGiven) =>
-    Object.entries(properties).filter(([field]) => required.includes(field) === isGiven),
+    Object.entries(properties).filter(([field]) => hasPlace(field, required) === isGiven),
   ) as [[string, Schema][], [string, Schema][]];
   const about = description === undefined ? "" : `    """${description}"""\n\n`;
   const fields = (list: [string, Schema][]) =>
@@ -110,10 +116,11 @@ function dictText(name: string, schema: Schema): string[] {
   if (given.length === 0) {
     return [`\nclass ${name}(TypedDict, total=False):\n${about}${fields(optional)}`];
   }
+  const total = required.length === 0 ? ", total=False" : "";
   if (optional.length === 0) return [`\nclass ${name}(TypedDict):\n${about}${fields(given)}`];
   return [
     `\nclass ${name}Optional(TypedDict, total=False):\n${fields(optional)}`,
-    `\nclass ${name}(${name}Optional):\n${about}${fields(given)}`,
+    `\nclass ${name}(${name}Optional${total}):\n${about}${fields(given)}`,
   ];
 }
 

@@ -8,6 +8,7 @@ import { needs } from "../../../scripts/testing/needs.ts";
 import { pythonClient } from "../../testing/python-client.ts";
 import { breakRows } from "./testing/break-rows.ts";
 import { jobRows } from "./testing/job-rows.ts";
+import { sessionRows } from "./testing/session-rows.ts";
 import { toolRows } from "./testing/tool-rows.ts";
 import { webhookRows } from "./testing/webhook-rows.ts";
 
@@ -20,6 +21,7 @@ for (const minor of promisedPythons) {
     breakRows(python);
     webhookRows(python);
     jobRows(python);
+    sessionRows(python);
     toolRows(python);
   });
 }

@@ -8,6 +8,7 @@
 
 from .aio import AsyncAirlock as AsyncAirlock
 from .aio import connect_async as connect_async
+from .aio_sessions import AsyncOpenSession as AsyncOpenSession
 from .cancel import Cancel as Cancel
 from .client import Airlock as Airlock
 from .client import connect as connect
@@ -16,6 +17,7 @@ from .events import JobEvent as JobEvent
 from .events import JobEventData as JobEventData
 from .problems import *  # noqa: F403
 from .record import Record as Record
+from .sessions import OpenSession as OpenSession
 from .types import *  # noqa: F403
 from .webhook import WebhookError as WebhookError
 from .webhook import verify_webhook as verify_webhook

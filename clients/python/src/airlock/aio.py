@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import asynccontextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
+    AsyncGenerator,
     AsyncIterator,
-    Callable,
     Mapping,
     Optional,
     Sequence,
@@ -22,9 +23,10 @@ from .aio_parts import (
     AsyncKeys,
     AsyncTenants,
 )
+from .aio_sessions import AsyncOpenSession, AsyncSessions
 from .client import Airlock, connect
 from .events import JobEvent
-from .threads import ToolsInLoop, call, in_loop, iterate
+from .threads import OnOutput, ToolsInLoop, call, in_loop, iterate
 from .tools import AnyTool
 from .types import (
     AsyncSubmitRequest,
@@ -37,6 +39,7 @@ from .types import (
     ForkRequestOptional,
     JobStatus,
     RerunRequest,
+    SessionRequest,
     SubmittedBatch,
     SubmittedJob,
     Usage,
@@ -44,9 +47,6 @@ from .types import (
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-#: A function or a coroutine function. It runs in the event loop.
-OnOutput = Callable[[str], Any]
 
 
 def connect_async(
@@ -68,6 +68,7 @@ class AsyncAirlock:
         self._client = client
         self.files = AsyncFiles(client)
         self.artifacts = AsyncArtifacts(client)
+        self.sessions = AsyncSessions(client)
         self.batches = AsyncBatches(client)
         self.dead_letters = AsyncDeadLetters(client)
         self.keys = AsyncKeys(client)
@@ -193,6 +194,17 @@ class AsyncAirlock:
     def stream(self, job_id: str, *, after: Optional[str] = None) -> AsyncIterator[JobEvent]:
         """See :meth:`airlock.Airlock.stream`."""
         return iterate(self._client, lambda it: it.stream(job_id, after=after))
+
+    @asynccontextmanager
+    async def session(
+        self, **fields: Unpack[SessionRequest]
+    ) -> AsyncGenerator[AsyncOpenSession, None]:
+        """``async with client.session() as session:`` ends it with the block.
+
+        ``await client.sessions.create()`` makes one that outlives it.
+        """
+        async with await self.sessions.create(**fields) as session:
+            yield session
 
     async def batch(
         self,

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
 
 from .batches import Batches
 from .cancel import Cancel
 from .dead_letters import DeadLetters
-from .errors import AirlockError
-from .events import JobEvent, OnOutput, follow, stream
+from .events import JobEvent, OnOutput, stream
 from .files import Artifacts, Files
-from .problems import WaitTimeoutError
 from .record import shape
-from .retries import is_worth_repeating, pause_s
+from .sessions import OpenSession, Sessions
 from .tenants import Keys, Tenants, audit
-from .tools import AnyTool, Tools, given
+from .tools import AnyTool, given
 from .transport import Transport, step
 from .types import (
     AsyncSubmitRequest,
@@ -30,20 +27,15 @@ from .types import (
     ForkRequestOptional,
     JobStatus,
     RerunRequest,
+    SessionRequest,
     SubmittedBatch,
     SubmittedJob,
     Usage,
 )
+from .wait import run_to_end, wait
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-# How much later than asked the service's own answer may come.
-_SLACK_S = 2
-# Shorter than the time that proxies allow for an answer.
-_ROUND_S = 25
-# How long an interrupted run may take to cancel its job; twice as long if the service does not answer.
-_CANCEL_S = 3
 
 
 def connect(
@@ -76,6 +68,7 @@ class Airlock:
         self._transport = transport
         self.files = Files(transport)
         self.artifacts = Artifacts(transport)
+        self.sessions = Sessions(transport)
         self.batches = Batches(transport)
         self.dead_letters = DeadLetters(transport)
         self.keys = Keys(transport)
@@ -124,16 +117,7 @@ class Airlock:
         :param fields: See :meth:`submit`. Functions in ``tools`` run in this thread: see :meth:`wait`.
         """
         job_id, tools = self.submit(code, **fields).job_id, fields.get("tools") or ()
-        try:
-            return self.wait(
-                job_id, on_stdout=on_stdout, on_stderr=on_stderr, tools=tools, wait_s=wait_s
-            )
-        except BaseException as error:
-            if isinstance(error, AirlockError):
-                error.job_id = job_id
-            if not isinstance(error, AirlockError) or self._transport.cancel.is_set:
-                self._cancel_quickly(job_id)
-            raise
+        return run_to_end(self._transport, job_id, on_stdout, on_stderr, tools, wait_s)
 
     def submit(self, code: str, **fields: Unpack[AsyncSubmitRequestOptional]) -> SubmittedJob:
         """Queues code. With its own idempotency key, it is safe to repeat, which the client does.
@@ -163,34 +147,7 @@ class Airlock:
         :param wait_s: Seconds after which to raise WaitTimeoutError, or ConnectionError where the service is
             silent or gone. The job goes on.
         """
-        path = f"/jobs/{step(job_id)}/result"
-        until = time.monotonic() + wait_s
-        own = tools if isinstance(tools, Tools) else Tools(tools)
-        if on_stdout or on_stderr or own.functions:
-            calls = {"stdout": on_stdout, "stderr": on_stderr}
-            follow(self._transport, step(job_id), until, calls, own)
-        is_endless = wait_s == math.inf
-        while True:
-            left_s = min(_ROUND_S, max(0, until - time.monotonic()))
-            query = {"wait": "true", "timeout": math.ceil(left_s), "view": "full"}
-            transport = self._transport
-            silent_s = transport.timeout and left_s + transport.timeout
-            if not is_endless:
-                # A silent service gets no more time than that, however many tries it would be.
-                silent_s = left_s + min(transport.timeout or math.inf, _SLACK_S)
-            try:
-                retries = None if is_endless else 0
-                answer = transport.change(None, retries, silent_s).send("GET", path, query)
-                return shape(ExecutionRecord, answer)
-            except WaitTimeoutError as error:
-                if time.monotonic() >= until:
-                    message = f"Job {job_id} did not end within {wait_s:g} s. The job goes on."
-                    raise WaitTimeoutError(error.status, message, error.problem) from None
-            except AirlockError as error:
-                is_last = is_endless or time.monotonic() >= until
-                if is_last or not is_worth_repeating(error, True):
-                    raise
-                transport.cancel.sleep(min(pause_s(1, error), max(0, until - time.monotonic())))
+        return wait(self._transport, job_id, on_stdout, on_stderr, tools, wait_s)
 
     def get(self, job_id: str) -> ExecutionRecord:
         """The full record of a job as it is now, whether it has ended or not."""
@@ -250,6 +207,13 @@ class Airlock:
         """
         return stream(self._transport, step(job_id), after)
 
+    def session(self, **fields: Unpack[SessionRequest]) -> OpenSession:
+        """A new interpreter that remembers from call to call; see :meth:`Sessions.create`.
+
+        ``with client.session() as session:`` ends it with the block.
+        """
+        return self.sessions.create(**fields)
+
     def batch(
         self,
         jobs: Sequence[Union[str, AsyncSubmitRequest]],
@@ -291,10 +255,3 @@ class Airlock:
     ) -> Any:
         """Any request of the interface, with JSON in both directions."""
         return self._transport.send(method, path, query, body)
-
-    def _cancel_quickly(self, job_id: str) -> None:
-        try:
-            self.with_options(cancel=Cancel(), retries=1, timeout=_CANCEL_S).cancel(job_id)
-        except AirlockError:
-            # It has ended, or the service is away.
-            pass

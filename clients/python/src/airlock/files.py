@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 from os import PathLike
-from typing import BinaryIO, List, Union
+from typing import BinaryIO, Generator, List, Union
 
 from .download import parts, save
 from .record import shape
@@ -27,14 +28,9 @@ class Files:
         :param body: ``Path("d.csv")`` for a file on disk, which is sent as it is read; bytes; or an open
             binary file.
         """
-        if isinstance(body, PathLike):
-            with open(body, "rb") as file:
-                return self._upload(name, file)
-        return self._upload(name, _as_file(body))
-
-    def _upload(self, name: str, file: BinaryIO) -> UploadedFile:
         headers = {"Content-Type": "application/octet-stream"}
-        answer = self._transport.send_bytes("POST", "/files", {"name": name}, file, headers)
+        with opened(body) as file:
+            answer = self._transport.send_bytes("POST", "/files", {"name": name}, file, headers)
         return shape(UploadedFile, self._transport.parse(answer))
 
     def list(self) -> List[UploadedFile]:
@@ -81,6 +77,16 @@ class Artifacts:
 
 def _path(job_id: str, name: str) -> str:
     return f"/jobs/{step(job_id)}/artifacts/{'/'.join(map(step, name.split('/')))}"
+
+
+@contextmanager
+def opened(body: FileBody) -> Generator[BinaryIO, None, None]:
+    """The body as an open file. One that the caller has opened stays open."""
+    if isinstance(body, PathLike):
+        with open(body, "rb") as file:
+            yield file
+    else:
+        yield _as_file(body)
 
 
 def _as_file(body: Union[bytes, BinaryIO]) -> BinaryIO:

@@ -8,10 +8,12 @@ from typing import Mapping, Optional
 
 from .errors import AirlockError, ConnectionError, ProblemError
 
-# Requests that make jobs or files. With an idempotency key, a repeat makes no second one.
-_TAKES_KEY = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$|^/files$")
+# Requests that make jobs, files or sessions. With an idempotency key, a repeat makes no second one.
+_TAKES_KEY = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$|^/(files|sessions)$")
 # Requests that change nothing when they are repeated.
-_CAN_COME_TWICE = re.compile(r"/cancel$|^/jobs/[^/]+/tool-calls/[^/]+$")
+_CAN_COME_TWICE = re.compile(
+    r"^(POST (.*/cancel|/jobs/[^/]+/tool-calls/[^/]+)|DELETE /sessions/[^/]+)$"
+)
 _FIRST_S = 0.25
 _LONGEST_S = 8.0
 _LONGEST_ASKED_S = 60.0
@@ -34,7 +36,7 @@ def is_repeatable(method: str, path: str, headers: Mapping[str, str]) -> bool:
     """Whether a second request does no harm if the first one arrived."""
     if method in ("GET", "HEAD", "PUT"):
         return True
-    return method == "POST" and ("Idempotency-Key" in headers or bool(_CAN_COME_TWICE.search(path)))
+    return "Idempotency-Key" in headers or bool(_CAN_COME_TWICE.search(f"{method} {path}"))
 
 
 def is_worth_repeating(error: AirlockError, is_safe: bool) -> bool:

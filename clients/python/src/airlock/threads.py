@@ -20,11 +20,14 @@ from typing import (
 from .cancel import Cancel
 from .client import Airlock
 from .errors import AirlockError
-from .events import JobEventData, OnOutput
+from .events import JobEventData
+from .events import OnOutput as OnOutputInThread
 from .tools import AnyTool, Tools, failure, post
 from .transport import Transport
 
 Result = TypeVar("Result")
+#: A function or a coroutine function. It runs in the event loop.
+OnOutput = Callable[[str], Any]
 
 # A cancelled call ends at once. A cancelled run first cancels its job, unless the service does not answer.
 _CANCEL_S = 8
@@ -52,7 +55,7 @@ async def iterate(
         cancel.cancel()
 
 
-def in_loop(on_output: Optional[Callable[[str], Any]]) -> Optional[OnOutput]:
+def in_loop(on_output: Optional[OnOutput]) -> Optional[OnOutputInThread]:
     """The same function, or coroutine function, to be called in another thread. It runs in the event loop."""
     if on_output is None:
         return None

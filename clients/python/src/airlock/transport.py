@@ -30,6 +30,7 @@ from urllib.parse import quote, urlencode
 from .cancel import Cancel
 from .check_options import checked_key, checked_tenant
 from .connection import Address
+from .encode import as_json, has_own_key, in_query
 from .errors import (
     AirlockError,
     Cancelled,
@@ -103,9 +104,9 @@ class Transport:
         body: Any = None,
     ) -> Any:
         """Sends JSON and answers with parsed JSON."""
-        data = None if body is None else _as_json(body)
+        data = None if body is None else as_json(body)
         headers = {} if data is None else {"Content-Type": "application/json"}
-        return self.parse(self.send_bytes(method, path, query, data, headers, _has_key(body)))
+        return self.parse(self.send_bytes(method, path, query, data, headers, has_own_key(body)))
 
     def parse(self, answer: bytes) -> Any:
         try:
@@ -204,7 +205,7 @@ class Transport:
     ) -> Generator[Opened, None, None]:
         if self.cancel.is_set:
             raise Cancelled("The call was cancelled.")
-        given = {name: _in_query(value) for name, value in (query or {}).items()}
+        given = {name: in_query(value) for name, value in (query or {}).items()}
         given = {name: value for name, value in given.items() if value is not None}
         timeout = self.timeout or None
         connection, before, further = self._address.open(timeout)
@@ -276,22 +277,7 @@ class Transport:
             raise told from error
 
 
-def _as_json(body: Any) -> bytes:
-    try:
-        return json.dumps(body, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise AirlockError(f"The request cannot be sent as JSON: {error}.") from error
-
-
-def _in_query(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value
-
-
 def _has_whole_head(answer: http.client.HTTPResponse) -> bool:
     """Detects headers that break off: http.client takes them for complete, and the body for empty."""
     framing = answer.headers.get("Content-Length") or answer.headers.get("Transfer-Encoding")
     return answer.status == 204 or framing is not None
-
-
-def _has_key(body: Any) -> bool:
-    return isinstance(body, dict) and cast(Dict[str, Any], body).get("idempotency_key") is not None

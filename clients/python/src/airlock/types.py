@@ -58,6 +58,7 @@ __all__ = [
     "SessionPage",
     "SessionPatch",
     "CallRequest",
+    "CallRequestOptional",
     "CallInputFile",
     "CallInputFileOptional",
     "Interrupted",
@@ -740,9 +741,7 @@ class SessionPatch(TypedDict, total=False):
     metadata: Dict[str, str]
 
 
-class CallRequest(TypedDict, total=False):
-    #: Python, run as a cell of a notebook: variables of earlier calls are there. Its results are what it displays and the value of its last expression.
-    code: str
+class CallRequestOptional(TypedDict, total=False):
     #: A program of the image with its arguments in place of code, run in /output.
     command: List[str]
     #: The interpreter that runs it: `default`, or a `context_id`.
@@ -769,6 +768,11 @@ class CallRequest(TypedDict, total=False):
     callback_url: str
     #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
     idempotency_key: str
+
+
+class CallRequest(CallRequestOptional, total=False):
+    #: Python, run as a cell of a notebook: variables of earlier calls are there. Its results are what it displays and the value of its last expression.
+    code: str
 
 
 class CallInputFileOptional(TypedDict, total=False):
@@ -1510,7 +1514,7 @@ class KeyRequest(KeyRequestOptional):
     scopes: List[Scope]
 
 
-class ApiKeyList(Record):
+class ApiKeyList(TypedDict):
     keys: List[ApiKey]
 
 

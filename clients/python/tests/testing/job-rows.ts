@@ -18,7 +18,7 @@ export function jobRows(python: PythonClient): void {
       url: service.url,
       key,
     });
-    expect(prints).toHaveLength(7);
+    expect(prints).toHaveLength(8);
     const inFolder = "import os, tempfile\nos.chdir(tempfile.mkdtemp())\n";
     expect(await python.print(inFolder + program)).toBe(`${prints.join("\n")}\n`);
   });

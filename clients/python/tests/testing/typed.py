@@ -23,6 +23,19 @@ for job in client.batch([]).jobs:
     detail: str = job.detail if isinstance(job, airlock.Problem) else job.job_id
 for event in client.stream(record.execution_id):
     text: Optional[str] = event.data.text
+with client.session(idle_timeout=None, env={"A": "1"}) as session:
+    call: airlock.ExecutionRecord = session.run("1", context="default", on_stdout=print)
+    session.run(command=["ls"], files=[{"name": "a", "text": "a", "to": "work"}])
+    session.run("1", contxt="a")  # type: ignore
+    session.files.write("a", Path("a"))
+    sizes: List[int] = [file.size_bytes for file in session.files.list()]
+    state: str = session.info().status
+client.session(idle_timout=1)  # type: ignore
+
+
+async def use(client: airlock.AsyncAirlock) -> str:
+    async with client.session() as session:
+        return (await session.run("1", on_stdout=print)).stdout
 
 
 async def wait(client: airlock.AsyncAirlock) -> str:
