@@ -1,11 +1,6 @@
 import type { ClientDeps } from "./deps.ts";
 import { AppError } from "./errors.ts";
-import { dayOf, fullQuota, ownTenant, type TenantRow } from "./store/tenants.ts";
-
-interface More {
-  jobs: number;
-  bytes: number;
-}
+import { dayOf, fullQuota, type More, ownTenant, type TenantRow } from "./store/tenants.ts";
 
 /**
  * The refusal by a limit of the tenant; undefined if it has room for this many more jobs and bytes. The

@@ -105,7 +105,7 @@ async function whyFull(
   if (context !== "default" && !session.contexts.includes(context ?? "")) {
     return notFound(`Context ${context} of session ${id}`, { session_id: id });
   }
-  const more = { jobs: 1, bytes: submittedBytes(execution) };
+  const more = { jobs: 0, calls: 1, bytes: submittedBytes(execution) };
   const full = `Session ${id} has ${limits.callsQueuedMax} calls that wait: send it more when some have run.`;
   return (await quotaExceeded(deps, more)) ?? unavailable(full, 1);
 }

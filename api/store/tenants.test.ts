@@ -40,6 +40,15 @@ test("limits make a tenant, replace all its limits, and tell whether they change
 });
 
 describe("a limit", () => {
+  test("of waiting jobs holds no call back, that of CPU time does", async () => {
+    const { db } = store;
+    await setLimits(db, "default", { ...noLimits, max_queued: 0, max_cpu_s_day: 0 }, by());
+    const row = (await findTenant(db, "default"))!;
+    const call = { jobs: 0, calls: 1, bytes: 1 };
+    expect(fullQuota(row, call, 0)).toMatchObject({ quota: "max_cpu_s_day" });
+    expect(fullQuota({ ...row, maxCpuSDay: null }, call, 0)).toBeUndefined();
+  });
+
   const day = 86_400_000;
 
   test.each([

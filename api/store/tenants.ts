@@ -33,19 +33,26 @@ export interface FullQuota {
   used: number;
 }
 
-/** Which limit refuses this many more jobs and bytes at a time (epoch ms); undefined if none does. */
+/** What is asked for. Calls of sessions do not wait in the queue. */
+export interface More {
+  jobs: number;
+  calls?: number;
+  bytes: number;
+}
+
+/** Which limit refuses this much more at a time (epoch ms); undefined if none does. */
 export function fullQuota(
   row: TenantRow,
-  more: { jobs: number; bytes: number },
+  { jobs, calls = 0, bytes }: More,
   now: number,
 ): FullQuota | undefined {
   const { maxCpuSDay, maxStoredBytes, maxQueued, queued, storedBytes } = row;
   const { cpu_s_today: cpuS } = usageOf(row, now).usage;
-  if (more.jobs > 0 && maxCpuSDay !== null && cpuS >= maxCpuSDay)
+  if (jobs + calls > 0 && maxCpuSDay !== null && cpuS >= maxCpuSDay)
     return { quota: "max_cpu_s_day", limit: maxCpuSDay, used: cpuS };
-  if (maxStoredBytes !== null && storedBytes + more.bytes > maxStoredBytes)
+  if (maxStoredBytes !== null && storedBytes + bytes > maxStoredBytes)
     return { quota: "max_stored_bytes", limit: maxStoredBytes, used: storedBytes };
-  if (maxQueued !== null && queued + more.jobs > maxQueued)
+  if (jobs > 0 && maxQueued !== null && queued + jobs > maxQueued)
     return { quota: "max_queued", limit: maxQueued, used: queued };
   return undefined;
 }
