@@ -1,4 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
+import { once } from "node:events";
+import { readdirSync } from "node:fs";
+import { rawEngine } from "./testing/raw-engine.ts";
 import { testEngine } from "./testing/engine.ts";
 import { openSession } from "./testing/open-session.ts";
 
@@ -155,7 +158,7 @@ describe("contexts", () => {
   });
 
   test("a restarted interpreter knows nothing of the one before, and has the session's environment", async () => {
-    const { call } = await openSession(place, {}, { OF: "session" });
+    const { call } = await openSession(place, {}, { env: { OF: "session" } });
     await call(
       "import os, subprocess, sys\nx = 1\np = subprocess.Popen(['sleep', '60'], start_new_session=True)",
     );
@@ -174,7 +177,7 @@ describe("programs", () => {
   });
 
   test("a program runs beside the interpreter, which keeps its variables", async () => {
-    const { call } = await openSession(place, {}, { OF: "session" });
+    const { call } = await openSession(place, {}, { env: { OF: "session" } });
     await call("x = 1");
     const ran = await call('echo "$OF $OWN $1"; cat; exit 3', {
       ...sh(["sh", "/code/main.sh"], ["sh", "-c", "echo compiled"]),
@@ -185,6 +188,23 @@ describe("programs", () => {
     expect(ran).toMatchObject({ end: "failed runtime_error 3", out: "session call arg\ninput" });
     expect(ran.report.compiled).toMatchObject({ exitStatus: 0, stdout: "compiled\n" });
     expect(await call("x")).toMatchObject(still);
+  });
+
+  test("programs, restarts and contexts leave no descriptors to PID 1", async () => {
+    const { call, sandbox } = await openSession(place, {}, { backend: "engine" });
+    const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
+    const opened = (): number => readdirSync(`/proc/${State.Pid}/fd`).length;
+    await call("1");
+    const before = opened();
+    const other = { context: "other", contexts: ["other"] };
+    for (let n = 0; n < 4; n++) {
+      await call("true", sh(["true"], ["true"]));
+      await call("true", sh(["no-such-program"]));
+      await call("1", other);
+      await call("1", { restart: true });
+    }
+    expect(await call("1")).toMatchObject(still);
+    expect(opened()).toBe(before);
   });
 
   test("a program that does not end is killed with its group, and the interpreter stays", async () => {
@@ -204,10 +224,18 @@ describe("programs", () => {
   });
 });
 
-test("a session whose supervisor is killed has died, and says whether memory ran out", async () => {
-  const { call, sandbox } = await openSession(place);
-  await call("1");
-  expect(sandbox.died.aborted).toBe(false);
-  await sandbox.close();
-  expect((await call("1").catch((error: unknown) => error)) instanceof Error).toBe(true);
-});
+test.each([
+  ["x = 1", false],
+  ["x = b'x' * (1 << 30)", true],
+])(
+  "PID 1 that is killed after the cell %s ends the session; out of memory: %s",
+  async (code, outOfMemory) => {
+    const { call, sandbox } = await openSession(place, {}, { backend: "engine" });
+    await call(code);
+    expect(sandbox.died.aborted).toBe(false);
+    const died = once(sandbox.died, "abort");
+    await rawEngine.getContainer(sandbox.containerId).kill();
+    await died;
+    expect(await sandbox.whyDied()).toMatchObject({ outOfMemory });
+  },
+);

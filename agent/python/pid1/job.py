@@ -245,3 +245,7 @@ def prefer_for_oom():
         write_file("/proc/self/oom_score_adj", b"1000")
     except OSError:
         pass
+
+
+def file_limits(orders):
+    return [orders[name] for name in ("artifact_bytes", "artifact_count", "result_bytes")]

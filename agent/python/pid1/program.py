@@ -6,7 +6,7 @@ import errno
 import os
 import time
 
-from job import INPUTS, Job, exec_as_code, exit_of
+from job import INPUTS, Job, close_all, exec_as_code, exit_of
 from kernel import make_pipes_for_code
 from link import MAX_DATA
 from relay import Stream
@@ -43,8 +43,11 @@ class Program:
                 os._exit(127 if is_missing else 126)
             finally:
                 os._exit(126)
-        for fd in self._theirs:
-            os.close(fd)
+        close_all(self._theirs)
+        self._theirs = ()
+
+    def close(self):
+        close_all((*self._theirs, *(stream.fd for stream in self.streams)))
 
     def hear_last(self, outbox):
         return {"exception": None}

@@ -11,9 +11,9 @@ import _signal as signal
 import os
 import time
 
-from context import CallStream, Context
-from files import begin_file, read_lines, write_file
-from job import INPUTS, Job, fork_to
+from context import CallStream, Context, Nothing
+from files import begin_file, write_file
+from job import INPUTS, Job, file_limits, fork_to
 from kernel import take_rights_of_code
 from supervisor import Supervisor
 from usage import Watch, others_cpu_ms
@@ -22,26 +22,7 @@ _ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
 _INTERRUPT_S, _KILL_S = 2, 5
 # A change may be stamped with the last tick of the kernel's clock.
 _TICK_NS = 10_000_000
-
-
-class Nothing:
-    """The job of a call that runs no code, and of no call."""
-
-    pid, start_cpu_ns, calls = None, 0, None
-
-    class Silent:
-        truncated = False
-
-        def begin(self, _):
-            pass
-
-    streams = [Silent(), Silent()]
-
-    def __init__(self, exception=None):
-        self._exception = exception
-
-    def end(self, _):
-        return {"exception": self._exception}
+_NO_PROCESS = {"mro": ["builtins.OSError", "builtins.Exception"], "message": "the session has no process left"}
 
 
 class Session(Supervisor):
@@ -131,6 +112,13 @@ class Session(Supervisor):
         self.job = context
         return None
 
+    def start_job(self):
+        try:
+            super().start_job()
+        except OSError:
+            self.close_program()
+            self.end_with(126, Nothing(_NO_PROCESS))
+
     def has_code(self):
         return self.program is not None or os.stat(self.code_file).st_size > 0
 
@@ -196,13 +184,19 @@ class Session(Supervisor):
         if self.exit is None:
             self.kill_all()
         elif isinstance(self.job, Context):
-            self.max_rss_kb = max(self.max_rss_kb, _peak_kb(self.job.pid))
+            self.max_rss_kb = max(self.max_rss_kb, self.job.peak_kb())
         elif self.job.pid is not None:
             self.signal_group(signal.SIGKILL)
 
     def clear(self):
+        self.close_program()
         self.exit = None
         self.max_rss_kb = 0
+
+    def close_program(self):
+        if not isinstance(self.job, (Context, Nothing)):
+            self.job.close()
+        self.job = Nothing()
 
     def cpu_ms(self):
         """Other processes of the session count, too."""
@@ -248,8 +242,10 @@ class Session(Supervisor):
 
         try:
             self.collector = fork_to(act)
-        except OSError as error:
-            os.write(say, b"builtins.OSError\0\0no process is left to write files")
+        except OSError:
+            os.close(said)
+            os.close(say)
+            return _NO_PROCESS
         os.close(say)
         self.wait_for_collector()
         words = os.read(said, 65536).decode("utf-8", "replace")
@@ -261,7 +257,7 @@ class Session(Supervisor):
     def collect(self):
         # The next call may come before the end of the child that sends the last frame of this one.
         self.may_go = False
-        self.job = Nothing()
+        self.close_program()
         # A call without code sends what it fetches alone.
         self.since_ns = None
         if self.has_code():
@@ -281,19 +277,10 @@ class Session(Supervisor):
         load("collect")  # noqa: F821
         fetch = self.call.get(b"f", [])
         collector = load("call_files").CallCollector  # noqa: F821
-        collector(self.outbox.fd, *self.file_limits(), self.since_ns, fetch).run()
+        collector(self.outbox.fd, *file_limits(self.orders), self.since_ns, fetch).run()
 
 
 def _variables(words):
     """By name, from words NAME=value."""
     texts = (word if isinstance(word, str) else word.decode() for word in words)
     return dict(text.split("=", 1) for text in texts if text)
-
-
-def _peak_kb(pid):
-    """Largest resident memory of a process since its start."""
-    try:
-        lines = dict(line.split(":", 1) for line in read_lines("/proc/%d/status" % pid))
-        return int(lines["VmHWM"].split()[0])
-    except (OSError, KeyError, ValueError):
-        return 0

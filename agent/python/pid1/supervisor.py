@@ -10,7 +10,7 @@ import sys
 import time
 
 from files import begin_file, write_file
-from job import INPUTS, Job, exit_of, fork_to
+from job import INPUTS, Job, exit_of, file_limits, fork_to
 from link import Inbox, Outbox, from_numbers
 from kernel import become_unprivileged
 from relay import Stream
@@ -56,13 +56,16 @@ class Supervisor:
         self.others_cpu_before_ms = others_cpu_ms()
         started = time.monotonic()
         if ending is None:
-            self.job.go(self.inputs, self.orders)
+            self.start_job()
             self.tell_start()
             ending = self.wait_for_end(started + self.orders["timeout_ms"] / 1000)
         ended_by_itself = self.exit is not None
         self.settle()
         self.report(ending, started, ended_by_itself and count_oom_kills() > oom_kills)
         self.collect()
+
+    def start_job(self):
+        self.job.go(self.inputs, self.orders)
 
     def prepare(self):
         """Returns how the job ended if it needs no run."""
@@ -189,10 +192,7 @@ class Supervisor:
 
     def send_files(self):
         become_unprivileged()
-        load("collect").Collector(self.outbox.fd, *self.file_limits()).run()  # noqa: F821
-
-    def file_limits(self):
-        return [self.orders[name] for name in ("artifact_bytes", "artifact_count", "result_bytes")]
+        load("collect").Collector(self.outbox.fd, *file_limits(self.orders)).run()  # noqa: F821
 
     def flush(self):
         self.outbox.patient = False

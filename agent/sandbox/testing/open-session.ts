@@ -66,15 +66,20 @@ export async function openSessionOnHost({
   return { link, conversation, call: beginSession(conversation, session) };
 }
 
-/** A session in a sandbox of this tier's backend, which ends with the test. */
+/** A session in a sandbox of this tier's backend, which ends with the test if it is not disposed of. */
 export async function openSession(
   place: Awaited<ReturnType<typeof testEngine>>,
   spec: Partial<SandboxSpec> = {},
-  env: Readonly<Record<string, string>> = {},
+  {
+    env = {},
+    agentName = "sandbox-tests",
+    backend,
+  }: { env?: Record<string, string>; agentName?: string; backend?: string } = {},
 ) {
-  const owner = { agentId: randomUUID(), agentName: "sandbox-tests", leaseId: null };
+  const owner = { agentId: randomUUID(), agentName, leaseId: null };
   const own = specWith({ image: place.image, labels: owner, ...spec });
-  const sandbox = await openOn(place, own, AbortSignal.timeout(60_000));
+  const sandbox = await openOn(place, own, AbortSignal.timeout(60_000), backend);
   onTestFinished(() => sandbox.close());
-  return { sandbox, call: beginSession(sandbox, env) };
+  const close = () => sandbox.close();
+  return { sandbox, call: beginSession(sandbox, env), [Symbol.asyncDispose]: close };
 }
