@@ -10,6 +10,7 @@ import { cancelCall, markOf } from "./cancel-call.ts";
 import { boundDownloads, type Sequence } from "./downloads.ts";
 import { executeCode } from "./tools/execute-code.ts";
 import { getJob } from "./tools/job-tools.ts";
+import { createSession, runInSession } from "./tools/session-tools.ts";
 import { type Connection, mcpServer } from "./server.ts";
 import { type Api, clientOf } from "./tools/call.ts";
 import { ProblemError } from "../typescript/src/errors.ts";
@@ -25,9 +26,10 @@ const Identified = z.object({
   method: z.string(),
   id: z.union([z.string(), z.number()]),
 });
+const waitingTools = [executeCode, getJob, createSession, runInSession].map(({ name }) => name);
 const Waiting = z.object({
   method: z.literal("tools/call"),
-  params: z.object({ name: z.enum([executeCode.name, getJob.name]) }),
+  params: z.object({ name: z.enum(waitingTools) }),
 });
 const Initialize = z.object({ method: z.literal("initialize") });
 

@@ -21,6 +21,7 @@ import type { Call, Tool } from "./tools/call.ts";
 import { executeCode } from "./tools/execute-code.ts";
 import { type Facts, readFacts } from "./tools/facts.ts";
 import { cancelJob, getJob } from "./tools/job-tools.ts";
+import { closeSession, createSession, runInSession } from "./tools/session-tools.ts";
 
 export const tools: readonly Tool[] = [
   executeCode,
@@ -28,6 +29,9 @@ export const tools: readonly Tool[] = [
   cancelJob,
   listArtifacts,
   readArtifactTool,
+  createSession,
+  runInSession,
+  closeSession,
 ];
 
 /** What a server knows about whom it serves. */
@@ -48,7 +52,7 @@ export function mcpServer(connection: Connection): Server {
     {
       capabilities: { tools: {}, resources: {} },
       instructions:
-        "Airlock runs Python code in isolated containers. Call execute_code; its description names the packages and limits of each job type. Code that fails is a result with its error, not an error of the call.",
+        "Airlock runs Python code in isolated containers. Call execute_code for a single run, or create_session and run_in_session where one step builds on the last. Their descriptions name the packages and limits of each job type. Code that fails is a result with its error, not an error of the call.",
     },
   );
   server.setRequestHandler("tools/list", async () => {

@@ -34,7 +34,7 @@ describe("MCP over stdio", () => {
 
     test("if the service does not answer or asks for a key, the result says so", async () => {
       const none = await stdio(command({ AIRLOCK_URL: "http://127.0.0.1:1" }));
-      expect(await none.listTools()).toHaveLength(5);
+      expect(await none.listTools()).toHaveLength(8);
       expect(await none.call("execute_code", { code: "1" })).toMatchObject({
         isError: true,
         content: [{ text: expect.stringContaining("AIRLOCK_URL") as unknown }],

@@ -2,6 +2,7 @@ import { beforeAll, beforeEach, expect, test } from "vitest";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import type { McpClient } from "./generations.ts";
 import { describeJobTools, type World } from "./job-rows.ts";
+import { describeSessionTools } from "./session-rows.ts";
 import { key } from "./settings.ts";
 
 /** The statements that hold for every client, over every transport. */
@@ -23,6 +24,9 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
       "cancel_job",
       "list_artifacts",
       "read_artifact",
+      "create_session",
+      "run_in_session",
+      "close_session",
     ]);
     for (const part of ["- ml: Python 3", "numpy==2.3.4", "300 s", "at most 600 s", "/output/"]) {
       expect(tools[0]?.description).toContain(part);
@@ -267,4 +271,5 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
   });
 
   describeJobTools(() => ({ ...world(), client }));
+  describeSessionTools(() => ({ ...world(), client }));
 }

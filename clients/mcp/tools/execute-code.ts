@@ -1,33 +1,17 @@
 import { z } from "zod";
-import { JobId } from "../../../shared/wire/execution.ts";
-import { InputFile } from "../../../shared/wire/file.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { ExecuteRequest } from "../../../shared/wire/client/submission.ts";
-import { type Call, tool } from "./call.ts";
+import { tool } from "./call.ts";
 import { describeJobTypes, type Facts } from "./facts.ts";
-import { follow, WaitSeconds } from "./follow.ts";
-import { cancel } from "./requests.ts";
-import { JobOutcome, unreadResult } from "./result.ts";
+import { submitAndFollow, WaitSeconds } from "./follow.ts";
+import { givenFile } from "./given-file.ts";
+import { JobOutcome } from "./result.ts";
 
 const { code, language, input_data, timeout, requirements, stdin, args } = ExecuteRequest.shape;
-const { name, text, base64, file_id } = InputFile.shape;
 
-/** The service checks that a file has exactly one source. */
-const File = z.strictObject({
-  name: name.describe(
-    "Path under /input, such as tables/prices.csv. It must not be data.json or begin with _.",
-  ),
-  text: text.describe("The content, as text."),
-  base64: base64.describe("The content in base64, for files that are not text."),
-  file_id: file_id.describe("Id of a file that was uploaded with POST /files."),
-  artifact: z
-    .strictObject({
-      job_id: JobId,
-      name: z.string().min(1).describe("Name of the file, as in list_artifacts."),
-    })
-    .optional()
-    .describe("A file that an earlier job wrote to /output."),
-});
+const File = givenFile(
+  "Path under /input, such as tables/prices.csv. It must not be data.json or begin with _.",
+);
 
 const inMiB = (bytes: number): string => `${bytes / 1024 / 1024} MiB`;
 
@@ -69,20 +53,12 @@ export const executeCode = tool({
   isReadOnly: false,
   async run(call, { wait_seconds, ...request }) {
     const isPython = (request.language ?? "python") === "python";
-    const { job_id } = await call.airlock.submit({
+    const job = {
       ...request,
       ...(isPython && { results: true }),
       metadata: call.metadata,
-    });
-    const end = cancelOnAbort(call, job_id);
-    try {
-      return await follow(call, job_id, wait_seconds);
-    } catch (error) {
-      if (call.signal.aborted) throw error;
-      return unreadResult(job_id, error);
-    } finally {
-      end();
-    }
+    };
+    return submitAndFollow(call, () => call.airlock.submit(job), wait_seconds);
   },
 });
 
@@ -97,18 +73,4 @@ function describe(facts: Facts): string {
 - /output is the working directory. /tmp is writable too, everything else is not. There is no network, and pip cannot be called, unless the operator allows it.
 - A job that takes longer than \`wait_seconds\` goes on. The answer then has its job_id: call get_job with it.
 ${describeJobTypes(facts)}`;
-}
-
-/**
- * Cancels the job when the call is cancelled, until the returned function is called. The signal also
- * fires after a call has been answered, when the job may go on.
- */
-function cancelOnAbort(call: Call, jobId: string): () => void {
-  const { airlock, signal, abortCancels, keep } = call;
-  const onAbort = (): void => {
-    if (abortCancels()) keep(cancel(airlock, jobId));
-  };
-  signal.addEventListener("abort", onAbort);
-  if (signal.aborted) onAbort();
-  return () => signal.removeEventListener("abort", onAbort);
 }

@@ -2,8 +2,8 @@ import type { CallToolResult } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import type { Call } from "./call.ts";
 import { startReporting } from "./progress.ts";
-import { readStatus, waitForRecord } from "./requests.ts";
-import { endedResult, unfinishedResult } from "./result.ts";
+import { cancel, readStatus, waitForRecord } from "./requests.ts";
+import { endedResult, unfinishedResult, unreadResult } from "./result.ts";
 
 /** Clients give up after 60 s; the rest is for the way. */
 export const WaitSeconds = z
@@ -25,4 +25,36 @@ export async function follow(call: Call, id: string, waitS: number): Promise<Cal
   } finally {
     stopReporting();
   }
+}
+
+/** Submits a job, and follows it. If the call is cancelled meanwhile, so is the job. */
+export async function submitAndFollow(
+  call: Call,
+  submit: () => Promise<{ job_id: string }>,
+  waitS: number,
+): Promise<CallToolResult> {
+  const { job_id } = await submit();
+  const end = cancelOnAbort(call, job_id);
+  try {
+    return await follow(call, job_id, waitS);
+  } catch (error) {
+    if (call.signal.aborted) throw error;
+    return unreadResult(job_id, error);
+  } finally {
+    end();
+  }
+}
+
+/**
+ * Cancels the job when the call is cancelled, until the returned function is called. The signal also
+ * fires after a call has been answered, when the job may go on.
+ */
+function cancelOnAbort(call: Call, jobId: string): () => void {
+  const { airlock, signal, abortCancels, keep } = call;
+  const onAbort = (): void => {
+    if (abortCancels()) keep(cancel(airlock, jobId));
+  };
+  signal.addEventListener("abort", onAbort);
+  if (signal.aborted) onAbort();
+  return () => signal.removeEventListener("abort", onAbort);
 }
