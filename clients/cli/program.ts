@@ -9,6 +9,7 @@ import { addJobs } from "./src/commands/jobs.ts";
 import { addKeys } from "./src/commands/keys.ts";
 import { addRun } from "./src/commands/run.ts";
 import { addService } from "./src/commands/service.ts";
+import { addSessions } from "./src/commands/sessions.ts";
 import { addTenants } from "./src/commands/tenants.ts";
 import { addTypes } from "./src/commands/types.ts";
 import { addWebhooks } from "./src/commands/webhooks.ts";
@@ -32,6 +33,7 @@ export function createProgram(version: string): Command {
   for (const option of globalOptions()) program.addOption(option);
   addRun(program);
   addJobs(program);
+  addSessions(program);
   addFiles(program);
   addBatch(program);
   addTypes(program);

@@ -20,6 +20,7 @@ export const rooms = {
     "clients/cli/src",
     "clients/cli/src/files",
     "clients/cli/src/jobs",
+    "clients/cli/src/sessions",
     "clients/cli/src/completion",
     "clients/cli/src/commands",
     "clients/cli",

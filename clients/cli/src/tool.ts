@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
 import { connect, type Airlock } from "../../typescript/src/index.ts";
 import { describeFailure, exitCodeOf, explainFailure, UsageError } from "./exit.ts";
-import { findJobs } from "./find-job.ts";
+import { findIds, isKind } from "./find-id.ts";
 import { patientFetch } from "./patient-fetch.ts";
 import { readSettings, type Settings } from "./settings.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
@@ -19,6 +19,7 @@ export interface Tool {
 /** What lists the things that a command's first argument names. */
 const listings: Readonly<Record<string, string>> = {
   job: "airlock ps",
+  session: "airlock session list",
   "file-id": "airlock files list",
   "job-type": "airlock types",
   "dead-letter": "airlock dlq list",
@@ -106,7 +107,7 @@ export function does(work: Work) {
       if ([given[0]].flat().includes("")) throw new UsageError(`<${named}> is empty`);
       // Commander adds the command itself.
       const args = given.slice(0, -1);
-      if (named === "job") args[0] = await findJobs(airlock, args[0]);
+      if (isKind(named)) args[0] = await findIds(airlock, named, args[0]);
       process.exitCode =
         (await work({ settings, airlock, terminal, globals, listing }, ...(args as never[]))) ?? 0;
     } catch (error) {

@@ -102,8 +102,12 @@ function sayUnread(terminal: Terminal, code: string): void {
 
 /** The options of every command that makes one job. */
 export function withJobOptions(command: Command): Command {
+  return withCallOptions(command.option("-t, --job-type <name>", "job type"));
+}
+
+/** Those that calls of sessions have, too. */
+export function withCallOptions(command: Command): Command {
   return command
-    .option("-t, --job-type <name>", "job type")
     .option("--timeout <seconds>", "time limit of the code")
     .option("-m, --metadata <name=value>", "your own words about the job (repeatable)", collect)
     .option("-o, --out <folder>", "fetch the artifacts into a folder")

@@ -21,9 +21,18 @@ const jobs: Lookup = async ({ api }) => {
   ]);
 };
 
+const sessions: Lookup = async ({ api }) =>
+  (await api.listSessions({ limit: 100 })).items
+    .filter(({ status }) => status !== "ended")
+    .map(({ session_id, status, job_type, created_at }) => [
+      session_id.slice(-endLength),
+      `${status}, ${job_type}, ${age(created_at)} ago`,
+    ]);
+
 /** Functions that get the values of an argument or option, by its name. */
 export const lookups: Readonly<Record<string, Lookup>> = {
   job: jobs,
+  session: sessions,
   "job-type": types,
   jobType: types,
   "file-id": async ({ files }) => (await files.list()).map(({ file_id, name }) => [file_id, name]),

@@ -1,4 +1,4 @@
-import type { ExecutionRecord } from "../../../typescript/src/index.ts";
+import type { ExecutionRecord, ResultItem } from "../../../typescript/src/index.ts";
 import { exitCode } from "../exit.ts";
 import type { Tool } from "../tool.ts";
 import { outputWriter } from "./write-output.ts";
@@ -39,6 +39,8 @@ export async function follow(
     } else if ((event === "truncated" || event === "held") && !cut.has(data.stream)) {
       cut.add(data.stream);
       terminal.note(`airlock: ${data.stream} is near its limit: the rest comes at the end, cut`);
+    } else if (event === "display") {
+      await terminal.write(`${textOf(data)}\n`);
     } else if (event === "retry") {
       output.restart();
       terminal.note("airlock: the agent was lost; the job starts again");
@@ -46,6 +48,10 @@ export async function follow(
   }
   return airlock.wait(jobId, { signal });
 }
+
+/** What code showed, as text; of what has none, such as a picture alone, its types. */
+const textOf = ({ data }: ResultItem): string =>
+  data["text/plain"] ?? `[${Object.keys(data).join(", ")}]`;
 
 /** Writes what the compiler of a job said, which no event brings. */
 async function writeCompilation(

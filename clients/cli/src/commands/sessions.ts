@@ -1,0 +1,151 @@
+import type { Command } from "commander";
+import type { CallRequest, SessionRequest, SessionStatus } from "../../../typescript/src/index.ts";
+import { sessionStatuses } from "../../../../shared/wire/client/session.ts";
+import { UsageError } from "../exit.ts";
+import { readText } from "../files/read-text.ts";
+import { forEach } from "../for-each.ts";
+import { submitAndFollow } from "../jobs/submit-and-follow.ts";
+import { prompt } from "../sessions/prompt.ts";
+import { addCommand, does, oneOf, tenantColumn, type Tool } from "../tool.ts";
+import { age, collect, moreThan, parseCount, parseDuration, parsePairs } from "../words.ts";
+import { submitFields, type SubmitOptions, withCallOptions } from "./run.ts";
+
+interface SessionOptions {
+  jobType?: string;
+  require?: string[];
+  idleTimeout?: string;
+  lifetime?: string;
+  metadata?: string[];
+}
+
+/** Commands about sessions: interpreters that remember. */
+export function addSessions(program: Command): void {
+  const repl = addCommand(program, "repl", "an interactive Python in a session").argument(
+    "[session]",
+    "id of the session, or its end; default: a new one, which ends with the command",
+  );
+  withSessionOptions(repl).action(
+    does(async (tool: Tool, id: string | undefined, options: SessionOptions) => {
+      if (id !== undefined) return prompt(tool, tool.airlock.sessions.attach(id));
+      await using session = await tool.airlock.sessions.create(sessionFields(options));
+      return await prompt(tool, session);
+    }),
+  );
+
+  const session = addCommand(program, "session", "interpreters that remember from call to call");
+  const create = addCommand(session, "create", "start one; prints its id");
+  withSessionOptions(create).action(
+    does(async ({ airlock, terminal }: Tool, options: SessionOptions) => {
+      const made = await airlock.sessions.create(sessionFields(options));
+      const state = await made.info();
+      if (terminal.json) return terminal.document(state);
+      terminal.line(made.id);
+      if (state.message !== undefined) terminal.note(`waits: ${state.message}`, "dim");
+    }),
+  );
+
+  addCommand(session, "list", "list them, the newest first")
+    .alias("ls")
+    .addOption(oneOf("-s, --status <status>", "with this status", sessionStatuses))
+    .option("-n, --number <count>", "at most so many", "20")
+    .action(does(listSessions));
+
+  const run = addCommand(session, "run", "run a file in a session, with the variables it has")
+    .argument("<session>", "id of the session, or its end")
+    .argument("<file>", "a file of Python, or - for standard input")
+    .option("--stdin <file>", "what the code reads with input(), or - for this command's")
+    .option("-f, --file <path>", "a file for its working folder: path or path=name", collect)
+    .option("--restart", "start its interpreter anew first");
+  withCallOptions(run).action(
+    does(
+      async (tool: Tool, id: string, file: string, options: SubmitOptions & { restart?: true }) => {
+        if (file === "-" && options.stdin === "-") {
+          throw new UsageError("standard input can be the code or --stdin, not both");
+        }
+        const { files = [], ...fields } = await submitFields(tool, options);
+        const call: CallRequest = {
+          ...fields,
+          ...(files.length > 0 && { files: files.map((one) => ({ ...one, to: "work" })) }),
+          ...(options.restart && { restart: true }),
+          code: await readText(file),
+        };
+        const { submit } = tool.airlock.sessions.attach(id);
+        return submitAndFollow(tool, options, (signal) => submit(call, { signal }));
+      },
+    ),
+  );
+
+  addCommand(session, "end", "end sessions, with their variables and files")
+    .alias("rm")
+    .argument("<session...>", "their ids, or the ends of them")
+    .action(
+      does(async (tool: Tool, ids: string[]) =>
+        forEach(
+          tool,
+          ids,
+          (id) => tool.airlock.sessions.attach(id).close(),
+          (_, id) => `${id} has ended`,
+        ),
+      ),
+    );
+}
+
+function withSessionOptions(command: Command): Command {
+  return command
+    .option("-t, --job-type <name>", "job type")
+    .option("-r, --require <package>", "a package to install first (repeatable)", collect)
+    .option("--idle-timeout <duration>", "ends without a call for so long; default: 10m")
+    .option("--lifetime <duration>", "ends after so long, whatever it does; default: 1h")
+    .option("-m, --metadata <name=value>", "your own words about it (repeatable)", collect);
+}
+
+const seconds = (text: string, option: string): number =>
+  Math.round(parseDuration(text, option) / 1000);
+
+function sessionFields(options: SessionOptions): SessionRequest {
+  const { jobType, require, idleTimeout, lifetime, metadata } = options;
+  return {
+    ...(jobType !== undefined && { job_type: jobType }),
+    ...(require && { requirements: require }),
+    ...(idleTimeout !== undefined && { idle_timeout: seconds(idleTimeout, "--idle-timeout") }),
+    ...(lifetime !== undefined && { lifetime: seconds(lifetime, "--lifetime") }),
+    ...(metadata && { metadata: parsePairs(metadata, "--metadata") }),
+  };
+}
+
+async function listSessions(
+  tool: Tool,
+  { status, number }: { status?: string; number: string },
+): Promise<void> {
+  const { airlock, terminal } = tool;
+  const tenant = tenantColumn(tool);
+  const page = await airlock.api.listSessions({
+    ...(status !== undefined && { status: status as SessionStatus }),
+    limit: parseCount(number),
+  });
+  if (terminal.json) return terminal.document(page.items);
+  if (page.items.length === 0) return terminal.note("no sessions");
+  terminal.table(
+    [
+      { title: "ID" },
+      { title: "STATUS", colored: true },
+      { title: "CALLS", right: true },
+      { title: "AGE", right: true },
+      { title: "USED", right: true },
+      ...tenant.titles,
+      { title: "TYPE" },
+      { title: "REASON" },
+    ],
+    page.items.map((item) => [
+      item.session_id,
+      item.busy ? "busy" : item.status,
+      String(item.calls),
+      age(item.created_at),
+      age(item.used_at),
+      ...tenant.cells(item),
+      item.job_type,
+      item.message ?? item.error?.message ?? item.reason ?? "",
+    ]),
+  );
+  if (page.has_more) terminal.note(moreThan(number));
+}

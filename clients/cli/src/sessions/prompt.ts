@@ -1,0 +1,77 @@
+import { createInterface, type Interface } from "node:readline";
+import type { OpenSession } from "../../../typescript/src/index.ts";
+import type { ExitError } from "../exit.ts";
+import { interruptible } from "../interrupt.ts";
+import { explainEnd, exitCodeOfRecord, follow } from "../jobs/follow.ts";
+import type { Tool } from "../tool.ts";
+import { isComplete } from "./is-complete.ts";
+
+/**
+ * Reads Python from standard input and runs each statement in the session, as `python3` does at its prompt. Ctrl-C
+ * interrupts what runs, or drops what was typed; Ctrl-D ends the command.
+ *
+ * @returns The exit code of the last statement.
+ */
+export async function prompt(tool: Tool, session: OpenSession): Promise<number> {
+  return interruptible(async (signal) => {
+    const reader = createInterface({
+      input: process.stdin,
+      // What a program sends is not echoed.
+      ...(process.stdin.isTTY && { output: process.stderr }),
+    });
+    let isRunning = false;
+    const interrupt = (): void => {
+      if (isRunning) session.interrupt().catch(() => {});
+    };
+    signal.addEventListener("abort", () => {
+      reader.close();
+      interrupt();
+    });
+    if (tool.terminal.watched) tool.terminal.note(`session ${session.id}`, "dim");
+    let code = 0;
+    for await (const statement of statementsOf(reader, interrupt)) {
+      isRunning = true;
+      code = await runCell(tool, session, statement);
+      isRunning = false;
+    }
+    return signal.aborted ? (signal.reason as ExitError).code : code;
+  });
+}
+
+/** What is typed, statement by statement. */
+async function* statementsOf(reader: Interface, onInterrupt: () => void): AsyncGenerator<string> {
+  let lines: string[] = [];
+  const ask = (): void => {
+    if (!process.stdin.isTTY) return;
+    reader.setPrompt(lines.length === 0 ? ">>> " : "... ");
+    reader.prompt();
+  };
+  reader.on("SIGINT", () => {
+    onInterrupt();
+    lines = [];
+    // Empties the line that is being typed.
+    reader.write(null, { ctrl: true, name: "u" });
+    process.stderr.write("\n");
+    ask();
+  });
+  ask();
+  for await (const line of reader) {
+    lines.push(line);
+    if (isComplete(lines)) {
+      const statement = lines.join("\n");
+      lines = [];
+      if (statement.trim() !== "") yield statement;
+    }
+    ask();
+  }
+  if (lines.length > 0) yield lines.join("\n");
+}
+
+async function runCell(tool: Tool, session: OpenSession, code: string): Promise<number> {
+  const { job_id } = await session.submit(code);
+  const record = await follow(tool, job_id);
+  // A traceback has told of what the code raised.
+  const end = record.exit_code === 1 ? undefined : explainEnd(record);
+  if (end !== undefined) tool.terminal.note(`airlock: ${end}`);
+  return exitCodeOfRecord(record);
+}
