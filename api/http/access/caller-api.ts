@@ -1,5 +1,6 @@
 import type { Context, ExecutionContext, Hono } from "hono";
 import type { Config } from "../../../shared/config/config.ts";
+import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { tenantHeader } from "./bind-client.ts";
 import { alreadyCounted } from "./rate-limit.ts";
@@ -25,6 +26,10 @@ export function callerApi(
   const passed =
     key === undefined ? ["Authorization", api_auth_header, tenantHeader, ...address] : address;
   return async (path, init = {}) => {
+    // It would lead to another route than the one that was meant.
+    if (/\/(\.|%2e){1,2}(\/|$)/i.test(path.split("?")[0]!)) {
+      throw new AppError("invalid_request", "A name must not have . or .. as one of its parts.");
+    }
     const headers = new Headers(init.headers);
     headers.set("X-Correlation-ID", c.get("correlationId"));
     const traceparent = c.get("traceparent");

@@ -182,4 +182,19 @@ export const compatRows: Row[] = [
       expect(cancel).toContain(job.lease_id);
     },
   },
+  {
+    rule: "A name in another service's protocol leads to no other route of the service",
+    server,
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const above = "../".repeat(3);
+      for (const name of [`${above}executions`, `a/${above}../executions`]) {
+        const reply = run(api, { fetch_files: [name] });
+        await agent.result((await agent.takeJob()).lease_id);
+        const detail = expect.stringContaining("..") as string;
+        expect(await reply).toEqual({ status: 400, json: { detail } });
+      }
+    },
+  },
 ];
