@@ -15,3 +15,9 @@ export function peakMbOf(pid: number): number {
   const kB = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
   return (Number(kB) * 1024) / 1e6;
 }
+
+/** What a process has given the kernel to store so far. Source: proc_pid_io(5). */
+export function storedKbOf(pid: number): number {
+  const bytes = /^write_bytes: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1];
+  return Number(bytes) / 1e3;
+}

@@ -14,7 +14,7 @@ export type Row = {
   readonly reaches: (of: (series: string) => Summary, has: (series: string) => boolean) => boolean;
 };
 
-export type Unit = "ms" | "/s" | "MB";
+export type Unit = "ms" | "/s" | "MB" | "kB";
 
 /** The samples of one side. */
 export type Series = {

@@ -17,6 +17,8 @@ export type ServiceOptions = {
   readonly toml?: string;
 };
 
+type Method = "GET" | "POST" | "DELETE";
+
 /** A running service with one agent, as a row uses it. */
 export type Service = AsyncDisposable & {
   readonly url: string;
@@ -24,6 +26,8 @@ export type Service = AsyncDisposable & {
   readonly agentName: string;
   /** Process ids by the entry point. */
   readonly pids: () => { readonly api: number; readonly agent: number };
+  /** Sends a request, and returns what the answer says. Throws Error on one that is no success. */
+  readonly send: <T>(method: Method, path: string, body?: object) => Promise<T>;
   /** Runs code by POST /execute. Throws Error unless it succeeded. */
   readonly execute: (code: string, more?: object) => Promise<SyncResult>;
   /** Runs hello so often, a few at once, so that both processes have compiled what they run. */
@@ -79,14 +83,21 @@ export async function startService(
   }
   const url = /documented at (http:\S+)\/docs;/.exec(started.output())?.[1] ?? "";
 
-  const execute: Service["execute"] = async (code, more = {}) => {
-    const answer = await request(`${url}/execute`, {
+  const send: Service["send"] = async <T>(method: Method, path: string, body?: object) => {
+    const answer = await request(`${url}${path}`, {
       dispatcher,
-      method: "POST",
+      method,
       headers: { "content-type": "application/json" },
-      body: JSON.stringify({ code, ...more }),
+      ...(body && { body: JSON.stringify(body) }),
     });
-    const result = (await answer.body.json()) as SyncResult;
+    const text = await answer.body.text();
+    if (answer.statusCode >= 300) {
+      throw new Error(`${method} ${path}: ${answer.statusCode} ${text}`);
+    }
+    return (text === "" ? undefined : JSON.parse(text)) as T;
+  };
+  const execute: Service["execute"] = async (code, more = {}) => {
+    const result = await send<SyncResult>("POST", "/execute", { code, ...more });
     if (!result.success) throw new Error(`a job failed: ${JSON.stringify(result)}`);
     return result;
   };
@@ -100,6 +111,7 @@ export async function startService(
   return {
     url,
     agentName,
+    send,
     execute,
     pids: () => ({
       api: childRunning(started.pid, "api/node.ts"),

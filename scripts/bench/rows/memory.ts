@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { labels } from "../../../agent/sandbox/labels.ts";
 import type { PoolStats } from "../../../shared/wire/health.ts";
+import { usedByContainers } from "../containers.ts";
 import { peakMbOf } from "../proc.ts";
 import type { Row, Series } from "../row.ts";
 import type { Service } from "../service.ts";
@@ -45,13 +45,13 @@ async function ofContainers(world: World, name: string, backend: string): Promis
   const samples: number[] = [];
   for (let round = 0; round < world.samples(3); round++) {
     await service.settled();
-    const before = await containersBytes(world, service.agentName);
+    const before = await usedByContainers(world, service.agentName);
     const several = Array.from({ length: jobs }, () => service.execute(hello, { timeout: 60 }));
     const running = Promise.all(several);
     await untilAllRun(service);
-    const after = await containersBytes(world, service.agentName);
+    const after = await usedByContainers(world, service.agentName);
     await running;
-    samples.push((after - before) / jobs / 1e6);
+    samples.push((after.memoryMb - before.memoryMb) / jobs);
   }
   return { name, unit: "MB", samples };
 }
@@ -64,17 +64,4 @@ async function untilAllRun({ url }: Service): Promise<void> {
   }
   // A job that was leased may not have printed yet.
   await sleep(1000);
-}
-
-/** What the control groups of an agent's containers hold, without the files that the kernel may drop. */
-async function containersBytes({ engine, docker }: World, agentName: string): Promise<number> {
-  const found = await engine.list(labels.agentName, agentName, AbortSignal.timeout(10_000));
-  const all = await Promise.all(
-    found.map(({ id }) => docker.getContainer(id).stats({ stream: false, "one-shot": true })),
-  );
-  return all.reduce((sum, { memory_stats: { usage, stats } }) => {
-    // Control groups v1 and v2.
-    const files = stats.total_inactive_file ?? stats.inactive_file;
-    return sum + usage - files;
-  }, 0);
 }
