@@ -39,6 +39,7 @@ test("an API that is killed while calls wait loses none of them, and repeats no 
   const record = await client.wait(job_id, { tools: [{ ...ask, run }] });
   expect(record.stdout).toBe("['before', 1, 2]\n");
   expect(new Set(called)).toEqual(new Set([1, 2]));
+  expect(called).toHaveLength(2);
 });
 
 test("neither arguments nor answers of calls are logged", async () => {
