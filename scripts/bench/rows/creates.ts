@@ -48,9 +48,8 @@ export const creates: Row = {
 /** Times of hellos, one after the other. */
 async function hellos(service: Service, count: number, end?: AbortSignal): Promise<number[]> {
   const samples: number[] = [];
-  while (samples.length < count && !end?.aborted) {
-    samples.push(await timed(() => service.execute(HELLO)));
-  }
+  const isOver = () => samples.length >= count || end?.aborted === true;
+  while (!isOver()) samples.push(await timed(() => service.execute(HELLO)));
   return samples;
 }
 

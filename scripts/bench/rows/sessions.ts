@@ -1,7 +1,6 @@
 import { HELLO } from "../bare.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
 import type { Row } from "../row.ts";
-import type { Service } from "../service.ts";
 import { callSession, endSession, openSession } from "../session.ts";
 import type { World } from "../world.ts";
 
