@@ -66,6 +66,15 @@ describe("the end of a call", () => {
     expect(await call("os", { timeoutMs: 5000 })).toMatchObject({ end: "failed name_error 1" });
   });
 
+  test("a restart waits for no process if none is left", async () => {
+    const { call } = await openSession(place);
+    await call("import os\nos._exit(3)");
+    const began = performance.now();
+    expect(await call("1", { restart: true })).toMatchObject(still);
+    // PID 1 gives up waiting for processes after 5 s.
+    expect(performance.now() - began).toBeLessThan(4500);
+  });
+
   test("time is counted for its call only", async () => {
     const { call } = await openSession(place);
     const busy =

@@ -79,7 +79,7 @@ class Session(Supervisor):
         self.drop_brought()
         self.code_file = "/code/main.py"
         self.program = self.exit = None
-        self.may_go = self.cancelled = self.childless = False
+        self.may_go = self.cancelled = False
         self.max_rss_kb = 0
         write_file(_CALL, payload)
 
@@ -155,8 +155,12 @@ class Session(Supervisor):
             self.kill_all()
 
     def kill_all(self):
-        super().kill_all()
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return  # no end of a child will come
         self.childless = False
+        super().kill_all()
 
     def wait_for(self, is_so, seconds):
         limit = time.monotonic() + seconds
