@@ -1,17 +1,21 @@
 import type { Context } from "hono";
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { dify } from "../../clients/compat/dify.ts";
+import { e2b } from "../../clients/compat/e2b/e2b.ts";
+import { createTokens } from "../../clients/compat/e2b/token.ts";
 import { type Facade, Refusal } from "../../clients/compat/facade.ts";
 import { librechat } from "../../clients/compat/librechat/librechat.ts";
 import { piston } from "../../clients/compat/piston.ts";
 import { sandboxFusion } from "../../clients/compat/sandbox-fusion.ts";
 import { describeError } from "../../shared/log-line.ts";
 import type { Deps } from "../deps.ts";
+import { resolveJobType } from "../domain/job-types.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import { type FindCaller, noKey } from "../http/access/identify.ts";
-import { readForm, readText } from "../http/body/json.ts";
+import { readBytes, readForm, readText } from "../http/body/json.ts";
 import type { AppEnv } from "../http/context.ts";
+import { readSecret } from "../store/secret.ts";
 
 /**
  * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
@@ -19,7 +23,7 @@ import type { AppEnv } from "../http/context.ts";
  */
 export function compatRoutes(
   app: OpenAPIHono<AppEnv>,
-  { config, isStopping }: Deps,
+  { config, db, isStopping }: Deps,
   findCaller: FindCaller,
 ): void {
   const facades: Record<(typeof config.compat)[number], Facade> = {
@@ -27,6 +31,12 @@ export function compatRoutes(
     piston: piston(),
     dify,
     librechat,
+    e2b: e2b({
+      tokens: createTokens(() => readSecret(db, "compat_secret")),
+      maxTimeoutS: config.max_timeout,
+      isJobType: (name) => resolveJobType(config, name) !== undefined,
+      hasNetwork: (name) => resolveJobType(config, name)?.network !== "none",
+    }),
   };
   let held = 0;
   for (const name of new Set(config.compat)) {
@@ -34,7 +44,7 @@ export function compatRoutes(
     const facade = facades[name];
     app.all(`${base}/*`, async (c) => {
       const given = facade.keyOf
-        ? facade.keyOf(c.req.raw.headers, config.compat_key)
+        ? await facade.keyOf(c.req.raw.headers, config.compat_key)
         : config.compat_key;
       let isCounted = false;
       const context = executionContext(c);
@@ -50,6 +60,10 @@ export function compatRoutes(
           return await facade.answer({
             method: c.req.method,
             path: c.req.path.slice(base.length),
+            query: new URL(c.req.url).searchParams,
+            headers: c.req.raw.headers,
+            key: given,
+            bytes: () => readBytes(c.req.raw, config.max_request_bytes),
             text: () => readText(c.req.raw, config.max_request_bytes),
             form: () => readForm(c.req.raw, config.max_batch_bytes, "max_batch_bytes"),
             async api(request, init) {

@@ -10,6 +10,7 @@ import { exactnessRows } from "./contract/exactness.ts";
 import { batchKeyRows } from "./contract/batch-keys.ts";
 import { batchRows } from "./contract/batches.ts";
 import { compatRows } from "./contract/compat.ts";
+import { e2bRows } from "./contract/e2b.ts";
 import { librechatRows } from "./contract/librechat.ts";
 import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
@@ -109,6 +110,7 @@ export const contractTable: Row[] = [
   ...protocolRows,
   ...compatRows,
   ...librechatRows,
+  ...e2bRows,
   ...leasePostRows,
   // The last ones: unknown keys make the service careful for a minute.
   ...isolationRows,

@@ -10,6 +10,11 @@ export interface Call {
   readonly method: string;
   /** Below the facade's base, such as /run_code. */
   readonly path: string;
+  readonly query: URLSearchParams;
+  readonly headers: Headers;
+  /** The API key that it counts for. */
+  readonly key: string | undefined;
+  readonly bytes: () => Promise<Uint8Array>;
   readonly text: () => Promise<string>;
   /** Reads a body of multipart/form-data. */
   readonly form: () => Promise<FormData>;
@@ -23,7 +28,10 @@ export interface Call {
 /** Another service's protocol, over the public interface of this one. */
 export interface Facade {
   /** The API key in the headers of a request; absent if the protocol has none, and `compat_key` stands for all. */
-  readonly keyOf?: (headers: Headers, compatKey: string | undefined) => string | undefined;
+  readonly keyOf?: (
+    headers: Headers,
+    compatKey: string | undefined,
+  ) => string | undefined | Promise<string | undefined>;
   answer(call: Call): Promise<Response>;
   /** An error in the form of the protocol. */
   refuse(status: number, message: string): Response;
@@ -67,7 +75,10 @@ const endsBySignal = new Set<string>([
 ]);
 
 /** The number of the signal that ended the code; undefined if it exited, with whatever status. */
-export function signalOf({ exit_code, error }: SyncResult): number | undefined {
+export function signalOf({
+  exit_code,
+  error,
+}: Pick<SyncResult, "exit_code" | "error">): number | undefined {
   if (exit_code === null || error === null || !endsBySignal.has(error.type)) return undefined;
   return exit_code - 128;
 }
@@ -143,13 +154,12 @@ export async function submit(
   }
 }
 
-/** The text of an artifact, in base64; undefined if there is none of that name. */
-export async function artifact(
+/** The bytes of an answer, in base64; undefined if there are none. */
+export async function contentOf(
   { api, signal }: Pick<Call, "api" | "signal">,
-  jobId: string,
-  name: string,
+  path: string,
 ): Promise<string | undefined> {
-  const answer = await api(artifactPath(jobId, name), { signal });
+  const answer = await api(path, { signal });
   if (!answer.ok) {
     await answer.body?.cancel();
     return undefined;
@@ -157,11 +167,16 @@ export async function artifact(
   return base64(new Uint8Array(await answer.arrayBuffer()));
 }
 
-export function artifactPath(jobId: string, name: string): string {
-  return `/jobs/${jobId}/artifacts/${name.split("/").map(encodeURIComponent).join("/")}`;
-}
+export const artifactPath = (jobId: string, name: string): string =>
+  `/jobs/${jobId}/artifacts/${escaped(name)}`;
 
-/** The JSON of an answer. @throws Refusal with the service's status and words. */
+/** @param path Below the working folder. */
+export const sessionFile = (session: string, path: string): string =>
+  `/sessions/${session}/files/${escaped(path)}`;
+
+const escaped = (path: string): string => path.split("/").map(encodeURIComponent).join("/");
+
+/** The JSON of an answer, if it has any. @throws Refusal with the service's status and words. */
 export async function ask(
   { api, signal }: Pick<Call, "api" | "signal">,
   path: string,
@@ -170,7 +185,19 @@ export async function ask(
   const answer = await api(path, { ...init, signal });
   const text = await answer.text();
   if (!answer.ok) throw new Refusal(answer.status, problemOf(text).detail);
-  return JSON.parse(text) as unknown;
+  return text === "" ? undefined : (JSON.parse(text) as unknown);
+}
+
+/** Posts JSON. @throws Refusal with the service's status and words. */
+export function post(
+  call: Pick<Call, "api" | "signal">,
+  path: string,
+  body: object,
+): Promise<unknown> {
+  const bytes = new TextEncoder().encode(JSON.stringify(body));
+  // A body that is optional is looked for only where its length is known.
+  const headers = { "Content-Type": "application/json", "Content-Length": String(bytes.length) };
+  return ask(call, path, { method: "POST", headers, body: bytes });
 }
 
 /** @throws Refusal 422 that names the field. */

@@ -4,9 +4,10 @@ import type { Compilation, SyncResult } from "../../shared/wire/execution.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import { languages, python } from "../../shared/languages.ts";
 import {
-  artifact,
+  artifactPath,
   ask,
   type Call,
+  contentOf,
   execute,
   type Facade,
   inWorkingFolder,
@@ -94,7 +95,7 @@ async function runCode(call: Call): Promise<Response> {
   };
   const files: Record<string, string> = {};
   for (const name of fetch_files ?? []) {
-    const bytes = await artifact(call, result.job_id, name);
+    const bytes = await contentOf(call, artifactPath(result.job_id, name));
     if (bytes !== undefined) files[name] = bytes;
   }
   const isWell = ran && !isLate && result.exit_code === 0;

@@ -15,6 +15,7 @@ export const rooms = {
     "clients/typescript/src",
     "clients/compat",
     "clients/compat/librechat",
+    "clients/compat/e2b",
     "clients/mcp/tools",
     "clients/mcp",
     "clients/cli/src",
@@ -115,7 +116,7 @@ export const rooms = {
 export const bridges: Readonly<Record<string, readonly string[]>> = {
   // The API serves it; it speaks the public interface only, through a function that the route gives it.
   "api/routes/mcp.ts": ["clients/mcp"],
-  "api/routes/compat.ts": ["clients/compat", "clients/compat/librechat"],
+  "api/routes/compat.ts": ["clients/compat", "clients/compat/librechat", "clients/compat/e2b"],
 };
 
 /** The most lines that a source or test may have. */

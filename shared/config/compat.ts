@@ -4,7 +4,7 @@ import { key16 } from "./units.ts";
 /** Keys of the API about other services' protocols. */
 export const compatSettings = {
   compat: z
-    .array(z.enum(["sandbox-fusion", "piston", "dify", "librechat"]))
+    .array(z.enum(["sandbox-fusion", "piston", "dify", "librechat", "e2b"]))
     .default([])
     .describe("Protocols of other services to speak, each below /compat/<name>."),
   compat_key: key16

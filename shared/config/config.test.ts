@@ -111,7 +111,7 @@ const examples: Record<keyof Config, Example> = {
     file: ["piston"],
     env: "dify,sandbox-fusion",
     gives: ["dify", "sandbox-fusion"],
-    refused: [["judge0"], '"sandbox-fusion"|"piston"|"dify"|"librechat"'],
+    refused: [["judge0"], '"sandbox-fusion"|"piston"|"dify"|"librechat"|"e2b"'],
   },
   compat_key: text(key, otherKey, ["short", "at least 16 characters"]),
   compat_held: number(5, 7, 0, ">=1"),

@@ -25,6 +25,7 @@ const table: Record<Access, string[]> = {
     "ALL /compat/piston/*",
     "ALL /compat/dify/*",
     "ALL /compat/librechat/*",
+    "ALL /compat/e2b/*",
   ],
   any: [
     "GET /docs",

@@ -65,7 +65,7 @@ export const servers = {
   "with other protocols": {
     ...common,
     ...locked,
-    AIRLOCK_COMPAT: "sandbox-fusion,piston,dify,librechat",
+    AIRLOCK_COMPAT: "sandbox-fusion,piston,dify,librechat,e2b",
     AIRLOCK_COMPAT_KEY: apiKeys[0],
     AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
     AIRLOCK_API_RATE_LIMIT_ENABLED: "true",

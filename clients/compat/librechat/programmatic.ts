@@ -11,6 +11,7 @@ import {
   fillWorkingFolder,
   isOwnError,
   parseBody,
+  post,
   Refusal,
   submit,
 } from "../facade.ts";
@@ -102,11 +103,7 @@ async function goOn(
   const waiting = readToken(continuation_token);
   for (const { call_id, result, is_error, error_message } of tool_results) {
     const answer = is_error ? { error: error_message ?? "the tool failed" } : { result };
-    await ask(call, `/jobs/${waiting.job}/tool-calls/${encodeURIComponent(call_id)}`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(answer),
-    });
+    await post(call, `/jobs/${waiting.job}/tool-calls/${encodeURIComponent(call_id)}`, answer);
   }
   return waiting;
 }

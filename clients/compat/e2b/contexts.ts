@@ -1,0 +1,41 @@
+import { z } from "zod";
+import { SessionContext, SessionContexts } from "../../../shared/wire/client/session.ts";
+import { ask, type Call, parseBody, post, Refusal } from "../facade.ts";
+import { homeFolder, toOurs } from "./paths.ts";
+
+const Create = z.object({ language: z.string().nullish(), cwd: z.string().nullish() });
+
+/** Contexts: interpreters of a sandbox. */
+export async function contexts(call: Call, session: string): Promise<Response> {
+  const [, id = "", what = ""] = call.path.slice(1).split("/");
+  const path = `/sessions/${session}/contexts`;
+  switch (`${call.method} ${id && "one"} ${what}`.trim()) {
+    case "GET": {
+      const { items } = SessionContexts.parse(await ask(call, path));
+      return Response.json(items.map(({ context_id }) => shown(context_id)));
+    }
+    case "POST": {
+      const { language, cwd } = parseBody(Create, await call.text(), 400);
+      if (language && language !== "python") {
+        throw new Refusal(400, `${language} has no interpreter here`);
+      }
+      const { context_id } = SessionContext.parse(await ask(call, path, { method: "POST" }));
+      if (cwd && toOurs(cwd) !== toOurs("")) await enter(call, session, context_id, cwd);
+      return Response.json(shown(context_id, cwd ?? homeFolder), { status: 201 });
+    }
+    case "DELETE one":
+      await ask(call, `${path}/${encodeURIComponent(id)}`, { method: "DELETE" });
+      return new Response(null, { status: 204 });
+    case "POST one restart":
+      await post(call, `/sessions/${session}/restart`, { context: id });
+      return new Response(null, { status: 204 });
+  }
+  throw new Refusal(501, `This service has no ${call.method} ${call.path}.`);
+}
+
+const shown = (id: string, cwd: string = homeFolder) => ({ id, language: "python", cwd });
+
+async function enter(call: Call, session: string, context: string, cwd: string): Promise<void> {
+  const code = `__import__("os").chdir(${JSON.stringify(toOurs(cwd))})`;
+  await post(call, `/sessions/${session}/execute`, { code, context });
+}

@@ -1,0 +1,67 @@
+import { type Call, type Facade, Refusal } from "../facade.ts";
+import { contexts } from "./contexts.ts";
+import { control, running, type Service } from "./control.ts";
+import { execute } from "./execute.ts";
+import { files } from "./files.ts";
+import { filesystem } from "./filesystem.ts";
+import { start } from "./process.ts";
+import { errorOf, refuseCall } from "./connect.ts";
+
+const sandboxHeader = "E2b-Sandbox-Id";
+/** The second one is what calls about contexts bring. */
+const tokenHeaders = ["X-Access-Token", "E2B-Traffic-Access-Token"];
+
+/**
+ * E2B's sandboxes: their control plane, and of each sandbox the code interpreter, files and commands. Source:
+ * github.com/e2b-dev/infra, spec/openapi.yml and packages/envd/spec; npm's e2b and @e2b/code-interpreter.
+ */
+export function e2b(service: Service): Facade {
+  return {
+    async keyOf(headers) {
+      const key = headers.get("X-Api-Key");
+      if (key !== null) return key;
+      const token = tokenHeaders.map((name) => headers.get(name)).find((value) => value !== null);
+      const session = headers.get(sandboxHeader);
+      if (token == null || session === null) return undefined;
+      return service.tokens.open(token, session);
+    },
+    async answer(call) {
+      if (/^(\/v2)?\/sandboxes(\/|$)/.test(call.path)) {
+        // A token is for the calls of its sandbox only.
+        if (!call.headers.has("X-Api-Key")) throw new Refusal(401, "Send the header X-API-Key.");
+        return control(call, service);
+      }
+      return data(call, service, call.headers.get(sandboxHeader) ?? "");
+    },
+    refuse(status, message) {
+      const code = status === 422 ? 400 : status === 503 ? 429 : status;
+      const headers = code === 429 ? { "Retry-After": "2" } : {};
+      return Response.json({ code, message }, { status: code, headers });
+    },
+  };
+}
+
+/** The data plane of a sandbox. */
+async function data(call: Call, service: Service, session: string): Promise<Response> {
+  const rpc = /^\/(filesystem\.Filesystem|process\.Process)\/(\w+)$/.exec(call.path);
+  try {
+    await running(call, session);
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.status !== 404) throw error;
+    const gone = new Refusal(502, "The sandbox was not found");
+    if (rpc === null) throw gone;
+    return refuseCall(errorOf(gone));
+  }
+  if (rpc !== null) {
+    const [, plane, method = ""] = rpc;
+    if (plane === "filesystem.Filesystem") return filesystem(call, session, method);
+    if (method === "Start") return start(call, service, session);
+    return refuseCall(errorOf(new Refusal(501, `This service has no ${method}.`)));
+  }
+  const [first = ""] = call.path.slice(1).split("/");
+  if (call.path === "/health") return new Response(null, { status: 204 });
+  if (call.path === "/execute" && call.method === "POST") return execute(call, service, session);
+  if (first === "contexts") return contexts(call, session);
+  if (call.path === "/files") return files(call, session);
+  throw new Refusal(501, `This service has no ${call.method} ${call.path}.`);
+}

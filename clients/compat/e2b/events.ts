@@ -1,0 +1,42 @@
+import { z } from "zod";
+import { type EventData, eventData, type EventName } from "../../../shared/wire/client/events.ts";
+import { readLines } from "../../typescript/src/read-lines.ts";
+import { type Call, problemOf, Refusal } from "../facade.ts";
+
+type CallEvent = { [E in EventName]: { event: E; data: EventData<E> } }[EventName];
+
+/** The service sends something more often than this. */
+const silenceMs = 60_000;
+
+/** Runs a call of a session. @throws Refusal with the service's status and words. */
+export async function run(
+  { api }: Pick<Call, "api">,
+  session: string,
+  fields: object,
+  signal: AbortSignal,
+): Promise<AsyncGenerator<CallEvent, void>> {
+  const answer = await api(`/sessions/${session}/execute`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
+    body: JSON.stringify(fields),
+    signal,
+  });
+  if (!answer.ok) throw new Refusal(answer.status, problemOf(await answer.text()).detail);
+  return readEvents(answer.body!);
+}
+
+/** The events of a body of Server-Sent Events. Those that it does not know are left out. */
+export async function* readEvents(
+  body: ReadableStream<Uint8Array>,
+): AsyncGenerator<CallEvent, void> {
+  let name = "";
+  for await (const line of readLines(body, silenceMs)) {
+    const [, field, value] = /^(event|data): ([^]*)$/.exec(line) ?? [];
+    if (field === "event") name = value ?? "";
+    if (field !== "data" || !Object.hasOwn(eventData, name)) continue;
+    const event = name as EventName;
+    const schema: z.ZodType = eventData[event];
+    yield { event, data: schema.parse(JSON.parse(value ?? "")) } as CallEvent;
+    if (event === "end") return;
+  }
+}

@@ -1,0 +1,88 @@
+import { z } from "zod";
+import { defaultContext } from "../../../shared/wire/client/session.ts";
+import type { EventData } from "../../../shared/wire/client/events.ts";
+import { exceptionOf } from "../exception.ts";
+import { type Call, parseBody } from "../facade.ts";
+import type { Service } from "./control.ts";
+import { run } from "./events.ts";
+import { streamed } from "./stream.ts";
+
+const Execute = z.object({
+  code: z.string(),
+  context_id: z.string().nullish(),
+  language: z.string().nullish(),
+  env_vars: z.record(z.string(), z.string()).nullish(),
+});
+
+/** Runs code as a cell; the answer is a line for each thing that happens. */
+export async function execute(call: Call, service: Service, session: string): Promise<Response> {
+  const { code, context_id, language, env_vars } = parseBody(Execute, await call.text(), 400);
+  const fields = {
+    ...(language === "bash" ? { command: ["bash", "-c", code] } : { code: code || "\n" }),
+    context: context_id ?? defaultContext,
+    timeout: service.maxTimeoutS,
+    ...(env_vars && { env: env_vars }),
+  };
+  const isKnown = ["python", "bash", null, undefined].includes(language);
+  const ended = new AbortController();
+  const signal = AbortSignal.any([call.signal, ended.signal]);
+  const events = isKnown ? await run(call, session, fields, signal) : undefined;
+  const keepAlive = lineOf({ type: "keepalive" });
+  return streamed("application/x-ndjson", keepAlive, call.signal, async (send, hangUp) => {
+    hangUp.addEventListener("abort", () => ended.abort());
+    if (events === undefined) {
+      const value = `${language} has no interpreter here`;
+      send(lineOf({ type: "error", name: "UnsupportedLanguage", value, traceback: "" }));
+      return;
+    }
+    let stderr = "";
+    for await (const { event, data } of events) {
+      if (event === "stdout" || event === "stderr") {
+        const timestamp = Date.parse(data.at) * 1_000_000;
+        send(lineOf({ type: event, text: data.text, timestamp }));
+        if (event === "stderr") stderr = (stderr + data.text).slice(-tracebackMax);
+      } else if (event === "display") send(lineOf(resultOf(data)));
+      else if (event === "end") {
+        if (data.call !== undefined) {
+          send(lineOf({ type: "number_of_executions", execution_count: data.call }));
+        }
+        const exception = exceptionOf(data, stderr);
+        if (exception) send(lineOf({ type: "error", ...exception }));
+      }
+    }
+  });
+}
+
+const tracebackMax = 256 * 1024;
+
+/** Names of what a result can be shown as. */
+const formats: Readonly<Record<string, string>> = {
+  "text/plain": "text",
+  "text/html": "html",
+  "text/markdown": "markdown",
+  "image/svg+xml": "svg",
+  "image/png": "png",
+  "image/jpeg": "jpeg",
+  "application/pdf": "pdf",
+  "text/latex": "latex",
+  "application/json": "json",
+  "application/javascript": "javascript",
+};
+
+export function resultOf({ main, data }: Pick<EventData<"display">, "main" | "data">): object {
+  const shown: Record<string, unknown> = {};
+  for (const [type, value] of Object.entries(data)) {
+    const name = formats[type];
+    if (name !== undefined) shown[name] = name === "json" ? JSON.parse(value) : value;
+  }
+  return { type: "result", is_main_result: main, ...shown };
+}
+
+/** In ASCII: clients decode pieces of a line alone, or take other characters for the end of a line. */
+export function lineOf(value: object): Uint8Array {
+  const text = JSON.stringify(value).replaceAll(
+    /[\u007f-\uffff]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+  return new TextEncoder().encode(`${text}\n`);
+}

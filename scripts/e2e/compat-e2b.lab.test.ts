@@ -1,0 +1,151 @@
+import { execFile } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { needs } from "../testing/needs.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
+
+/** E2B's own clients, as their users have them. */
+const pinned = {
+  python: ["e2b-code-interpreter==2.11.5", "e2b==2.63.0"],
+  npm: "@e2b/code-interpreter@2.8.0",
+};
+const run = promisify(execFile);
+const key = "lab-key-0123456789abcdef";
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startTestService({ key, api: { AIRLOCK_COMPAT: "e2b" } });
+  await service.startAgent("agent", { AIRLOCK_CONTAINER_BACKEND: "zygote" });
+});
+afterAll(() => service?.[Symbol.asyncDispose]());
+
+function env(): NodeJS.ProcessEnv {
+  const url = `${service.url}/compat/e2b`;
+  return { ...process.env, E2B_API_URL: url, E2B_SANDBOX_URL: url, E2B_API_KEY: key };
+}
+
+describe("e2b-code-interpreter for Python", needs("venv"), () => {
+  test("makes a sandbox, runs code and commands in it, writes files, and ends it", async () => {
+    const folder = tempFolder();
+    const python = join(folder, "bin/python");
+    await run("python3", ["-m", "venv", folder]);
+    await run(python, ["-m", "pip", "install", "--quiet", ...pinned.python]);
+    const { stdout } = await run(python, ["clients/compat/testing/use_e2b.py"], { env: env() });
+    const starting = (words: string) => expect.stringMatching(`^${words}`) as string;
+    const nothing = { results: [], stdout: [], error: null };
+    expect(JSON.parse(stdout)).toEqual({
+      told: {
+        code: { results: [[true, "2", null, null]], stdout: ["ada\n"], error: null },
+        state: "2",
+        rich: { ...nothing, results: [[false, "rich", "iVBORw==", { a: 1 }]] },
+        error: { ...nothing, error: ["ValueError", "a: \u2028é", 1] },
+        bash: { ...nothing, stdout: ["42\n"] },
+        contexts: [["False /tmp\n"], "False", 2, 1],
+        files: [
+          ["héllo", "t"],
+          [0, 255],
+          [
+            ["a", "dir", "/home/user/a"],
+            ["c.bin", "file", "/home/user/c.bin"],
+          ],
+          [true, false],
+          "/home/user/d/e",
+          [false, true, 6],
+          null,
+        ],
+        missing: starting("FileNotFoundException"),
+        command: ["out\n/tmp\nb\n", "é\n", 0],
+        fails: starting("CommandExitException: Command exited with code 3"),
+        late: starting("TimeoutException"),
+        late_code: starting("TimeoutException"),
+        connect: "2",
+        info: [{ user: "a & b" }, 512, true],
+        set_timeout: null,
+        list: [true],
+        kill: [true, false, false],
+        gone: starting("TimeoutException"),
+        wrong_key: starting("AuthenticationException"),
+      },
+      streamed: expect.arrayContaining(["2", "ValueError"]) as unknown[],
+    });
+  });
+});
+
+const program = `import { Sandbox } from "@e2b/code-interpreter";
+const told = {};
+async function attempt(name, call) {
+  told[name] = await call().catch((error) => error.constructor.name);
+}
+const streamed = [];
+const sandbox = await Sandbox.create({ timeoutMs: 120_000, metadata: { user: "a & b" }, envs: { WHO: "ada" } });
+const onStdout = ({ line }) => streamed.push(line);
+await attempt("code", async () => {
+  const { text, logs, error } = await sandbox.runCode("x = 1\\nimport os\\nprint(os.environ['WHO'])\\nx + 1", { onStdout });
+  return [text, logs.stdout, error ?? null];
+});
+await attempt("error", async () => {
+  const { error } = await sandbox.runCode("raise ValueError('a: \\u2028é')");
+  return [error.name, error.value];
+});
+await attempt("envs", async () => (await sandbox.runCode("os.environ['K']", { envs: { K: "v" } })).text);
+await attempt("language", async () => (await sandbox.runCode("1", { language: "r" })).error.name);
+await attempt("context", async () => {
+  const context = await sandbox.createCodeContext();
+  const { text } = await sandbox.runCode("'x' in globals()", { context });
+  await sandbox.removeCodeContext(context);
+  return [text, (await sandbox.listCodeContexts()).length];
+});
+await attempt("files", async () => {
+  await sandbox.files.write("a/b.txt", "héllo");
+  await sandbox.files.write("e.txt", "");
+  const names = (await sandbox.files.list("/", { depth: 1 })).map(({ name }) => name);
+  return [await sandbox.files.read("/home/user/a/b.txt"), await sandbox.files.read("e.txt"), names.includes("tmp"), await sandbox.files.exists("no")];
+});
+await attempt("command", async () => {
+  const { stdout, stderr, exitCode } = await sandbox.commands.run("cat a/b.txt; echo é >&2", { onStdout: (text) => streamed.push(text) });
+  return [stdout, stderr, exitCode];
+});
+await attempt("fails", () => sandbox.commands.run("exit 3"));
+await attempt("late", () => sandbox.commands.run("sleep 60", { timeoutMs: 2000 }));
+await attempt("lateCode", () => sandbox.runCode("import time; time.sleep(60)", { timeoutMs: 2000 }));
+await attempt("connect", async () => (await (await Sandbox.connect(sandbox.sandboxId)).runCode("x")).text);
+await attempt("list", async () => (await Sandbox.list({ query: { metadata: { user: "a & b" } } }).nextItems()).length);
+await attempt("info", async () => (await sandbox.getInfo()).metadata);
+await attempt("pause", () => sandbox.pause());
+await attempt("kill", async () => [await sandbox.kill(), await sandbox.kill(), await sandbox.isRunning()]);
+await attempt("gone", () => sandbox.commands.run("ls"));
+console.log(JSON.stringify({ told, streamed }));
+`;
+
+test("@e2b/code-interpreter for JavaScript does the same", async () => {
+  const folder = tempFolder();
+  writeFileSync(join(folder, "package.json"), "{}");
+  await run("npm", ["install", "--silent", "--prefix", folder, pinned.npm]);
+  const path = join(folder, "use.mjs");
+  writeFileSync(path, program);
+  const { stdout } = await run(process.execPath, [path], { env: env() });
+  expect(JSON.parse(stdout)).toEqual({
+    told: {
+      code: ["2", ["ada\n"], null],
+      error: ["ValueError", "a: \u2028é"],
+      envs: "'v'",
+      language: "UnsupportedLanguage",
+      context: ["False", 1],
+      files: ["héllo", "", true, false],
+      command: ["héllo", "é\n", 0],
+      fails: "CommandExitError",
+      late: "TimeoutError",
+      lateCode: "TimeoutError",
+      connect: "1",
+      list: 1,
+      info: { user: "a & b" },
+      pause: "SandboxError",
+      kill: [true, false, false],
+      gone: "SandboxNotFoundError",
+    },
+    streamed: ["ada\n", "héllo"],
+  });
+});
