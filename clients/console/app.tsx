@@ -20,12 +20,15 @@ import { JobTypes } from "./views/job-types.tsx";
 import { Keys } from "./views/keys.tsx";
 import { Playground } from "./views/playground.tsx";
 import { Queue } from "./views/queue.tsx";
+import { SessionView } from "./views/session.tsx";
+import { Sessions } from "./views/sessions.tsx";
 import { UsageView } from "./views/usage.tsx";
 import { Webhooks } from "./views/webhooks.tsx";
 
 const views = [
   ["", "Playground"],
   ["executions", "Executions"],
+  ["sessions", "Sessions"],
   ["queue", "Queue and agents"],
   ["job-types", "Job types"],
   ["dead-letters", "Dead letters"],
@@ -102,7 +105,7 @@ export function App() {
 function isHere(view: string): boolean {
   const shown = route.value.view;
   if (view === "") return shown === "playground";
-  return shown === view || (view === "executions" && shown === "execution");
+  return shown === view || `${shown}s` === view;
 }
 
 function skip(event: Event): void {
@@ -146,6 +149,10 @@ function View() {
       return <Executions query={now.query} />;
     case "execution":
       return <Execution key={now.id} id={now.id} />;
+    case "sessions":
+      return <Sessions query={now.query} />;
+    case "session":
+      return <SessionView key={now.id} id={now.id} />;
     case "queue":
       return <Queue />;
     case "job-types":

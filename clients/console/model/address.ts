@@ -4,7 +4,7 @@ import type { Place } from "./output.ts";
 export type Route =
   | { view: "playground"; query: URLSearchParams }
   | { view: "executions"; query: URLSearchParams }
-  | { view: "execution"; id: string; query: URLSearchParams }
+  | { view: "execution" | "session"; id: string; query: URLSearchParams }
   | { view: (typeof plain)[number]; query: URLSearchParams }
   | { view: "nowhere"; query: URLSearchParams };
 
@@ -17,9 +17,10 @@ export function routeOf(path: string, search: string): Route {
     .split("/")
     .filter(Boolean);
   if (view === "") return { view: "playground", query };
-  if (view === "executions" && id !== undefined && more.length === 0) {
+  const one = view === "executions" ? "execution" : view === "sessions" ? "session" : undefined;
+  if (one !== undefined && id !== undefined && more.length === 0) {
     const decoded = decode(id);
-    if (decoded !== undefined) return { view: "execution", id: decoded, query };
+    if (decoded !== undefined) return { view: one, id: decoded, query };
   }
   if (id === undefined) {
     if (view === "executions") return { view, query };
@@ -37,6 +38,7 @@ function decode(part: string): string | undefined {
 }
 
 const plain = [
+  "sessions",
   "queue",
   "job-types",
   "dead-letters",
@@ -74,3 +76,6 @@ export const hashOf = ({ stream, number }: Place): string =>
 
 export const executionAddress = (id: string): string =>
   addressOf(`executions/${encodeURIComponent(id)}`);
+
+export const sessionAddress = (id: string): string =>
+  addressOf(`sessions/${encodeURIComponent(id)}`);

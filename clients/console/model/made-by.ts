@@ -8,18 +8,30 @@ interface Submitted {
 
 /** The request that made an execution, from its record with `view=all`. Files are named, without their bytes. */
 export function callThatMade(record: ExecutionRecord, { code, input }: Submitted): Call {
-  const { parent_execution_id: parent, relationship, requirements = [] } = record;
-  const given = {
-    job_type: record.job_type,
+  const { parent_execution_id: parent, relationship, requirements = [], session_id } = record;
+  const ofAll = {
     timeout: record.timeout,
     idempotency_key: record.idempotency_key ?? undefined,
-    args: record.args,
     stdin: record.stdin,
     metadata: record.metadata,
-    run_at: record.run_at,
     queue_timeout: record.queue_timeout,
-    max_attempts: record.max_attempts,
     callback_url: record.callback_url,
+  };
+  const input_data = Object.keys(input).length > 0 ? input : undefined;
+  if (session_id) {
+    const { command, context } = record;
+    const run = command ? { command } : { code };
+    return {
+      path: `/sessions/${session_id}/execute`,
+      body: named({ ...run, context, input_data, ...ofAll }),
+    };
+  }
+  const given = {
+    job_type: record.job_type,
+    args: record.args,
+    run_at: record.run_at,
+    max_attempts: record.max_attempts,
+    ...ofAll,
   };
   if (parent && relationship) {
     const path = `/jobs/${parent}/${relationship}`;
@@ -30,7 +42,7 @@ export function callThatMade(record: ExecutionRecord, { code, input }: Submitted
     path: record.mode === "sync" ? "/execute" : "/execute/async",
     body: named({
       code,
-      input_data: Object.keys(input).length > 0 ? input : undefined,
+      input_data,
       files: files.length > 0 ? files : undefined,
       language: record.language,
       command: record.command,

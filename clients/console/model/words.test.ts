@@ -15,6 +15,9 @@ test.each([
   ["/console/", "playground"],
   ["/console/executions", "executions"],
   ["/console/executions/abc", "execution"],
+  ["/console/sessions", "sessions"],
+  ["/console/sessions/abc", "session"],
+  ["/console/sessions/abc/more", "nowhere"],
   ["/console/queue", "queue"],
   ["/console/queue/more", "nowhere"],
   ["/console/nothing", "nowhere"],
@@ -66,6 +69,14 @@ test("the line of an error is the last one of the submitted code", () => {
     'File "/code/main.py", line 8, in <module>\nFile "/code/main.py", line 4, in mean\nFile "/usr/lib/json.py", line 99';
   expect(errorLine(trace)).toBe(4);
   expect(errorLine("no traceback")).toBeUndefined();
+});
+
+test("the marked line of a cell is its own, not that of an earlier cell that it called", () => {
+  const trace =
+    'Traceback (most recent call last):\n  File "<cell 3>", line 2, in <module>\n  File "<cell 1>", line 9, in half';
+  expect(errorLine(`Traceback (most recent call last):\n  File "<cell 1>", line 4\n${trace}`)).toBe(
+    2,
+  );
 });
 
 test("the input is a JSON object, or what is wrong with it", () => {

@@ -4,11 +4,12 @@ import { joinArguments } from "../model/arguments.ts";
 import { formatTime } from "../model/time.ts";
 import { formatDuration } from "../model/time.ts";
 import type { ExecutionRecord } from "../service/records.ts";
+import { SessionLink } from "../parts/common.tsx";
 import { copy } from "../parts/copy.ts";
 
 /** Everything else that the record says. */
 export function Facts({ record }: { record: ExecutionRecord }) {
-  const { resource_usage: usage, metadata, batch_id } = record;
+  const { resource_usage: usage, metadata, batch_id, session_id } = record;
   const facts: [string, ComponentChildren][] = [
     [
       "Id",
@@ -46,6 +47,15 @@ export function Facts({ record }: { record: ExecutionRecord }) {
     ["Tenant", record.tenant],
     ["Correlation id", record.correlation_id && <span class="id">{record.correlation_id}</span>],
     ["Trace", record.traceparent && <span class="id">{record.traceparent}</span>],
+    [
+      "Session",
+      session_id && (
+        <>
+          <SessionLink id={session_id} />, call {record.call}
+        </>
+      ),
+    ],
+    ["Context", record.context === "default" ? null : record.context],
     ["Batch", batch_id && <a href={addressOf("executions", { batch_id })}>{batch_id}</a>],
     ...Object.entries(metadata ?? {}).map(([name, value]): [string, ComponentChildren] => [
       name,

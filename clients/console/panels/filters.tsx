@@ -72,6 +72,10 @@ export function Filters({ query }: { query: URLSearchParams }) {
       words: `batch ${shortId(id)}`,
       without: { batch_id: undefined },
     })),
+    ...now.session_id.map((id) => ({
+      words: `session ${shortId(id)}`,
+      without: { session_id: undefined },
+    })),
   ];
 
   return (

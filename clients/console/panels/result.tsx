@@ -71,6 +71,7 @@ export function Result({ followed }: { followed: Followed }) {
   const ended = isEnded(record);
   const files = record?.artifacts ?? [];
   const shown = record?.results ?? followed.shown;
+  const isSilent = ended && output.bytes === 0 && shown.length > 0;
   const isCut = record?.stdout_truncated || record?.stderr_truncated;
   return (
     <>
@@ -86,16 +87,18 @@ export function Result({ followed }: { followed: Followed }) {
         <p class="quiet">{warning}</p>
       ))}
       {record?.compile && <Compiler {...record.compile} />}
-      <OutputView
-        label="Output"
-        fileName={`execution-${id}.txt`}
-        output={output}
-        version={version}
-        startedAt={record?.started_at ? Date.parse(record.started_at) : undefined}
-        isLive={record?.status === "running"}
-        showsEnd={record?.status !== "succeeded"}
-        empty={ended ? "It wrote no output." : "No output yet."}
-      />
+      {!isSilent && (
+        <OutputView
+          label="Output"
+          fileName={`execution-${id}.txt`}
+          output={output}
+          version={version}
+          startedAt={record?.started_at ? Date.parse(record.started_at) : undefined}
+          isLive={record?.status === "running"}
+          showsEnd={record?.status !== "succeeded"}
+          empty={ended ? "It wrote no output." : "No output yet."}
+        />
+      )}
       {followed.isHeld && (
         <p class="quiet">It writes more than is shown live: the rest comes when it has ended.</p>
       )}

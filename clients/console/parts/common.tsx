@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { announcement, openDialogs } from "./announce.ts";
 import { clock } from "../service/clock.ts";
-import { executionAddress } from "../model/address.ts";
+import { executionAddress, sessionAddress } from "../model/address.ts";
 import { formatAge, formatTime } from "../model/time.ts";
 
 interface StatusProps {
@@ -33,6 +33,14 @@ export function ExecutionLink({ id, isWhole = false }: { id: string; isWhole?: b
   return (
     <a class="id" href={executionAddress(id)} title={id}>
       {isWhole ? id : shortId(id)}
+    </a>
+  );
+}
+
+export function SessionLink({ id }: { id: string }) {
+  return (
+    <a class="id" href={sessionAddress(id)} title={id}>
+      {shortId(id)}
     </a>
   );
 }

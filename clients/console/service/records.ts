@@ -49,7 +49,7 @@ export type Listed = Pick<
   | "run_at"
   | "tenant"
 >;
-const listed =
+export const listed =
   "status,job_type,created_at,started_at,ended_at,duration_ms,error,relationship,metadata,attempts,run_at";
 
 /** Items on a page of a list. */
@@ -70,6 +70,7 @@ export const filterNames = [
   "created_before",
   "parent_execution_id",
   "batch_id",
+  "session_id",
 ] as const;
 
 type Filters = Record<(typeof filterNames)[number], string[]>;
@@ -97,6 +98,7 @@ export async function listExecutions(
     createdBefore: of("created_before"),
     parentExecutionId: of("parent_execution_id"),
     batchId: of("batch_id"),
+    sessionId: of("session_id"),
     before: of("before"),
     offset: query.has("offset") ? Number(query.get("offset")) : undefined,
   };

@@ -76,6 +76,7 @@ describe("by keyboard alone", needs("chromium"), () => {
     "?fork=failed",
     "/queue",
     "/job-types",
+    "/sessions",
     "/dead-letters",
     "/webhooks",
     "/health",

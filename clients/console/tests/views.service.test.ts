@@ -247,6 +247,7 @@ describe("the console's views", needs("chromium"), () => {
         `/executions/${failed}`,
         "/queue",
         "/job-types",
+        "/sessions",
         "/dead-letters",
         "/webhooks",
         "/health",

@@ -134,12 +134,21 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
           {isAsked.value || isCancelling ? "Cancelling…" : "Cancel"}
         </ScopedButton>
       )}
-      <a class="button" href={addressOf("", { fork: id })} onClick={forgetFork}>
-        Fork
-      </a>
-      <ScopedButton scope="run" disabled={isQueueing.value} onClick={() => void attempt(runAgain)}>
-        Rerun
-      </ScopedButton>
+      {/* A call without its session would find other variables. */}
+      {!record.session_id && (
+        <>
+          <a class="button" href={addressOf("", { fork: id })} onClick={forgetFork}>
+            Fork
+          </a>
+          <ScopedButton
+            scope="run"
+            disabled={isQueueing.value}
+            onClick={() => void attempt(runAgain)}
+          >
+            Rerun
+          </ScopedButton>
+        </>
+      )}
     </div>
   );
 }

@@ -4,6 +4,7 @@ import { addressOf } from "../model/address.ts";
 import { errorLine } from "../model/error-line.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Age, Empty, ExecutionLink, Heading, Problem, shortId } from "../parts/common.tsx";
+import { Choice } from "../parts/choice.tsx";
 import { Editor } from "../parts/editor.tsx";
 import { ScopedButton, whyNot } from "../parts/scoped-button.tsx";
 import { Inputs } from "../panels/inputs.tsx";
@@ -261,28 +262,5 @@ function JobChoices() {
         onChange={(next) => changeDraft({ language: next })}
       />
     </>
-  );
-}
-
-interface Choices {
-  label: string;
-  value: string;
-  names: string[];
-  onChange: (name: string) => void;
-}
-
-function Choice({ label, value, names, onChange }: Choices) {
-  const shown = names.includes(value) ? names : [...names, value];
-  return (
-    <label class="inline">
-      {label}
-      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {shown.map((name) => (
-          <option key={name} value={name}>
-            {name}
-          </option>
-        ))}
-      </select>
-    </label>
   );
 }

@@ -1,0 +1,158 @@
+import { AxeBuilder } from "@axe-core/playwright";
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
+import { needs } from "../../../scripts/testing/needs.ts";
+import { type Airlock, connect, type OpenSession } from "../../typescript/src/index.ts";
+import { type ConsoleWorld, startConsole } from "./testing/console-world.ts";
+
+const at = { stdout_at: 0, stderr_at: 0 };
+const cancelled = { type: "cancelled", message: "interrupted", phase: "execution" } as const;
+
+describe("sessions in the console", needs("chromium"), () => {
+  let world: ConsoleWorld;
+  let agent: ScriptedAgent;
+  let airlock: Airlock;
+  beforeAll(async () => {
+    world = await startConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
+    agent = world.agent;
+    agent.maxSessions = 50;
+    airlock = connect({ url: world.url });
+  });
+  afterAll(() => world.close());
+
+  async function openSession(): Promise<OpenSession> {
+    const made = airlock.sessions.create({ metadata: { chat: "4711" } });
+    await agent.startSession();
+    return made;
+  }
+
+  async function type(page: Page, code: string): Promise<void> {
+    await page.getByRole("textbox", { name: "Cell" }).click();
+    await page.keyboard.type(code);
+    await page.keyboard.press("Control+Enter");
+  }
+
+  test("a session is made, runs cells, is interrupted, and ends after a question", async () => {
+    const page = await world.open("/console/sessions");
+    await page.getByText("A session is a Python interpreter").waitFor();
+    await page.getByRole("button", { name: "New session" }).click();
+    await page.getByRole("heading", { name: "Session …" }).waitFor();
+    await page.getByText("It has no calls.").waitFor();
+    await page.getByText("queued").waitFor();
+    await agent.startSession();
+    await page.getByText("ready").waitFor();
+    await page.getByText("default, Python 3.13.2, forked").waitFor();
+
+    await type(page, "x = 41\nx + 1");
+    const first = await agent.takeCall();
+    expect([first.code, first.results]).toEqual(["x = 41\nx + 1", true]);
+    await page.getByText("busy").waitFor();
+    const items = [{ number: 1, main: true, data: { "text/plain": "42" }, ...at }];
+    await agent.result(first.lease_id, { items });
+    const calls = page.getByRole("region", { name: "Calls" });
+    await calls.getByLabel("Result 1").getByText("42").waitFor();
+    await calls.getByRole("textbox", { name: "Code of this call" }).getByText("x = 41").waitFor();
+    // The prompt is empty again, and has the focus.
+    await type(page, "while True: pass");
+    const second = await agent.takeCall();
+    expect(second.code).toBe("while True: pass");
+    await page.getByRole("button", { name: "Interrupt" }).click();
+    for (;;) {
+      const { cancel } = await agent.poll({ free_slots: 0, wait_s: 2 });
+      if (cancel.includes(second.lease_id)) break;
+    }
+    await agent.result(second.lease_id, { status: "cancelled", exit_code: null, error: cancelled });
+    await calls.getByText("cancelled").first().waitFor();
+    await page.getByText("ready").waitFor();
+
+    await page.getByRole("button", { name: "End" }).click();
+    // Enter alone ends nothing.
+    await page.getByRole("dialog").waitFor();
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "End" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "End" }).click();
+    await page.getByText("ended by a client").waitFor();
+    await page.getByText("Its variables and files are gone.").waitFor();
+    expect(await page.getByRole("textbox", { name: "Cell" }).count()).toBe(0);
+    await calls.getByText("cancelled").first().waitFor();
+    await page.close();
+  });
+
+  test("a call's page leads to its session, offers no rerun and no fork, and shows its call", async () => {
+    const session = await openSession();
+    const { job_id } = await session.submit("1 / 0");
+    const { lease_id } = await agent.takeCall();
+    await agent.result(lease_id);
+    const page = await world.open(`/console/executions/${job_id}`);
+    await page.getByTitle(session.id).waitFor();
+    await page.getByText("The call that made it").click();
+    await page.getByText(`/sessions/${session.id}/execute`).waitFor();
+    expect(await page.getByRole("button", { name: "Rerun" }).count()).toBe(0);
+    expect(await page.getByRole("link", { name: "Fork" }).count()).toBe(0);
+    await page.getByTitle(session.id).click();
+    await page.getByRole("textbox", { name: "Cell" }).waitFor();
+    await page.close();
+    await session.close();
+  });
+
+  test("the list shows states, reasons and metadata, can be narrowed, and ends sessions", async () => {
+    const sessions = [await openSession(), await openSession()];
+    await sessions[0]!.close();
+    const page = await world.open("/console/sessions");
+    const row = (n: number) =>
+      page.getByRole("row").filter({ has: page.getByTitle(sessions[n]!.id) });
+    await row(0).getByText("ended by a client").waitFor();
+    await row(1).getByText("ready").waitFor();
+    await row(1).getByText("chat: 4711").waitFor();
+    await page.getByRole("link", { name: "ready" }).click();
+    await row(0).waitFor({ state: "detached" });
+    await row(1).getByRole("button", { name: "End session" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "End" }).click();
+    await page.getByText("No session is ready.").waitFor();
+    expect(await sessions[1]!.info()).toMatchObject({ status: "ended", reason: "deleted" });
+    await page.close();
+  });
+
+  test("a session's page says that the service is gone, keeps what was typed, and goes on", async () => {
+    const session = await openSession();
+    const page = await world.open(`/console/sessions/${session.id}`);
+    await page.getByText("ready").waitFor();
+    await world.stopService();
+    await page.getByText("The service has not answered since").waitFor();
+    await type(page, "kept = 1");
+    await page.getByRole("alert").getByText("Try again when it is back").waitFor();
+    await world.startService();
+    await page.getByText("The service has not answered since").waitFor({ state: "detached" });
+    await page.keyboard.press("Control+Enter");
+    const { code, lease_id } = await agent.takeCall();
+    expect(code).toBe("kept = 1");
+    await agent.result(lease_id);
+    await page.close();
+    await session.close();
+  });
+
+  test.each([360, 1280])(
+    "axe finds nothing, and nothing is wider than a page of %i px",
+    async (width) => {
+      const session = await openSession();
+      const { job_id } = await session.submit("x");
+      const { lease_id } = await agent.takeCall();
+      const data = { "text/plain": "0".repeat(500) };
+      await agent.result(lease_id, { items: [{ number: 1, main: true, data, ...at }] });
+      for (const path of ["/sessions", `/sessions/${session.id}`, `/executions/${job_id}`]) {
+        const page = await world.open(`/console${path}`);
+        await page.setViewportSize({ width, height: 800 });
+        await page.getByRole("heading", { level: 1 }).waitFor();
+        await page.waitForLoadState("networkidle");
+        const { violations } = await new AxeBuilder({ page }).analyze();
+        expect(violations.map(({ id, nodes }) => `${path} ${id} ${nodes[0]?.html}`)).toEqual([]);
+        const over = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+        expect([path, over]).toEqual([path, 0]);
+        await page.close();
+      }
+      await session.close();
+    },
+  );
+});
