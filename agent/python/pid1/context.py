@@ -15,6 +15,8 @@ _MAX_EARLY = 64 * 1024
 _FIONREAD = 0x541B
 # In a frame, which has other things too.
 _MAX_MESSAGE_JSON = 200_000
+# gate.py tells 16 classes at most, by 100 characters.
+_MAX_NAMES = 16 * 1024
 
 
 def waiting(fd):
@@ -81,6 +83,10 @@ class ToldByCells(Told):
         else:
             self.is_broken = True
         if kind == b"e":
+            if not 0 <= payload.find(b"\0\0") <= _MAX_NAMES:
+                self.exception = None
+                self.is_broken = True
+                return
             while len(to_json(self.exception)) > _MAX_MESSAGE_JSON:
                 self.exception["message"] = self.exception["message"][: len(self.exception["message"]) // 2]
 

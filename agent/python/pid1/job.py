@@ -171,7 +171,7 @@ class Told:
         else:
             self._hear(kind, bytes(self._buffer[5 : 5 + size]))
         del self._buffer[: 5 + size]
-        return True
+        return not self.is_broken
 
     def _hear(self, kind, payload):
         if kind == b"e":
