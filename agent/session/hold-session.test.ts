@@ -107,6 +107,14 @@ describe("a session", () => {
     expect((await t.api.request("/result")).path).toContain(call.lease_id);
     expect((await t.api.request("/ended")).json).toMatchObject({ reason: "engine_lost" });
   });
+
+  it("whose sandbox dies during a call asks for no next one", async () => {
+    const { session, sandbox } = await begin();
+    await callIn(session);
+    sandbox.die();
+    expect((await t.api.request("/result")).headers["x-airlock-take"]).toBeUndefined();
+    await t.api.request("/ended");
+  });
 });
 
 describe("a call", () => {

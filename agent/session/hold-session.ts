@@ -46,8 +46,9 @@ export async function holdSession(agent: SessionDeps, lease: Lease<LeasedSession
   try {
     await using place = await openPlace(deps, start, noFiles, gpus, () => {});
     const { sandbox } = place.acquired;
-    using _open = await serve(deps, lease, place.acquired);
+    using open = await serve(deps, lease, place.acquired);
     await whenAborted(AbortSignal.any([drop.signal, cancel.signal, sandbox.died]));
+    if (sandbox.died.aborted) open[Symbol.dispose]();
     await agent.changes.waitUntil(() => ofSession().length === 0);
     if (drop.signal.aborted) return log.info("a session has ended");
     const end = await endOf(sandbox);

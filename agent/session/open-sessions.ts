@@ -22,14 +22,15 @@ export type OpenSessions = Map<string, OpenSession>;
 
 export type CallDeps = RunDeps & { readonly openSessions: OpenSessions; readonly log: Logger };
 
-/** Runs a call in the sandbox of its session. Returns the next call, as `runLease` does. */
+/** Runs a call in the sandbox of its session. Returns the next call, as `runLease` does, unless the session has ended. */
 export async function runCall(
   deps: CallDeps,
   lease: Lease,
   takes: () => boolean,
 ): Promise<readonly LeasedJob[]> {
-  const session = deps.openSessions.get(lease.job.call?.session_lease_id ?? "");
-  return runLease(deps, lease, takes, session?.findPlace ?? findNone);
+  const id = lease.job.call?.session_lease_id ?? "";
+  const findPlace = deps.openSessions.get(id)?.findPlace ?? findNone;
+  return runLease(deps, lease, () => takes() && deps.openSessions.has(id), findPlace);
 }
 
 const findNone: FindPlace = () =>
