@@ -36,7 +36,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a claim of calls", [], () => claimCalls(db, terms)],
   [
     "a claim of sessions",
-    ["SCAN waiting USING INDEX sessions_queue"],
+    ["SCAN waiting USING COVERING INDEX sessions_queue"],
     () => claimSessions(db, terms, 1, offers),
   ],
   ["a renewal of sessions", [], () => renewSessions(db, terms, [lease])],

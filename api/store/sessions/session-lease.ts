@@ -1,10 +1,10 @@
-import { and, eq, gt, inArray, lte, notInArray, or, sql } from "drizzle-orm";
+import { and, eq, gt, lte, or, sql } from "drizzle-orm";
 import type { Offer } from "../jobs/claim.ts";
 import type { Database } from "../database.ts";
 import { takesWork } from "../agents/agents.ts";
 import { randomUuid, renewalGain, type LeaseTerms } from "../jobs/lease.ts";
 import { executions, isHeldSession, isOpenSession, isQueuedSession, sessions } from "../schema.ts";
-import { query, rowsQuery } from "../statement.ts";
+import { listed, query, rowsQuery } from "../statement.ts";
 import type { SessionRow } from "./sessions.ts";
 
 const given = sql.placeholder;
@@ -28,38 +28,50 @@ const firstQueued = rowsQuery(
  */
 export async function claimSessions(
   db: Database,
-  { agentId, expiresAt, now }: LeaseTerms,
+  terms: LeaseTerms,
   count: number,
   offers: Offer[],
 ): Promise<SessionRow[]> {
-  const offered = (what: keyof Offer) => sql`(select value ->> ${sql.raw(`'${what}'`)}
-    from json_each(${JSON.stringify(offers)}) where value ->> 'jobType' = ${sessions.jobType})`;
-  const next = sql`(select seq from (
-    select waiting.seq as seq, row_number() over (partition by waiting.tenant order by waiting.seq) + (
-      select count(*) from ${sessions} as held
-      where held.tenant = waiting.tenant and held.status <> 'ended' and held.status <> 'queued') as nth
-    from ${sessions} as waiting
-    where waiting.status = 'queued' and waiting.expires_at > ${now}
-      and waiting.job_type in (select value ->> 'jobType' from json_each(${JSON.stringify(offers)})))
-    order by nth, seq limit ${count})`;
-  return db.orm
+  return claim(db, { ...terms, count, offers: JSON.stringify(offers) });
+}
+
+const offered = (what: keyof Offer) => sql`(select value ->> ${sql.raw(`'${what}'`)}
+  from json_each(${given("offers")}) where value ->> 'jobType' = ${sessions.jobType})`;
+/** The first sessions of each tenant: the cost hardly depends on how many wait after them. */
+const next = sql`(select seq from (
+    select first.seq, owner.held + row_number() over (partition by first.tenant order by first.seq) as nth
+    from (
+      select tenant, (select count(*) from ${sessions} as held
+        where held.tenant = waiting.tenant and held.status <> 'ended' and held.status <> 'queued') as held
+      from ${sessions} as waiting where waiting.status = 'queued' group by tenant) as owner
+    cross join ${sessions} as first on first.seq in (
+      select own.seq from ${sessions} as own
+      where own.tenant = owner.tenant and own.status = 'queued' and own.expires_at > ${given("now")}
+        and own.job_type in (select value ->> 'jobType' from json_each(${given("offers")}))
+      order by own.seq limit ${given("count")}))
+  order by nth, seq limit ${given("count")})`;
+const claim = rowsQuery(
+  query
     .update(sessions)
     .set({
       status: "starting",
       attempt: sql`${sessions.attempt} + 1`,
       leaseId: randomUuid,
-      agentId,
-      leaseExpiresAt: expiresAt,
-      startedAt: now,
+      agentId: sql`${given("agentId")}`,
+      leaseExpiresAt: sql`${given("expiresAt")}`,
+      startedAt: sql`${given("now")}`,
       jobVersion: offered("jobVersion"),
       jobRef: offered("jobRef"),
     })
-    .where(and(isQueuedSession, takesWork(agentId), sql`${sessions.seq} in ${next}`))
-    .returning();
-}
+    .where(and(isQueuedSession, takesWork(given("agentId")), sql`${sessions.seq} in ${next}`))
+    .returning(),
+);
 
-const isHeldBy = ({ agentId, now }: LeaseTerms) =>
-  and(isHeldSession, eq(sessions.agentId, agentId), gt(sessions.leaseExpiresAt, now));
+const isHeld = and(
+  isHeldSession,
+  eq(sessions.agentId, given("agentId")),
+  gt(sessions.leaseExpiresAt, given("now")),
+);
 
 /** Sessions that this agent is to start and does not know, because the reply was lost. */
 export async function undeliveredSessions(
@@ -67,20 +79,19 @@ export async function undeliveredSessions(
   terms: LeaseTerms,
   held: string[],
 ): Promise<SessionRow[]> {
-  const isMissed = and(
-    isHeldBy(terms),
-    eq(sessions.status, "starting"),
-    notInArray(sessions.leaseId, held),
-  );
+  const values = { ...terms, held: JSON.stringify(held) };
   // Reads first, because an update would take the write lock each time.
-  const missed = await db.orm.select({ id: sessions.id }).from(sessions).where(isMissed);
-  if (missed.length === 0) return [];
-  return db.orm
-    .update(sessions)
-    .set({ leaseExpiresAt: terms.expiresAt })
-    .where(isMissed)
-    .returning();
+  return (await missed(db, values)).length === 0 ? [] : renewMissed(db, values);
 }
+
+const isMissed = and(
+  isHeld,
+  eq(sessions.status, "starting"),
+  sql`${sessions.leaseId} not in ${listed("held")}`,
+);
+const missed = rowsQuery(query.select({ id: sessions.id }).from(sessions).where(isMissed));
+const setExpiry = { leaseExpiresAt: sql`${given("expiresAt")}` };
+const renewMissed = rowsQuery(query.update(sessions).set(setExpiry).where(isMissed).returning());
 
 /** Renews the listed leases that the agent still holds, as renewLeases does, and returns them. */
 export async function renewSessions(
@@ -89,22 +100,22 @@ export async function renewSessions(
   leaseIds: string[],
 ): Promise<string[]> {
   if (leaseIds.length === 0) return [];
-  const isListed = and(isHeldBy(terms), inArray(sessions.leaseId, leaseIds));
-  const held = await db.orm
-    .select({ leaseId: sessions.leaseId, leaseExpiresAt: sessions.leaseExpiresAt })
-    .from(sessions)
-    .where(isListed);
+  const values = { ...terms, leaseIds: JSON.stringify(leaseIds) };
+  const held = await readListed(db, values);
   const enoughAt = terms.expiresAt - (terms.expiresAt - terms.now) * renewalGain;
   const isDue = held.some(({ leaseExpiresAt }) => (leaseExpiresAt ?? 0) < enoughAt);
-  const renewed = isDue
-    ? await db.orm
-        .update(sessions)
-        .set({ leaseExpiresAt: terms.expiresAt })
-        .where(isListed)
-        .returning({ leaseId: sessions.leaseId })
-    : held;
+  const renewed = isDue ? await renewListed(db, values) : held;
   return renewed.flatMap(({ leaseId }) => leaseId ?? []);
 }
+
+const isListed = and(isHeld, sql`${sessions.leaseId} in ${listed("leaseIds")}`);
+const { leaseId, leaseExpiresAt } = sessions;
+const readListed = rowsQuery(
+  query.select({ leaseId, leaseExpiresAt }).from(sessions).where(isListed),
+);
+const renewListed = rowsQuery(
+  query.update(sessions).set(setExpiry).where(isListed).returning({ leaseId, leaseExpiresAt }),
+);
 
 /** The sessions that an agent holds. */
 export async function sessionsOf(db: Database, agentId: string): Promise<SessionRow[]> {
