@@ -29,6 +29,8 @@ export interface SandboxCall {
   readonly env: Readonly<Record<string, string>>;
   /** Paths of files that come back as artifacts `_fetched/…`. */
   readonly fetch: readonly string[];
+  /** Whether files of /output that have changed are left to the next call. */
+  readonly onlyFetches?: boolean | undefined;
   /** Files that it brings. */
   readonly files: readonly CallFile[];
 }

@@ -124,6 +124,15 @@ describe("what a call brings", () => {
 });
 
 describe("what a call fetches", () => {
+  test("alone, it leaves what has changed to the next call", async () => {
+    const { call } = await openSession(place);
+    await call("1");
+    const run = ["sh", "-c", "echo new > a; ls"];
+    const program = { file: "main.sh", compile: [], compileTimeoutMs: 0, run };
+    expect(await call("", { program, onlyFetches: true })).toMatchObject({ out: "a\n", files: {} });
+    expect((await call("1")).files).toEqual({ a: "new\n" });
+  });
+
   test("files of /output, /tmp and /input, also without code and after the interpreter's end", async () => {
     const { call } = await openSession(place);
     await call(

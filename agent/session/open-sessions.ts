@@ -1,7 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import type { LeasedJob } from "../../shared/wire/agent/lease.ts";
 import type { LeasedCall } from "../../shared/wire/agent/session.ts";
-import { sizeOf } from "../files/job-files.ts";
 import { type Acquired, sandboxJob } from "../job/acquire.ts";
 import type { FindPlace } from "../job/place.ts";
 import { type RunDeps, runLease } from "../job/run.ts";
@@ -9,6 +8,8 @@ import type { Lease } from "../lease/leases.ts";
 import { JobRefusal } from "../policy/refusal.ts";
 import type { CallFile, SandboxCall } from "../sandbox/job.ts";
 import type { SpooledArtifact } from "../sandbox/report.ts";
+import { createBroughtFiles } from "./brought-files.ts";
+import { createKnownFiles } from "./known-files.ts";
 import { parseBytes } from "../../shared/bytes.ts";
 
 /** A session that is ready here. */
@@ -39,40 +40,20 @@ const findNone: FindPlace = () =>
 /** Calls run in the sandbox of `acquired`, one at a time. */
 export function openSession(acquired: Acquired): OpenSession {
   const { sandbox } = acquired;
-  /** Bytes of the files in /input by name: they use the memory of the session. */
-  const given = new Map<string, number>();
-  /** Hashes of the files that the API has, by name: a file is sent again if it has changed. */
-  const known = new Map<string, string>();
+  const files = createBroughtFiles();
+  /** A file is sent again if it has changed. */
+  const known = createKnownFiles();
 
-  function isNew({ name, sha256 }: SpooledArtifact): boolean {
-    if (name.startsWith("_fetched/")) return true;
-    const isChanged = known.get(name) !== sha256;
-    known.set(name, sha256);
-    return isChanged;
-  }
-
-  function admit(files: readonly CallFile[], { job_type }: LeasedJob): void {
-    const inputs = files.filter(({ to }) => to === "input");
-    for (const { name, sizeBytes } of inputs) {
-      const other = [...given.keys()].find((each) => isInTheWay(each, name));
-      if (other !== undefined) throw inTheWay(name, other);
-      given.set(name, sizeBytes);
-    }
-    const inputBytes = [...given.values()].reduce((sum, bytes) => sum + bytes, 0);
-    const workBytes = sizeOf(files) - sizeOf(inputs);
-    if (inputBytes + workBytes > parseBytes(job_type.memory_limit) / 4) {
-      for (const { name } of inputs) given.delete(name);
-      throw tooLarge;
-    }
-    for (const { name, to, sha256 } of files) if (to === "work") known.set(name, sha256);
-  }
+  const isNew = (file: SpooledArtifact): boolean =>
+    file.name.startsWith("_fetched/") || !known.learn(file);
 
   return {
-    async findPlace(deps, { job, cancel, drop }, files) {
+    async findPlace(deps, { job, cancel, drop }, given) {
       const signal = AbortSignal.any([cancel.signal, drop.signal]);
       await deps.admission.admitJob(job, acquired.runtime, signal);
-      const brought = await files.fetch(signal);
-      admit(brought, job);
+      const brought = await given.fetch(signal);
+      files.admit(brought, parseBytes(job.job_type.memory_limit) / 4);
+      for (const file of brought) if (file.to === "work") known.learn(file);
       return {
         acquired: {
           ...acquired,
@@ -93,21 +74,6 @@ export function openSession(acquired: Acquired): OpenSession {
 }
 
 function sandboxCall(call: LeasedCall, files: readonly CallFile[]): SandboxCall {
-  const { number, context, contexts, restart, env, fetch } = call;
-  return { number, context, contexts, restart, env, fetch, files };
+  const { number, context, contexts, restart, env, fetch, only_fetches: onlyFetches } = call;
+  return { number, context, contexts, restart, env, fetch, onlyFetches, files };
 }
-
-const tooLarge = new JobRefusal(
-  "config_error",
-  "The files that the calls of the session have brought have more bytes than a quarter of its memory limit.",
-);
-
-/** Whether one is a folder of the other. */
-const isInTheWay = (one: string, other: string): boolean =>
-  one.startsWith(`${other}/`) || other.startsWith(`${one}/`);
-
-const inTheWay = (name: string, other: string): JobRefusal =>
-  new JobRefusal(
-    "config_error",
-    `The session has ${JSON.stringify(other)} in /input, so there can be no ${JSON.stringify(name)}.`,
-  );

@@ -82,7 +82,7 @@ function toLeasedFile({ name, sizeBytes, sha256, toWork }: InputFileInfo): CallF
 }
 
 function toLeasedCall(
-  { call, context }: ExecutionRow,
+  { call, context, kind }: ExecutionRow,
   { call: options }: SubmittedPayload,
   { leaseId, contexts }: SessionRow,
 ): LeasedCall {
@@ -94,6 +94,7 @@ function toLeasedCall(
     restart: options?.restart ?? false,
     env: options?.env ?? {},
     fetch: options?.fetch ?? [],
+    ...(kind === "files" && { only_fetches: true }),
   };
 }
 

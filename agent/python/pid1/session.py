@@ -4,7 +4,7 @@ A session: interpreters that stay, and the calls that they serve, one at a time.
 
 The words of a call each begin with a letter:
 n its number  c its context  l another context that is left  r restart it first  e a variable of its environment
-f a file to send
+f a file to send  o no other file is sent
 """
 
 import _signal as signal
@@ -264,7 +264,7 @@ class Session(Supervisor):
         self.close_program()
         # A call without code sends what it fetches alone.
         self.since_ns = None
-        if self.has_code():
+        if self.has_code() and b"o" not in self.call:
             self.since_ns, self.scanned_ns = self.scanned_ns, time.time_ns() - _TICK_NS
         try:
             super().collect()

@@ -72,7 +72,15 @@ export async function sendCall(link: Link, call: SandboxCall, died: AbortSignal)
 }
 
 /** As python/pid1/session.py reads them. */
-function callWords({ number, context, contexts, restart, env, fetch }: SandboxCall): Buffer {
+function callWords({
+  number,
+  context,
+  contexts,
+  restart,
+  env,
+  fetch,
+  onlyFetches,
+}: SandboxCall): Buffer {
   const words = [
     `n${number}`,
     `c${context}`,
@@ -80,6 +88,7 @@ function callWords({ number, context, contexts, restart, env, fetch }: SandboxCa
     ...(restart ? ["r"] : []),
     ...assignments(env).map((assignment) => `e${assignment}`),
     ...fetch.map((path) => `f${path}`),
+    ...(onlyFetches ? ["o"] : []),
   ];
   return Buffer.from(words.join("\0"));
 }

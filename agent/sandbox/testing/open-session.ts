@@ -34,12 +34,28 @@ export function beginSession(
   sandbox.beginSession(env);
   return async (
     code: string,
-    { context = "default", contexts = [], restart = false, fetch = [], ...more }: Call = {},
+    {
+      context = "default",
+      contexts = [],
+      restart = false,
+      fetch = [],
+      onlyFetches,
+      ...more
+    }: Call = {},
     options: Partial<RunOptions> = {},
   ): Promise<Called> => {
     const { env: own = {}, files: brought = [], ...job } = more;
     number += 1;
-    const call = { number, context, contexts, restart, fetch, env: own, files: brought };
+    const call = {
+      number,
+      context,
+      contexts,
+      restart,
+      fetch,
+      onlyFetches,
+      env: own,
+      files: brought,
+    };
     const report = await runIn(sandbox, code, {
       job: { results: true, timeoutMs: 20_000, ...job, call },
       options,

@@ -66,8 +66,9 @@ export const sessionFileRows: Row[] = [
       const { id, agent } = await served(api);
       const list = async (stdout: string, exit_code = 0) => {
         const answer = api.get(`/sessions/${id}/files?path=tables`);
-        const { lease_id, program } = await agent.takeCall();
+        const { lease_id, program, call } = await agent.takeCall();
         expect(program!.run).toMatchObject(["python3", "-I", "-c", expect.anything(), "tables"]);
+        expect(call).toMatchObject({ only_fetches: true });
         const error = { type: "runtime_error", message: "exit", phase: "execution" } as const;
         const failed = { status: "failed", exit_code, error } as const;
         await agent.result(lease_id, {

@@ -49,6 +49,8 @@ export const LeasedCall = z.object({
   env: Environment,
   /** Paths of files that come back as artifacts `_fetched/…`. */
   fetch: z.array(z.string()),
+  /** Files of /output that have changed are left to the next call: it is one of kind `files`. */
+  only_fetches: z.boolean().optional(),
 });
 export type LeasedCall = z.infer<typeof LeasedCall>;
 
