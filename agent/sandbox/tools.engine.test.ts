@@ -29,6 +29,17 @@ print(await later(3))`);
   ]);
 });
 
+test("a call whose arguments are nested too deep for the service raises ToolError", async () => {
+  const { out, calls } = await runWith(`
+x = []
+for _ in range(600): x = [x]
+try: add(x)
+except ToolError as error: print(error)
+print(add(1))`);
+  expect(out).toMatch(/^The call is not valid: .* nested too deep\.\n1\n$/);
+  expect(calls).toHaveLength(1);
+});
+
 test("the time for which a call waits is not the code's", async () => {
   const answerLate: Own = (_call, answer) => {
     setTimeout(() => answer({ resultJson: "7" }), 2500);

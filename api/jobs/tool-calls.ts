@@ -67,7 +67,8 @@ export async function answer(
 }
 
 function toAnswer({ result, error }: ToolAnswer): Answer {
-  const text = error ?? JSON.stringify(result);
+  // SQLite would end the text at a NUL.
+  const text = error?.replaceAll("\0", "\ufffd") ?? JSON.stringify(result);
   const bytes = new TextEncoder().encode(text).length;
   if (bytes <= limits.toolAnswerMaxBytes) return { text, isError: error !== undefined };
   const detail = `The answer has ${bytes} bytes; the limit is ${limits.toolAnswerMaxBytes}.`;

@@ -9,6 +9,8 @@ import { openSpool } from "../output/spool.ts";
 import type { Ending, RunReport } from "../report.ts";
 import type { RunOptions, SandboxJob, StreamName } from "../job.ts";
 
+const invalidCall = "The call is not valid: its arguments may be nested too deep.";
+
 /** Room for the line that replaces the omitted part of a stream. */
 const markerBytes = 100;
 
@@ -83,9 +85,9 @@ export function startRecorder(
   function takeCall(piece: Buffer): void {
     const told = items.takeCall(piece, lengths());
     if (told === undefined) return;
-    // PID 1 counts it: its time must end.
-    if (told === "invalid") return send(answerFrames(0, { error: "" }));
     const { id, call } = told;
+    // PID 1 counts it, and the code may wait for it: its time must end.
+    if (call === undefined) return send(answerFrames(id, { error: invalidCall }));
     calls.set(call.number, call.name);
     if (calls.size > limits.toolCallsPendingMax) throw new FrameError("too many calls wait");
     options.onCall?.(call, (given) => {

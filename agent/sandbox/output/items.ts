@@ -11,8 +11,11 @@ export interface Items {
   readonly hasInvalid: boolean;
   /** Returns the item that a piece completes. @throws FrameError on more than PID 1 relays. */
   takeItem(frame: Buffer, at: Lengths): DisplayItem | undefined;
-  /** The same of a call, with its id for the answer; "invalid" if the code made it, not tools.py. */
-  takeCall(frame: Buffer, at: Lengths): { id: number; call: CallItem } | "invalid" | undefined;
+  /**
+   * The same of a call, with its id for the answer. No call if its arguments are nested too deep, or the code made it,
+   * not tools.py; the id is then 0 if there is none.
+   */
+  takeCall(frame: Buffer, at: Lengths): { id: number; call?: CallItem } | undefined;
 }
 
 type Lengths = Readonly<Record<StreamName, number>>;
@@ -54,7 +57,7 @@ export function createItems(names: readonly string[] = []): Items {
       const whole = calls(frame, now);
       if (whole === undefined) return undefined;
       const told = parseCall(whole.text);
-      if (told === undefined || !names.includes(told.name)) return "invalid";
+      if (told === undefined || !names.includes(told.name)) return { id: idOf(whole.text) };
       const { id, ...call } = told;
       return { id, call: { ...place(whole.at), ...call } };
     },
@@ -102,6 +105,9 @@ function parseCall(text: string): Call | undefined {
     return undefined;
   }
 }
+
+/** As tools.py writes it, also where the rest cannot be parsed. */
+const idOf = (text: string): number => Number(/^\{"id":(\d{1,4}),/.exec(text)?.[1] ?? 0);
 
 const wellFormed = (_: string, value: unknown): unknown =>
   typeof value === "string" ? value.toWellFormed() : value;

@@ -104,8 +104,8 @@ export const toolCallRows: Row[] = [
       const { agent, job_id, lease_id } = await working(api, asked);
       const items = [1, 2, 3, 4, 5, 6].map((number) => call(number));
       for (const _again of [1, 2]) await agent.post(lease_id, "items", { items });
-      for (const number of [5, 1, 6]) await answer(api, job_id, number, { error: `no ${number}` });
-      const expected = [5, 1, 6].map((number) => ({ number, error: `no ${number}` }));
+      for (const number of [5, 1, 6]) await answer(api, job_id, number, { error: `no\0${number}` });
+      const expected = [5, 1, 6].map((number) => ({ number, error: `no\ufffd${number}` }));
       expect(await answers(agent, lease_id, 0)).toEqual(expected);
       expect(await answers(agent, lease_id, 0)).toEqual(expected);
       expect(await answers(agent, lease_id, 2)).toEqual(expected.slice(2));
