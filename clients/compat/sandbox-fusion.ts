@@ -16,16 +16,18 @@ import {
   Refusal,
   signalOf,
 } from "./facade.ts";
+import { runJupyter } from "./run-jupyter.ts";
 
 /**
- * SandboxFusion's POST /run_code and GET /v1/ping. Source: github.com/bytedance/SandboxFusion,
+ * SandboxFusion's POST /run_code and /run_jupyter, and GET /v1/ping. Source: github.com/bytedance/SandboxFusion,
  * sandbox/server/sandbox_api.py and sandbox/runners/base.py.
  */
 export const sandboxFusion: Facade = {
   async answer(call) {
     if (call.path === "/v1/ping" && call.method === "GET") return Response.json("pong");
     if (call.path === "/run_code" && call.method === "POST") return runCode(call);
-    throw new Refusal(404, "Not Found: this service has POST /run_code and GET /v1/ping.");
+    if (call.path === "/run_jupyter" && call.method === "POST") return runJupyter(call);
+    throw new Refusal(404, "Not Found: this service has /run_code, /run_jupyter and /v1/ping.");
   },
   refuse(status, message) {
     // The client repeats 504, and takes each other error for a failed verdict.

@@ -43,6 +43,15 @@ describe("SandboxFusion's users", needs("venv"), () => {
     expect(await told("fusion.py")).toEqual({
       bash: ["Failed", "Finished", 3, "42\n"],
       late: ["Failed", "TimeLimitExceeded", null, ""],
+      jupyter: [
+        "Success",
+        "Finished",
+        [
+          [[], []],
+          [[], ["ZeroDivisionError"]],
+          [[{ "text/plain": "42" }], []],
+        ],
+      ],
       async: each(16),
       concurrent: each(128),
     });

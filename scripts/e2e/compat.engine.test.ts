@@ -116,7 +116,7 @@ print(open("in/a.txt").read())`;
 
   test("ping answers, other routes are 404 in the protocol's form", async () => {
     expect(await call("sandbox-fusion/v1/ping")).toEqual({ status: 200, json: "pong" });
-    expect(await call("sandbox-fusion/run_jupyter", { cells: [] })).toEqual({
+    expect(await call("sandbox-fusion/submit", { cells: [] })).toEqual({
       status: 404,
       json: { detail: expect.stringContaining("/run_code") as string },
     });

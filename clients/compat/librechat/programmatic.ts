@@ -38,7 +38,7 @@ const Continue = z.object({
   continuation_token: z.string(),
   tool_results: z.array(
     z.object({
-      call_id: z.string(),
+      call_id: z.string().regex(/^\d{1,6}$/, "is none of this service"),
       result: z.unknown(),
       is_error: z.boolean().nullish(),
       error_message: z.string().nullish(),
@@ -48,7 +48,7 @@ const Continue = z.object({
 
 /** A run that waits for results: its job, the names that its code knows tools by with theirs, and its files. */
 const Waiting = z.object({
-  job: z.string(),
+  job: z.uuid(),
   names: z.record(z.string(), z.string()),
   files: z.array(FileRef),
 });
@@ -103,7 +103,7 @@ async function goOn(
   const waiting = readToken(continuation_token);
   for (const { call_id, result, is_error, error_message } of tool_results) {
     const answer = is_error ? { error: error_message ?? "the tool failed" } : { result };
-    await post(call, `/jobs/${waiting.job}/tool-calls/${encodeURIComponent(call_id)}`, answer);
+    await post(call, `/jobs/${waiting.job}/tool-calls/${call_id}`, answer);
   }
   return waiting;
 }
