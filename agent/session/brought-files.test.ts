@@ -3,8 +3,11 @@ import type { CallFile } from "../sandbox/job.ts";
 import { createBroughtFiles } from "./brought-files.ts";
 
 const file = (name: string, sizeBytes: number, to: CallFile["to"] = "input"): CallFile => ({
-  ...{ name, sizeBytes, to },
-  ...{ path: "", sha256: "" },
+  name,
+  sizeBytes,
+  to,
+  path: "",
+  sha256: "",
 });
 
 test("files in /input stay and count for each later call; those to work on count once", () => {
@@ -19,9 +22,9 @@ test("files in /input stay and count for each later call; those to work on count
 test("a call that is refused has brought nothing", () => {
   const { admit } = createBroughtFiles();
   admit([file("a", 6)], 10);
-  expect(() => admit([file("a", 1), file("b/c", 10)], 10)).toThrow();
+  expect(() => admit([file("a", 1), file("b/c", 10)], 10)).toThrow("a quarter");
   admit([file("b", 4)], 10);
-  expect(() => admit([file("d", 1)], 10)).toThrow();
+  expect(() => admit([file("d", 1)], 10)).toThrow("a quarter");
 });
 
 test("a name is no folder of another one", () => {
