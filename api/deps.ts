@@ -68,8 +68,10 @@ export interface ProcessMetrics {
 
 /** Wake-up hints. The database decides: a waiter queries it again after each wake-up. */
 export interface Notifier {
-  /** Wakes the subscriptions to a topic, at once or after `delayMs`. */
-  notify(topic: Topic, delayMs?: number): void;
+  /**
+   * Wakes the subscriptions to a topic, at once or after `delayMs`. Returns whether it knows that it has woken one.
+   */
+  notify(topic: Topic, delayMs?: number): boolean;
   /** Receives notifications from now on, including those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }
@@ -83,7 +85,9 @@ export type Topic =
   | `execution:${string}`
   | `output:${string}`
   | `build:${string}`
-  | `session:${string}`;
+  | `session:${string}`
+  /** A call of the session waits. For the answer to the result of the call before it. */
+  | `call:${string}`;
 
 export interface Subscription {
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */

@@ -28,7 +28,7 @@ beforeEach(() => {
 
 /** A notifier that never wakes anyone, and on which every wait times out at once. */
 const nobody: Notifier = {
-  notify() {},
+  notify: () => false,
   subscribe: () => ({
     next: (timeoutMs) => Promise.resolve(void (now += timeoutMs)),
     passOn() {},

@@ -106,8 +106,9 @@ test("a job passes on from an agent that hangs up when it is woken", async () =>
   const other = await park();
   const notify = deps.notifier.notify.bind(deps.notifier);
   deps.notifier.notify = (...args) => {
-    notify(...args);
+    const isWoken = notify(...args);
     hanging.abort();
+    return isWoken;
   };
   await afterJob();
   expect((await gone.reply).jobs).toEqual([]);
@@ -123,7 +124,7 @@ test("a job passes on from an agent whose poll fails while it looks for the job"
   const notify = deps.notifier.notify.bind(deps.notifier);
   deps.notifier.notify = (...args) => {
     isBroken = true;
-    notify(...args);
+    return notify(...args);
   };
   client.execute = (statement: Parameters<typeof execute>[0]) => {
     if (!isBroken) return execute(statement);

@@ -1,12 +1,16 @@
-import { beforeEach, expect, test } from "vitest";
-import type { Deps } from "../deps.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import type { Deps, Subscription } from "../deps.ts";
 import { recordAgent } from "../store/agents/agents.ts";
 import { submitExecution } from "../store/jobs/submit.ts";
 import { findExecution } from "../store/jobs/read.ts";
-import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { newExecution } from "../testing/temp-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
+import { newCall, readySession, runningCall } from "../testing/session-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
+import type { ExecutionRow } from "../store/jobs/row.ts";
+import { wakeForCall } from "../sessions/tell-session.ts";
+import { recordResult } from "./lease-posts.ts";
 import { takeNext } from "./take-jobs.ts";
 
 useStore();
@@ -78,4 +82,48 @@ test("an agent that hangs up gets none, and another agent is woken", async () =>
   expect(await taken).toEqual([]);
   expect((await findExecution(store.db, id))?.status).toBe("queued");
   await other;
+});
+
+describe("after a call", () => {
+  let polls: Subscription;
+  let call: ExecutionRow;
+  let isPollWoken: boolean;
+  beforeEach(async () => {
+    const { id } = await readySession(store.db);
+    const running = await runningCall(store.db, id);
+    call = running;
+    // The lease of the session begins at 1.
+    deps = { ...deps, now: () => 1 };
+    await recordResult(deps, call, running.leaseId, success);
+    isPollWoken = false;
+    polls = deps.notifier.subscribe([`agent:${call.agentId}`]);
+    void polls.next(60_000, new AbortController().signal).then(() => (isPollWoken = true));
+    waits = Promise.withResolvers();
+  });
+
+  /** As a client does it. */
+  async function submitCall(): Promise<string> {
+    const id = await newCall(store.db, call.sessionId!);
+    wakeForCall(deps, { id: call.sessionId!, agentId: call.agentId });
+    return id;
+  }
+
+  test("the answer waits for the next call of the session, and the agent's poll stays", async () => {
+    const taken = takeNext(deps, call, new AbortController().signal);
+    await waits.promise;
+    const id = await submitCall();
+    expect(await taken).toMatchObject([{ execution_id: id }]);
+    expect(isPollWoken).toBe(false);
+  });
+
+  test("if the agent hangs up, its poll gets the call", async () => {
+    const hungUp = new AbortController();
+    const taken = takeNext(deps, call, hungUp.signal);
+    await waits.promise;
+    hungUp.abort();
+    await submitCall();
+    expect(await taken).toEqual([]);
+    await polls.next(0, new AbortController().signal);
+    expect(isPollWoken).toBe(true);
+  });
 });

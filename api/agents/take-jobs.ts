@@ -80,8 +80,7 @@ export async function takeNext(
 ): Promise<LeasedJob[]> {
   const { db, notifier } = deps;
   if (agentId === null) return [];
-  if (sessionId !== null)
-    return describeJobs(deps, await claimCalls(db, leaseTerms(deps, agentId), sessionId));
+  if (sessionId !== null) return takeNextCall(deps, agentId, sessionId, signal);
   const jobs = await takeForSlot(deps, agentId);
   if (jobs.length > 0) return jobs;
   const wakes = notifier.subscribe(["job"]);
@@ -95,6 +94,33 @@ export async function takeNext(
   } finally {
     if (!isUsed) wakes.passOn();
     wakes.close();
+  }
+}
+
+/** The agent's poll is not woken for a call that this waits for. */
+async function takeNextCall(
+  deps: Deps,
+  agentId: string,
+  sessionId: string,
+  signal: AbortSignal,
+): Promise<LeasedJob[]> {
+  const { db, notifier } = deps;
+  const claim = () => claimCalls(db, leaseTerms(deps, agentId), sessionId);
+  const wakes = notifier.subscribe([`call:${sessionId}`, `session:${sessionId}`]);
+  let isUsed = false;
+  try {
+    let calls = await claim();
+    if (calls.length === 0) {
+      await wakes.next(nextJobMs, signal);
+      // A call that comes after this wakes the poll; one that came before is found here.
+      wakes.close();
+      if (!signal.aborted) calls = await claim();
+    }
+    isUsed = !signal.aborted;
+    return await describeJobs(deps, calls);
+  } finally {
+    wakes.close();
+    if (!isUsed) notifier.notify(`agent:${agentId}`);
   }
 }
 

@@ -20,7 +20,7 @@ beforeEach(() => {
   told = [];
   clock = 10;
   deps = testDeps(store.db, store.folder, () => clock);
-  const notify = (topic: Topic): void => void told.push(topic);
+  const notify = (topic: Topic): boolean => told.push(topic) > 0;
   deps = { ...deps, notifier: { ...deps.notifier, notify } };
 });
 

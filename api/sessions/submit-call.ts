@@ -13,6 +13,7 @@ import { quotaExceeded } from "../quota.ts";
 import { type NewExecution, submittedBytes } from "../store/jobs/submit.ts";
 import type { SessionRow } from "../store/sessions/sessions.ts";
 import { requireSession, sessionEnded } from "./read-session.ts";
+import { wakeForCall } from "./tell-session.ts";
 
 /**
  * Stores a call of a session, and wakes its agent. It may wait for the session to be ready.
@@ -36,8 +37,7 @@ export async function submitCall(
   return storeSubmission(deps, { ...execution, kind }, origin, {
     most: obstacle ? 0 : limits.callsQueuedMax,
     whyFull: async () => obstacle ?? whyFull(deps, execution, session),
-    // Without an agent, the call is found when the session is ready.
-    wake: () => session.agentId !== null && deps.notifier.notify(`agent:${session.agentId}`),
+    wake: () => wakeForCall(deps, session),
   });
 }
 

@@ -15,3 +15,14 @@ export function tellSession(
   if (session.agentId !== null) notifier.notify(`agent:${session.agentId}`);
   for (const call of calls) (isTerminal(call.status) ? tellEnd : tellFollowers)(deps, call);
 }
+
+/**
+ * Wakes who takes a call that waits: the answer to the result of the call before it, if that waits, else the agent's
+ * poll. Without an agent, the call is found when the session is ready.
+ */
+export function wakeForCall(
+  { notifier }: Pick<Deps, "notifier">,
+  { id, agentId }: Pick<SessionRow, "id" | "agentId">,
+): void {
+  if (agentId !== null && !notifier.notify(`call:${id}`)) notifier.notify(`agent:${agentId}`);
+}

@@ -1,9 +1,14 @@
 import { beforeEach, expect, test } from "vitest";
-import type { PollReply, PollRequest } from "../../shared/wire/agent/lease.ts";
+import {
+  type PollReply,
+  type PollRequest,
+  type ResultReply,
+  takeHeader,
+} from "../../shared/wire/agent/lease.ts";
 import { createApp } from "../app.ts";
 import type { Deps, Notifier } from "../deps.ts";
 import { asked, countStatements } from "../testing/count-statements.ts";
-import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
+import { readyReport, ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { store, useStore } from "../testing/use-store.ts";
 
@@ -21,12 +26,17 @@ let waits: Record<"agent" | "client", PromiseWithResolvers<void>>;
 
 beforeEach(async () => {
   deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token] });
-  waits = { agent: Promise.withResolvers(), client: Promise.withResolvers() };
+  waits = newWaits();
   app = createApp({ ...deps, notifier: telling(deps.notifier) });
   agent = new ScriptedAgent("http://unused", token);
   // The agent's status and the tenant's limits are known from now on.
   await poll();
   await send("GET", "/job-types");
+});
+
+const newWaits = (): typeof waits => ({
+  agent: Promise.withResolvers(),
+  client: Promise.withResolvers(),
 });
 
 /** Resolves `waits` when an agent or a client waits to be notified. */
@@ -35,17 +45,22 @@ function telling(notifier: Notifier): Notifier {
     ...notifier,
     subscribe(topics) {
       const subscription = notifier.subscribe(topics);
-      const next: typeof subscription.next = (timeoutMs, signal) => {
+      const next: typeof subscription.next = (_timeoutMs, signal) => {
         waits[topics.includes("job") ? "agent" : "client"].resolve();
-        return subscription.next(timeoutMs, signal);
+        // However slow the machine is.
+        return subscription.next(60_000, signal);
       };
       return { ...subscription, next };
     },
   };
 }
 
-async function send<T>(method: string, path: string, body?: object): Promise<T> {
-  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+async function send<T>(method: string, path: string, body?: object, more = {}): Promise<T> {
+  const headers = {
+    "Content-Type": "application/json",
+    Authorization: `Bearer ${token}`,
+    ...more,
+  };
   const answer = await app.request(path, {
     method,
     headers,
@@ -61,8 +76,8 @@ const poll = (changes: Partial<PollRequest> = {}): Promise<PollReply> =>
     "/agent/v1/poll",
     agent.pollRequest({ images: [deps.config.base_image], ...changes }),
   );
-const post = (lease: string, what: string, report: object) =>
-  send("POST", `/agent/v1/leases/${lease}/${what}`, report);
+const post = <T>(lease: string, what: string, report: object, headers = {}): Promise<T> =>
+  send("POST", `/agent/v1/leases/${lease}/${what}`, report, headers);
 
 type Step = [name: string, statements: number, run: () => Promise<unknown>];
 
@@ -121,4 +136,48 @@ test("a hello asks the database file as often as it did, from a waiting poll to 
     expect(await answer).toMatchObject({ success: true });
   };
   expect(await differences([["a hello", 34, run]])).toBe("");
+});
+
+test("a session and its calls ask the database file as often as they did, with a poll that waits", async () => {
+  const holder = { free_sessions: 1, sessions: [] as string[] };
+  let id = "";
+  let lease = "";
+  let ended: Promise<ResultReply>;
+  const create = async (): Promise<void> => {
+    const polled = poll({ ...holder, wait_s: 10 });
+    await waits.agent.promise;
+    const answer = send<{ session_id: string }>("POST", "/sessions", {});
+    const { sessions = [] } = await polled;
+    await waits.client.promise;
+    holder.sessions = sessions.map(({ lease_id }) => lease_id);
+    await send("POST", `/agent/v1/sessions/${holder.sessions[0]}/ready`, readyReport);
+    ({ session_id: id } = await answer);
+  };
+  const execute = () => send("POST", `/sessions/${id}/execute`, hello);
+  const call = async (): Promise<void> => {
+    waits = newWaits();
+    const polled = poll({ ...holder, free_sessions: 0, wait_s: 10 });
+    await waits.agent.promise;
+    const answer = execute();
+    lease = (await polled).jobs[0]!.lease_id;
+    await waits.client.promise;
+    waits = newWaits();
+    ended = post(lease, "result", success, { [takeHeader]: "1" });
+    expect(await answer).toMatchObject({ success: true });
+  };
+  const next = async (): Promise<void> => {
+    await waits.client.promise;
+    waits = newWaits();
+    const answer = execute();
+    const { jobs } = await ended;
+    await waits.client.promise;
+    await post(jobs[0]!.lease_id, "result", success);
+    expect(await answer).toMatchObject({ success: true });
+  };
+  const steps: Step[] = [
+    ["a session until it is ready", 35, create],
+    ["a call that a poll brings", 40, call],
+    ["a call that a result brings", 21, next],
+  ];
+  expect(await differences(steps)).toBe("");
 });

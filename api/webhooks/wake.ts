@@ -11,7 +11,7 @@ export function wakingSender(notifier: Notifier, config: Config, wake: () => voi
   return {
     notify(topic, delayMs) {
       if (topic === "webhook" || topic.startsWith("execution:")) wake();
-      if (topic !== "webhook") notifier.notify(topic, delayMs);
+      return topic !== "webhook" && notifier.notify(topic, delayMs);
     },
     subscribe: (topics) => notifier.subscribe(topics),
   };

@@ -64,7 +64,7 @@ async function startCounted() {
   const notifier: Notifier = {
     notify: (topic) => {
       sum.wakes += 1;
-      local.notify(topic);
+      return local.notify(topic);
     },
     subscribe: () => {
       sum.wakes += 1;

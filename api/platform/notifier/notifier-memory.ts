@@ -11,24 +11,29 @@ type Wake = (single?: SingleWake) => void;
 export function memoryNotifier(): Notifier {
   const waking = new Map<Topic, Set<Wake>>();
 
-  const send = (single: SingleWake): void => {
+  const send = (single: SingleWake): boolean => {
     for (const wake of waking.get("job") ?? []) {
       if (single.notified.has(wake)) continue;
       single.notified.add(wake);
-      return wake(single);
+      wake(single);
+      return true;
     }
+    return false;
   };
 
   return {
     notify(topic, delayMs = 0) {
       if (delayMs > 0) {
         setTimeout(() => this.notify(topic), delayMs);
-      } else if (topic === "job") {
-        const single: SingleWake = { notified: new Set(), passOn: () => send(single) };
-        send(single);
-      } else {
-        for (const wake of waking.get(topic) ?? []) wake();
+        return false;
       }
+      if (topic === "job") {
+        const single: SingleWake = { notified: new Set(), passOn: () => void send(single) };
+        return send(single);
+      }
+      const wakes = waking.get(topic);
+      for (const wake of wakes ?? []) wake();
+      return wakes !== undefined;
     },
     subscribe(topics) {
       const { wake, subscription } = newSubscription(() => {

@@ -38,6 +38,7 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
     notify(topic, delayMs = 0) {
       const sent = pause(delayMs).then(() => wakes([topic]).wake(topic));
       waitUntil(sent.catch(lost));
+      return false;
     },
     subscribe(topics) {
       let isClosed = false;
