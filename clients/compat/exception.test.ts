@@ -15,6 +15,7 @@ describe("what ended a cell", () => {
     ["ValueError: a: b\nc", "ValueError", "a: b\nc"],
     ["KeyboardInterrupt", "KeyboardInterrupt", ""],
     ["json.decoder.JSONDecodeError: x", "JSONDecodeError", "x"],
+    ["Tool.forward.<locals>.FinalAnswer: safe:1", "FinalAnswer", "safe:1"],
   ])("%j is an exception with a name and a value", (message, name, value) => {
     const stderr = `warning\n${trace}${message}\n`;
     expect(exceptionOf(failed("value_error", message), stderr)).toEqual({

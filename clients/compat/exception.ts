@@ -18,7 +18,7 @@ export function exceptionOf(
 ): Exception | undefined {
   if (error === null) return undefined;
   const start = stderr.lastIndexOf("Traceback (most recent call last):");
-  const [, name, value = ""] = /^([\w.]+)(?:: ([^]*))?$/.exec(error.message.trim()) ?? [];
+  const [, name, value = ""] = /^([\w.<>]+)(?:: ([^]*))?$/.exec(error.message.trim()) ?? [];
   if (status !== "failed" || name === undefined) {
     return { name: error.type, value: error.message, traceback: stderr.slice(Math.max(0, start)) };
   }

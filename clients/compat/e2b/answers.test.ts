@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Refusal } from "../facade.ts";
 import { frame, lastFrame, readFrame } from "./connect.ts";
 import { readEvents } from "./events.ts";
-import { lineOf, resultOf } from "./execute.ts";
+import { lineOf, programOf, resultOf } from "./execute.ts";
 import { belowHome, toOurs, toTheirs } from "./paths.ts";
 import { endOf } from "./process.ts";
 
@@ -31,6 +31,16 @@ test("a line is ASCII JSON: clients decode it in pieces and end lines at U+2028 
   const text = new TextDecoder().decode(lineOf(value));
   expect(text).toMatch(/^[\x20-\x7e]+\n$/);
   expect(JSON.parse(text)).toEqual(value);
+});
+
+test.each([
+  ["1", null, { code: "1" }],
+  ["", undefined, { code: "\n" }],
+  ["exit 3", "bash", { command: ["bash", "-c", "exit 3"] }],
+  ["!pip list\n!ls\n", "python", { command: ["bash", "-c", "pip list\nls\ntrue"] }],
+  ["!ls\n1", "python", { code: "!ls\n1" }],
+])("the code %j in %s is %j", (code, language, program) => {
+  expect(programOf(code, language)).toEqual(program);
 });
 
 test("a result has its forms by their names, JSON as a value", () => {

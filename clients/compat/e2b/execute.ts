@@ -18,7 +18,7 @@ const Execute = z.object({
 export async function execute(call: Call, service: Service, session: string): Promise<Response> {
   const { code, context_id, language, env_vars } = parseBody(Execute, await call.text(), 400);
   const fields = {
-    ...(language === "bash" ? { command: ["bash", "-c", code] } : { code: code || "\n" }),
+    ...programOf(code, language),
     context: context_id ?? defaultContext,
     timeout: service.maxTimeoutS,
     ...(env_vars && { env: env_vars }),
@@ -51,6 +51,14 @@ export async function execute(call: Call, service: Service, session: string): Pr
       }
     }
   });
+}
+
+/** Lines of IPython that all run programs, such as `!pip install …` of smolagents; their status is no error there. */
+export function programOf(code: string, language: string | null | undefined): object {
+  if (language === "bash") return { command: ["bash", "-c", code] };
+  const lines = code.trim().split("\n");
+  if (!lines.every((line) => line.startsWith("!"))) return { code: code || "\n" };
+  return { command: ["bash", "-c", `${lines.map((line) => line.slice(1)).join("\n")}\ntrue`] };
 }
 
 const tracebackMax = 256 * 1024;
