@@ -41,6 +41,21 @@ describe("what a call has written", () => {
     expect((await call("1")).report.result).toEqual({ kind: "absent" });
   });
 
+  test("what is too deep or too much to be searched fails no call that left it there", async () => {
+    const { call } = await openSession(place);
+    const words = "not searched, because it is nested too deep or behind 20,000 other entries";
+    await call(
+      "import os, time\nos.makedirs('d/' * 40)\nfor n in range(19_000): os.mkfifo(f'f{n}')\ntime.sleep(0.05)",
+    );
+    const deep = await call("1");
+    expect(deep.end).toBe("succeeded - 0");
+    expect(describeLeftOut(deep.report)).toContain(`${words}: 1 (d/d/`);
+    await call("for n in range(1000): os.mkfifo(f'g{n}')\ntime.sleep(0.05)");
+    const many = await call("1");
+    expect(many.end).toBe("succeeded - 0");
+    expect(describeLeftOut(many.report)).toContain(words);
+  });
+
   test("modes of files and folders stay as the code has set them", async () => {
     const { call } = await openSession(place);
     const made = await call(

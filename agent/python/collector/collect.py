@@ -23,6 +23,8 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class Collector:
     """Walks /output and writes frames to a blocking descriptor."""
 
+    too_many, too_deep = "too_many_files", "too_deep"
+
     def __init__(self, fd, max_bytes, max_files, max_result_bytes):
         self._fd = fd
         self._bytes_left = max_bytes
@@ -69,7 +71,7 @@ class Collector:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in itertools.islice(entries, self._scans_left + 1)]
         if len(names) > self._scans_left:
-            self._skip("too_many_files", prefix + names.pop())
+            self._skip(self.too_many, prefix + names.pop())
         self._scans_left -= len(names)
         for name in sorted(names):
             path = prefix + name
@@ -94,7 +96,7 @@ class Collector:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
 
     def _descend(self, directory, name, path, depth):
-        problem = bad_name(path) or ("too_deep" if depth == _MAX_DEPTH else None)
+        problem = bad_name(path) or (self.too_deep if depth == _MAX_DEPTH else None)
         child = None if problem else self._open(directory, name, DIRECTORY)
         if child is None:
             self._skip(problem or "unreadable", path + "/")

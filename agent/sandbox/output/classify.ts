@@ -92,6 +92,7 @@ const reasonNames: Record<SkipReason, string> = {
   unreadable: "unreadable",
   missing: "missing",
   changed: "changed while it was read",
+  not_searched: "not searched, because it is nested too deep or behind 20,000 other entries",
 };
 
 /**

@@ -72,6 +72,7 @@ const SkipReason = z.enum([
   "unreadable",
   "missing",
   "changed",
+  "not_searched",
 ]);
 
 /** A name as collect.py escapes it for logs and messages. */
