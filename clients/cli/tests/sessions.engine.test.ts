@@ -69,6 +69,14 @@ twice(x) + 2
   ]);
 });
 
+test("repl starts an interpreter anew that has ended, and says that its variables are gone", async () => {
+  const stdin = "x = 1\nimport os; os._exit(3)\nprint('again')\nx\n";
+  const { code, stdout, stderr } = await airlock.run(["repl"], { stdin });
+  expect(stdout).toBe("again\n");
+  expect(stderr).toMatch(/exit code 3[^]*it starts anew\n[^]*NameError: name 'x' is not defined/);
+  expect(code).toBe(1);
+});
+
 test("in a terminal, Ctrl-C interrupts what runs and keeps variables, and Ctrl-D ends repl", async () => {
   const args = [process.execPath, ...programArgs("clients/cli/main.ts"), "repl"].join(" ");
   const env = { ...process.env, AIRLOCK_URL: service.url, NO_COLOR: "1" };
@@ -76,15 +84,15 @@ test("in a terminal, Ctrl-C interrupts what runs and keeps variables, and Ctrl-D
   const ended = once(terminal, "exit");
   /** What is typed, once the text is on the screen. */
   const script = [
-    [">>> ", "import time; x = 42; print('o' + 'n'); time.sleep(600)\r"],
-    ["\non", "\u0003"],
-    ["KeyboardInterrupt", "x + 1\r"],
-    ["\n43", "\u0004"],
+    [">>> ", "import time; x = 'kept'; print('on' * 3); time.sleep(600)\r"],
+    ["ononon", "\u0003"],
+    ["KeyboardInterrupt", "x * 2\r"],
+    ["keptkept", "\u0004"],
   ] as const;
   let shown = "";
   let step = 0;
   for await (const part of terminal.stdout) {
-    shown += String(part).replaceAll("\r", "");
+    shown += String(part);
     while (step < script.length && shown.includes(script[step]![0])) {
       terminal.stdin.write(script[step++]![1]);
     }

@@ -20,8 +20,10 @@ export async function prompt(tool: Tool, session: OpenSession): Promise<number> 
       ...(process.stdin.isTTY && { output: process.stderr }),
     });
     let isRunning = false;
-    const interrupt = (): void => {
+    /** Answers whether something runs. */
+    const interrupt = (): boolean => {
       if (isRunning) session.interrupt().catch(() => {});
+      return isRunning;
     };
     signal.addEventListener("abort", () => {
       reader.close();
@@ -39,7 +41,10 @@ export async function prompt(tool: Tool, session: OpenSession): Promise<number> 
 }
 
 /** What is typed, statement by statement. */
-async function* statementsOf(reader: Interface, onInterrupt: () => void): AsyncGenerator<string> {
+async function* statementsOf(
+  reader: Interface,
+  onInterrupt: () => boolean,
+): AsyncGenerator<string> {
   let lines: string[] = [];
   const ask = (): void => {
     if (!process.stdin.isTTY) return;
@@ -47,7 +52,7 @@ async function* statementsOf(reader: Interface, onInterrupt: () => void): AsyncG
     reader.prompt();
   };
   reader.on("SIGINT", () => {
-    onInterrupt();
+    if (onInterrupt()) return;
     lines = [];
     // Empties the line that is being typed.
     reader.write(null, { ctrl: true, name: "u" });
@@ -68,8 +73,11 @@ async function* statementsOf(reader: Interface, onInterrupt: () => void): AsyncG
 }
 
 async function runCell(tool: Tool, session: OpenSession, code: string): Promise<number> {
-  const { job_id } = await session.submit(code);
-  const record = await follow(tool, job_id);
+  let record = await follow(tool, (await session.submit(code)).job_id);
+  if (record.error?.type === "interpreter_ended") {
+    tool.terminal.note("airlock: the interpreter has ended, with its variables: it starts anew");
+    record = await follow(tool, (await session.submit({ code, restart: true })).job_id);
+  }
   // A traceback has told of what the code raised.
   const end = record.exit_code === 1 ? undefined : explainEnd(record);
   if (end !== undefined) tool.terminal.note(`airlock: ${end}`);
