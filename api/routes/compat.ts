@@ -43,13 +43,13 @@ export function compatRoutes(
     const base = `/compat/${name}`;
     const facade = facades[name];
     app.all(`${base}/*`, async (c) => {
-      const given = facade.keyOf
-        ? await facade.keyOf(c.req.raw.headers, config.compat_key)
-        : config.compat_key;
-      let isCounted = false;
-      const context = executionContext(c);
-      const api = callerApi(app, c, config, context, given ?? null, () => isCounted);
       try {
+        const given = facade.keyOf
+          ? await facade.keyOf(c.req.raw.headers, config.compat_key)
+          : config.compat_key;
+        let isCounted = false;
+        const context = executionContext(c);
+        const api = callerApi(app, c, config, context, given ?? null, () => isCounted);
         if (isOfPage(c)) throw new Refusal(403, "Web pages may not use this protocol.");
         // A stranger takes no place while its body arrives.
         const needsKey = config.api_auth_enabled && c.req.raw.body !== null;
