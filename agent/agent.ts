@@ -66,7 +66,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     deps.engine.slotsToOffer(1, 1) > 0;
 
   const runJob: Run = (lease, asked) => runLease(deps, lease, () => (asked(), mayTake()));
-  /** The answer to the result of a call may bring the next one of its session, also while the agent stops. */
+  /** The reply to a call's result may bring the next call of the session, even while the agent stops. */
   const runNextCall: Run = (lease, asked) => runCall(deps, lease, () => (asked(), !halt.aborted));
 
   const background = Promise.all([
@@ -97,7 +97,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   return hasLeft;
 }
 
-/** Runs a job or a call. `asked` is called before the post whose answer may bring the next one, which is returned. */
+/** Runs a job or a call. Returns what the reply to its result brings; `asked` is called before the result is posted. */
 type Run = (lease: Lease, asked: () => void) => Promise<readonly LeasedJob[]>;
 
 /** Runs a job, then each next job that the answer to a result brings. */

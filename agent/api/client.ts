@@ -137,7 +137,7 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       ask(`/leases/${leaseId}/logs`, message, WatchReply, signal),
     items: (leaseId: string, message: ItemsReport, signal: AbortSignal) =>
       ask(`/leases/${leaseId}/items`, message, WatchReply, signal),
-    /** Waits for answers to calls after the first so many. */
+    /** Waits for answers to tool calls; the agent has the first `after` of them. */
     answers: (leaseId: string, after: number, waitS: number, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/answers?after=${after}&wait_s=${waitS}`;
       const timeoutMs = waitS * 1000 + POLL_SLACK_MS;

@@ -198,7 +198,6 @@ function acceptBuild({ builds, startBuild }: PollDeps, build: LeasedBuild, asked
   if (!builds.has(build.lease_id) && builds.free() > 0) startBuild(builds.take(build, askedMs));
 }
 
-/** Like a build. */
 function acceptSession(
   { sessions, startSession }: PollDeps,
   session: LeasedSession,

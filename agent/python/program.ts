@@ -77,7 +77,7 @@ def unpack(data):
     return marshal.loads(data[4:])
 `;
 
-/** As bytes they cost the jobs nothing that do not need them. */
+/** Kept as bytes, so that jobs that do not need them pay nothing. */
 const packed = (names: readonly string[]): string => `import marshal
 for name in ${JSON.stringify(names)}:
     codes[name] = marshal.dumps(codes[name])

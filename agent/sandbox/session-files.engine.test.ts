@@ -170,7 +170,7 @@ describe("what a call fetches", () => {
     });
   });
 
-  test("what is not there, or no regular file, is named and left out", async () => {
+  test("a file that is missing or not regular is named and left out", async () => {
     const { call } = await openSession(place);
     await call(
       "import os\nos.mkdir('d'); os.mkfifo('fifo'); os.symlink('/etc/passwd', 'link'); os.symlink('/etc', 'd/etc')",

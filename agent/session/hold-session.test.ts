@@ -177,7 +177,7 @@ describe("when the agent stops", () => {
     expect(sandbox.closings()).toBe(1);
   });
 
-  it("a call that runs may end, and the next one that its result brings", async () => {
+  it("a call that runs may end, and so may the next one that its result brings", async () => {
     const { session, sandbox } = await begin();
     const next = testCall(session);
     t.api.answer("/result", { status: 200, body: { jobs: [next] } });

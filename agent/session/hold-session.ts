@@ -140,7 +140,7 @@ async function release(
   }
 }
 
-/** A session that starts, as the job that its sandbox is opened for. */
+/** The job in whose name the sandbox of a session is opened. */
 function asJob(session: LeasedSession): SessionStart {
   return {
     ...session,

@@ -14,7 +14,7 @@ import { submittedPayloads } from "../store/jobs/lease.ts";
 import type { ExecutionRow, SubmittedPayload } from "../store/jobs/row.ts";
 import { findSessions, type SessionRow } from "../store/sessions/sessions.ts";
 
-/** What an agent needs to run leased executions. Those that may not run any more end. */
+/** What an agent needs to run leased executions. Ends those that may not run any more. */
 export async function describeJobs(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
   const ids = executions.map((execution) => execution.id);
   const [payloads, files, sessions] = await Promise.all([
@@ -109,7 +109,7 @@ function whyNotAnyMore(
   program: LeasedJob["program"] | null,
 ): string | undefined {
   const what = !isFor(tenant, jobType)
-    ? `is no longer one of those of tenant ${tenant}`
+    ? `is no longer open to tenant ${tenant}`
     : choice && !program
       ? `no longer has the language ${choice.language}`
       : undefined;

@@ -160,11 +160,7 @@ async function joinAgent(): Promise<void> {
 
 test.each([
   ["language was removed", {}, "no longer has the language tcl"],
-  [
-    "job type is another tenant's now",
-    { tenants: ["b"] },
-    "is no longer one of those of tenant default",
-  ],
+  ["job type is another tenant's now", { tenants: ["b"] }, "is no longer open to tenant default"],
 ])("a job whose %s while it waited fails, and frees its slot", async (_what, later, why) => {
   const definition = JobTypeDefinition.parse({
     languages: { tcl: { file: "a.tcl", run: ["tclsh"] } },

@@ -102,7 +102,7 @@ describe("an agent that holds sessions", () => {
     expect(next).toMatchObject({ execution_id: b, call: { number: 2 } });
   });
 
-  test("gets a call again whose reply was lost", async () => {
+  test("gets a call again if the reply with it was lost", async () => {
     const { id } = await serving();
     await newCall(store.db, id);
     const [call] = (await poll()).jobs;

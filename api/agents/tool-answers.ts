@@ -4,7 +4,7 @@ import type { ExecutionRow } from "../store/jobs/row.ts";
 import { answersAfter } from "../store/output/tool-calls.ts";
 import { backstopMs } from "../waiting.ts";
 
-/** The answers to calls of an execution after the first so many: at once, or when one comes within `waitMs`. */
+/** The answers to tool calls that follow the first `after`: at once, or when one comes within `waitMs`. */
 export async function waitForAnswers(
   { db, notifier, now }: Deps,
   { id, attempt }: ExecutionRow,

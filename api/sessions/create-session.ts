@@ -9,8 +9,7 @@ import { createSession, sessionBytes } from "../store/sessions/create-session.ts
 import type { SessionRow } from "../store/sessions/sessions.ts";
 
 /**
- * Queues a session, and wakes the agents that may take it. Without an agent it waits: nothing that it holds is
- * lost by that.
+ * Queues a session, and wakes the agents that may take it. Without an agent, it waits.
  *
  * @throws AppError 400 when the job type is unknown, must be built first or needs GPUs; 409 when the idempotency
  *   key has another payload; 422 when the lifetime is too long; 429 when the tenant has too many sessions or

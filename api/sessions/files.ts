@@ -59,7 +59,7 @@ export async function removeFile(asking: Asking, path: string): Promise<void> {
   refuseUnlessDone(path, done);
 }
 
-/** What a folder has, by name; at most a thousand. */
+/** What a folder has, ordered by name; at most a thousand entries. */
 export async function listFolder(asking: Asking, path: string): Promise<SessionFile[]> {
   const done = await runCall(asking, { command: python(listing, path) });
   refuseMissing(asking, path, done);
@@ -121,7 +121,10 @@ async function runCall(
 ): Promise<FullExecution> {
   // A read of the records of all tenants has no tenant whose call it could be.
   if (deps.db.tenant === "*") {
-    throw new AppError("invalid_request", "X-Airlock-Tenant: a file is of one tenant: name it.");
+    throw new AppError(
+      "invalid_request",
+      "A file belongs to one tenant: name it in X-Airlock-Tenant.",
+    );
   }
   const request = { ...callDefaults, ...call };
   const sync = { ...origin, mode: "sync" } as const;

@@ -74,7 +74,7 @@ async function newCall(
     ...(call.command === undefined && { results: true }),
   };
   if (neededFor(request, files.rows, jobType) === "mount") {
-    const detail = `The files of a call have at most a quarter of the memory_limit of job type ${jobType.name} (${jobType.memory_limit}) together.`;
+    const detail = `The files of a call may have together at most a quarter of the memory_limit of job type ${jobType.name} (${jobType.memory_limit}).`;
     throw new AppError("files_too_large", detail, { session_id: session.id });
   }
   const execution = await newExecution(deps, request, origin, jobType, files);

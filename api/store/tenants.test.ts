@@ -203,7 +203,7 @@ describe("what a tenant uses", () => {
     expect(seen).toEqual([3, 113, 123, 1123, 1123, 1100, 100, 0]);
   });
 
-  test("counts an artifact until its bytes are gone, also if a job that was given it was removed before", async () => {
+  test("counts an artifact until its bytes are gone, even if a job that had it as input was removed before", async () => {
     const { db } = store;
     const handle = handleOf(db, "search");
     const [job] = await claim(10);

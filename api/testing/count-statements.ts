@@ -1,7 +1,7 @@
 import Database from "libsql";
 import { afterEach, beforeEach } from "vitest";
 
-/** What the database files of the test that runs have been asked, in order, BEGIN and COMMIT too. */
+/** The statements that the running test has made on its database files, in order, with BEGIN and COMMIT. */
 export const asked: string[] = [];
 
 type Calls = Record<"run" | "get" | "all", (...values: unknown[]) => unknown>;

@@ -102,7 +102,7 @@ const inOneLine = (text: string): string =>
     .replace(/^select .*? from/, "select … from")
     .slice(0, 100);
 
-test("each step of a job asks the database file as often as it did", async () => {
+test("each step of a job runs as many statements on the database file as this says", async () => {
   let id = "";
   let lease = "";
   const warmer = { warm: 2 };
@@ -125,7 +125,7 @@ test("each step of a job asks the database file as often as it did", async () =>
   expect(await differences(steps)).toBe("");
 });
 
-test("a hello asks the database file as often as it did, from a waiting poll to the answer", async () => {
+test("a hello runs as many statements on the database file as this says, from a waiting poll to the answer", async () => {
   const run = async (): Promise<void> => {
     const polled = poll({ wait_s: 10 });
     await waits.agent.promise;

@@ -25,7 +25,7 @@ describe("what ended a cell", () => {
     });
   });
 
-  test("that is no exception has the type for a name", () => {
+  test("has the type of the error as its name if it is no exception", () => {
     const ended = failed("runtime_error", "The code exited with status 3.");
     expect(exceptionOf(ended, "said\n")).toEqual({
       name: "runtime_error",

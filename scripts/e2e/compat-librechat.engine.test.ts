@@ -130,7 +130,7 @@ print(await asyncio.gather(get_weather(city="a"), get_weather(city="b"), return_
     });
   });
 
-  test("what it raises is an error, and a token that is none is 400", async () => {
+  test("what the code raises is an error, and an unknown token is 400", async () => {
     const failed = await run({ code: "print(1)\n1/0", tools });
     expect(failed).toMatchObject({
       status: "error",

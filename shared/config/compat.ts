@@ -10,7 +10,7 @@ export const compatSettings = {
   compat_key: key16
     .optional()
     .describe(
-      "With keys: the API key of requests without one in protocols that have none (sandbox-fusion, piston, librechat); without it they are refused.",
+      "The API key of requests that bring none, in protocols that need none (sandbox-fusion, piston, librechat). If the service has keys, such requests are refused without it.",
     ),
   compat_held: z
     .int()

@@ -210,7 +210,7 @@ const WholeView = z.object({
 const ofCall = {
   session_id: JobId.optional().meta({
     description:
-      "The session whose call it is. Left out, like the two fields below, of other jobs.",
+      "The session whose call it is. Other jobs have neither this nor the two fields below.",
   }),
   call: z.int().optional().meta({ description: "Its number among the calls of its session." }),
   context: z.string().optional().meta({ description: "The context in which it runs." }),

@@ -62,7 +62,7 @@ export const CallInputFile = z
     }),
     to: z.enum(["input", "work"]).default("input").meta({
       description:
-        "input: at /input/<name>, read-only, for this call. work: at /output/<name>, where the code may change it and later calls find it.",
+        "input: at /input/<name>, read-only. work: at /output/<name>, where the code may change it. Later calls find it at either place.",
       example: "work",
     }),
     ...contents,

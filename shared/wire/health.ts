@@ -92,7 +92,7 @@ const WorkerStats = z
   .meta({ id: "WorkerStats" });
 const SessionUse = z.object({ held: z.int(), max: z.int() }).meta({
   id: "SessionUse",
-  description: "Sessions that an agent holds, and has room for. Left out if it holds none.",
+  description: "Sessions that an agent holds, and has room for. Left out if it takes none.",
 });
 const QueueUse = z.object({ pending: z.int(), max: z.int() }).meta({ id: "QueueUse" });
 

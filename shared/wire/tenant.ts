@@ -31,7 +31,7 @@ export const TenantLimits = z
     ),
     max_stored_bytes: bound(
       0,
-      "Bytes of its code, input, metadata, output, artifacts and files together. What its running jobs write counts, and is stored above the limit, too.",
+      "Bytes of its code, input, metadata, output, artifacts and files together. What its running jobs write counts, but is stored even above the limit.",
     ),
     max_cpu_s_day: bound(0, "Seconds of CPU time of its jobs that end on one day (UTC)."),
     max_requests: bound(1, "Requests of all its keys together in `api_rate_limit_window_seconds`."),

@@ -29,7 +29,7 @@ export const Tool = z
       .optional()
       .meta({
         description:
-          "A JSON Schema of its arguments. The function takes the names in `properties`; those in `required` must be given. The service does not check values.",
+          "A JSON Schema of its arguments. The parameters of the function are the names in `properties`; those in `required` have no default. The service does not check values.",
       }),
     awaitable: z
       .boolean()
@@ -60,7 +60,7 @@ export const tools = {
     .meta({
       maxItems: limits.toolsMax,
       description:
-        "Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.",
+        "Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.",
     }),
   tool_timeout: z
     .int()

@@ -41,7 +41,7 @@ class CallCollector(Collector):
     def _consider(self, directory, name, path, found):
         if path.startswith(_FETCHED):
             self._skip("unsafe_name", path)
-        # Code can set the time of a change of the content, and not this one.
+        # Code can set st_mtime, but not st_ctime.
         elif found.st_ctime_ns >= self._since_ns:
             super()._consider(directory, name, path, found)
 

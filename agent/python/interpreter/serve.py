@@ -17,7 +17,7 @@ OURS.add((lambda: 0).__code__.co_filename)  # noqa: F821  see results.py
 
 class SessionCell(Cell):  # noqa: F821  see cells.py
     def wait_for(self, loop, task):
-        """A cell that is interrupted leaves nothing behind that the next one would go on with."""
+        """A cell that leaves no task to the next one when it is interrupted."""
         try:
             return loop.run_until_complete(task)
         finally:
@@ -61,7 +61,7 @@ class Caller:
             fd = open_fd(STDIN if has_stdin else "/dev/null", O_RDONLY)
             dup2(fd, 0)
             close(fd)
-            # The one before may have read ahead.
+            # The call before may have read ahead.
             sys.stdin = text_file(buffered(file_io(0, closefd=False)), "utf-8", "surrogateescape")
         self._has_stdin = has_stdin
 
@@ -79,7 +79,7 @@ def words_of(path):
 
 
 def show_with_lines(kind, error, trace):
-    """Before Python 3.13, the interpreter itself finds no lines of cells."""
+    """Before Python 3.13, the interpreter itself does not find the source lines of cells."""
     import traceback
 
     print("".join(traceback.format_exception(kind, error, trace)), end="", file=sys.stderr)

@@ -224,7 +224,7 @@ def make_signature(name, schema):
 
     properties = schema.get("properties", {})
     required = set(schema.get("required", ()))
-    # Of ASCII alone: Python takes some names of other letters for equal.
+    # ASCII only: Python takes different spellings of other letters for one name.
     plain = [
         each
         for each in properties

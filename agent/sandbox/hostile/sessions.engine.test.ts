@@ -38,7 +38,7 @@ def message(kind, text): return kind + len(text).to_bytes(4, "big") + text`;
       expect(await call(next, { restart: true })).toMatchObject(works);
     });
 
-    test("half a message, and an end that is none, cost their own calls", async () => {
+    test("half a message, or a forged end, harms its own call only", async () => {
       await using session = await open();
       const { call } = session;
       const half = await call(`${find}\nos.write(tell, message(b"y", b"x" * 100)[:50])`, {

@@ -115,7 +115,7 @@ except ToolError: print(sent)`,
       expect(bytes).toBeGreaterThan(limits.toolCallsMaxBytes - 2_000_000);
     });
 
-    test("descriptors of the calls in other processes of the code: none but its forks, which cannot call", async () => {
+    test("no other process of the code has the descriptors of tool calls but its forks, which cannot call", async () => {
       const { calls, out } = await runCalls(`
 import os, subprocess, sys
 look = "import os; print(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[3:-1])"

@@ -12,8 +12,8 @@ export interface Items {
   /** Returns the item that a piece completes. @throws FrameError on more than PID 1 relays. */
   takeItem(frame: Buffer, at: Lengths): DisplayItem | undefined;
   /**
-   * The same of a call, with its id for the answer. No call if its arguments are nested too deep, or the code made it,
-   * not tools.py; the id is then 0 if there is none.
+   * The same for a tool call, with the id that its answer needs (0 if it has none). Without a call if its arguments are
+   * nested too deep, or the code made it, not tools.py.
    */
   takeCall(frame: Buffer, at: Lengths): { id: number; call?: CallItem } | undefined;
 }
@@ -64,7 +64,7 @@ export function createItems(names: readonly string[] = []): Items {
   };
 }
 
-/** Joins pieces: before each 1, or 0 if it is the last. `at` is where the first one came. */
+/** Joins pieces. The first byte of each is 0 if it is the last one, else 1. `at` is where the first one came. */
 function assemble(bytesOfOne: number, most: number, bytesOfAll = Infinity) {
   let pieces: Buffer[] = [];
   let bytes = 0;

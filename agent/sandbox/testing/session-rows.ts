@@ -137,7 +137,7 @@ sys.modules.clear()
     );
   });
 
-  test("a session: a child process that comes to a cell's end ends there", async () => {
+  test("a session: a child process that reaches the end of a cell ends there", async () => {
     const { call } = await open();
     const forked = await call(
       "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('child' if pid == 0 else 'parent')",

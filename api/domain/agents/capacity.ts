@@ -19,7 +19,7 @@ export interface AgentReport {
   slots: number;
   gpus: GpuCount;
   warm: number;
-  /** Sessions that it holds or has room for; null or 0 if it holds none. */
+  /** Sessions that it holds or has room for; null or 0 if it takes none. */
   maxSessions: number | null;
   pool: PoolStats["agents"][number]["pool"];
   engine: PoolStats["agents"][number]["engine"];

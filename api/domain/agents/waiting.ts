@@ -113,7 +113,7 @@ export function whyNobodyHolds(
 ): string {
   const holding = known.filter(({ maxSessions }) => (maxSessions ?? 0) > 0);
   const live = holding.filter((agent) => isLive(agent, config, now));
-  if (live.length === 0) return "No connected agent holds sessions.";
+  if (live.length === 0) return "No connected agent takes sessions.";
   return (
     whyNobodyRuns(environment, live, { isBeingBuilt }) ??
     whyNobodyTakes(environment, holding, config, now) ??

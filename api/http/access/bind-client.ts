@@ -20,7 +20,7 @@ export function bindClient(deps: Deps): MiddlewareHandler<AppEnv> {
   };
   const bind = ({ recheck }: Caller, tenant: string): ClientDeps =>
     clientDeps(deps, tenant, endOverdue, recheck);
-  // Requests of a key have the same caller for a second or longer.
+  // All requests with one key share a Caller for at least a second.
   const bound = new WeakMap<Caller, ClientDeps>();
   const bindOwn = (caller: Caller): ClientDeps => {
     const known = bound.get(caller) ?? bind(caller, caller.tenant);

@@ -8,10 +8,9 @@ export const usedEveryMs = 60_000;
 const believedMs = 1000;
 const believedMax = 10_000;
 
-/** Where holders are looked up. */
 export interface Register<H> {
   find: (hash: string) => Promise<H | undefined>;
-  /** The hashes of all that hold. */
+  /** The hashes of all valid keys or tokens. */
   list: () => Promise<string[]>;
 }
 

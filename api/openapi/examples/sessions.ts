@@ -37,7 +37,7 @@ const { used_at: _used, ...unused } = session;
 export const queuedSession: Session = {
   ...unused,
   status: "queued",
-  message: "No connected agent holds sessions.",
+  message: "No connected agent takes sessions.",
   calls: 0,
   started_at: null,
   ready_at: null,

@@ -21,7 +21,7 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     tags: ["Jobs"],
     summary: "Calls that wait for an answer",
     description:
-      "For clients that do not follow the events. Answers as soon as the code has called one of the `tools` of the request, or the job has ended; without either after `wait` seconds. It has a few calls at a time: ask again with `after`.",
+      "For clients that do not follow the events. Answers when a call of one of the job's `tools` waits, when the job has ended, or after `wait` seconds. An answer has only a few calls: ask again with `after`.",
     request: {
       params: jobIdParam,
       query: z.object({
@@ -65,14 +65,16 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
             type: "integer",
             minimum: 1,
             maximum: limits.runItemsMax,
-            description: "That of the call.",
+            description: "Number of the call.",
             example: answeredCall.number,
           }),
       }),
       ...body(ToolAnswer, { examples: answerExamples }),
     },
     responses: {
-      200: json(AnsweredCall, "The code gets it.", { example: answeredCall }),
+      200: json(AnsweredCall, "The answer is stored, and goes to the code.", {
+        example: answeredCall,
+      }),
       ...problems("invalid_request", "not_found", "too_large"),
       409: problem("conflict"),
     },

@@ -44,7 +44,7 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     tags: ["Sessions"],
     summary: "Run code in a session and wait for its result",
     description:
-      "As `POST /execute`, with the variables and files that earlier calls have left. A call that fails, times out or is cancelled leaves the session as it is. If its interpreter has ended, calls fail with `interpreter_ended` until one says `restart: true`. With `Accept: text/event-stream` the answer brings the events of the call.",
+      "Like `POST /execute`, with the variables and files that earlier calls have left. A call that fails, times out or is cancelled does not end the session. If the interpreter has ended, calls fail with `interpreter_ended` until one says `restart: true`. With `Accept: text/event-stream` the answer brings the events of the call.",
     middleware: [draining, middleware] as const,
     request: {
       params: sessionParam,

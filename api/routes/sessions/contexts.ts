@@ -20,7 +20,7 @@ export function contextRoutes(app: OpenAPIHono<AppEnv>): void {
     operationId: "createSessionContext",
     tags: ["Sessions"],
     summary: "Make another interpreter in a session",
-    description: `It has variables of its own, and shares files, memory and the turn of calls with the others. A session has at most ${limits.contextsMax}. Send its \`context_id\` as \`context\` of calls.`,
+    description: `It has variables of its own, and shares files and memory with the others. Only one call runs at a time in all of them. A session has at most ${limits.contextsMax}. Send its \`context_id\` as \`context\` of calls.`,
     request: { params: sessionParam },
     responses: {
       201: json(SessionContext, "Made. It starts with its first call.", {

@@ -59,8 +59,8 @@ export function sessionFileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): vo
     path: "/sessions/{id}/files",
     operationId: "listSessionFiles",
     tags: ["Sessions"],
-    summary: "What a folder of a session has",
-    description: `At most a thousand entries, by name. ${inTurn}`,
+    summary: "List a folder of a session",
+    description: `At most a thousand entries, ordered by name. ${inTurn}`,
     middleware: draining,
     request: {
       params: sessionParam,

@@ -68,7 +68,7 @@ function said({ agent, slots, gpus, warm, pool, engine, breaker, images }: Agent
   return { name, version, labels, accepts, slots, gpus, warm, pool, engine, breaker, images };
 }
 
-/** Undefined of a renewal, which does not say it. */
+/** Undefined in a renewal, which does not report it. */
 function maxSessionsOf({ free_sessions, sessions = [] }: Told): number | undefined {
   return free_sessions === undefined ? undefined : sessions.length + free_sessions;
 }

@@ -22,7 +22,7 @@ async function fail(tenant: string, type: "timeout" | "value_error", at: number)
   });
 }
 
-test("the numbers of dead letters are a tenant's own, or of all tenants together, read in the order of an index", async () => {
+test("dead letters are counted for one tenant or for all together, in the order of an index", async () => {
   await fail("a", "timeout", 1000);
   for (const tenant of ["a", "b", "b"]) await fail(tenant, "value_error", 2000);
   const stats = (tenant: string) => deadLetterStats(handleOf(planner.db, tenant));

@@ -22,7 +22,7 @@ export const agents = sqliteTable("agents", {
   pool: text("pool", { mode: "json" }).$type<PoolKind[]>().notNull(),
   engine: text("engine", { mode: "json" }).$type<EngineHealth>().notNull(),
   breaker: text("breaker", { mode: "json" }).$type<CircuitBreaker>().notNull(),
-  /** Sessions that it holds or has room for, as of its last poll. Null: it holds none. */
+  /** Sessions that it holds or has room for, as of its last poll. Null: it takes none. */
   maxSessions: integer("max_sessions"),
   /** Images that jobs may need and that its engine has. */
   images: text("images", { mode: "json" }).$type<string[]>().notNull(),

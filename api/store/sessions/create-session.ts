@@ -28,8 +28,7 @@ export type NewSession = Pick<
 export type Created = { kind: "created" | "existing"; session: SessionRow } | { kind: "full" };
 
 /**
- * Queues a session, unless its idempotency key is taken, its tenant has `most` that have not ended, or would store
- * too much.
+ * Queues a session, unless its idempotency key is taken, or its tenant has `most` open ones or would store too much.
  */
 export async function createSession(
   db: AnyDb,

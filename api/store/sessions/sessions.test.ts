@@ -195,7 +195,7 @@ test("a session is removed when it ended long ago, and not before its last call"
   expect(await forgetSessions(db, 11, 10)).toBe(1);
 });
 
-test("what comes while a session ends leaves no call behind that nobody ends", async () => {
+test("no call stays open that comes while its session ends", async () => {
   const { db } = store;
   const ends = [{ kind: "delete" }, { kind: "lifetime" }] as const;
   for (let n = 0; n < 20; n++) {

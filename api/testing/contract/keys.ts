@@ -121,7 +121,7 @@ export const keyRows: Row[] = [
   },
   ...each(
     Scope.options,
-    (scope) => `A key with the scope ${scope} alone reads at GET /key what it may do`,
+    (scope) => `A key with the scope ${scope} can read at GET /key what it may do`,
     async (api, scope) => {
       const tenant = "own-key";
       const { key } = await newKey(api, { name: "mine", tenant, scopes: [scope] });

@@ -177,7 +177,7 @@ export const sessionCallRows: Row[] = [
     },
   },
   {
-    rule: "Contexts are interpreters that calls choose: 8 at most; one goes when no call needs it, default never",
+    rule: "Contexts are interpreters that calls choose: 8 at most; each but default can be removed when no call needs it",
     server,
     async check(api) {
       const { id, agent } = await served(api);

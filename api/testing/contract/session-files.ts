@@ -9,7 +9,7 @@ const octets = { "Content-Type": "application/octet-stream" };
 
 export const sessionFileRows: Row[] = [
   {
-    rule: "PUT /sessions/{id}/files/{path} is a call that brings the file to work on; lists leave it out unless they ask for it",
+    rule: "PUT /sessions/{id}/files/{path} is a call that writes the file; lists leave it out unless they ask for it",
     server,
     async check(api) {
       const { id, agent } = await served(api);

@@ -83,14 +83,14 @@ export const sessionRows: Row[] = [
     },
   },
   {
-    rule: "POST /sessions without an agent that holds sessions is 202 and says why it waits; GET /sessions/{id}?wait answers when it is ready",
+    rule: "POST /sessions without an agent that takes sessions is 202 and says why it waits; GET /sessions/{id}?wait answers when it is ready",
     server,
     async check(api) {
       await api.agent().poll();
       const reply = await api.post("/sessions", { wait: 0.1 });
       expect(reply.status).toBe(202);
       const { session_id: id, status, message } = sessionOf(reply);
-      expect([status, message]).toEqual(["queued", "No connected agent holds sessions."]);
+      expect([status, message]).toEqual(["queued", "No connected agent takes sessions."]);
       const waiting = api.get(`/sessions/${id}?wait=60`);
       await holder(api).startSession();
       expect(sessionOf(await waiting)).toMatchObject({ session_id: id, status: "ready" });
@@ -161,7 +161,7 @@ export const sessionRows: Row[] = [
     },
   },
   {
-    rule: "DELETE /sessions/{id} ends it, again and again; its agent loses the lease, and its record stays",
+    rule: "DELETE /sessions/{id} ends a session, and may be repeated; its agent loses the lease, and its record stays",
     server,
     async check(api) {
       const { id, agent, leaseId } = await served(api);
@@ -188,7 +188,7 @@ export const sessionRows: Row[] = [
     },
   },
   {
-    rule: "A session ends with its agent: agent_stopped if it leaves, what the agent says if the sandbox is gone",
+    rule: "A session ends as agent_stopped when its agent leaves, and for the agent's reason when its sandbox is gone",
     server,
     async check(api) {
       const first = await served(api);

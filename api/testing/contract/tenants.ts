@@ -54,7 +54,7 @@ export const tenantRows: Row[] = [
     },
   },
   {
-    rule: "MCP: a tool is about the tenant in X-Airlock-Tenant, if the key has the scope admin; a tool that changes something names one tenant",
+    rule: "MCP: a tool acts on the tenant in X-Airlock-Tenant, if the key has the scope admin; a tool that changes something names one tenant",
     server,
     async check(api) {
       const { key } = await newKey(api, { tenant: "by-tools", scopes: ["run", "read"] });

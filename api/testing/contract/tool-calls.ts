@@ -191,7 +191,7 @@ export const toolCallRows: Row[] = [
     },
   },
   {
-    rule: "The calls of another tenant's job are 404, and still wait after an answer of a stranger",
+    rule: "The calls of another tenant's job are 404, and still wait after a stranger's answer",
     server: "with keys",
     async check(api) {
       const [a, b] = [

@@ -124,10 +124,10 @@ async function checkAgents(
   return agents.some(({ state }) => state === "idle" || state === "working");
 }
 
-/** What a key learns that may not see agents. */
+/** For a key that may not see agents. */
 function checkEngines({ docker_available: isServed }: Health, findings: Finding[]): boolean {
-  const hidden = "which ones, a key with the scopes read and monitor sees";
-  findings.push(isServed ? { ok: true, what: `agents are connected; ${hidden}` } : noAgent);
+  const hint = "a key with the scopes read and monitor shows which ones";
+  findings.push(isServed ? { ok: true, what: `agents are connected; ${hint}` } : noAgent);
   return isServed;
 }
 

@@ -11,7 +11,7 @@ test("the end of one id chooses it", () => {
 
 test("the end of several ids is refused, and so is that of none", () => {
   expect(() => chooseByEnd(ids, "1111", "job")).toThrow(
-    new UsageError("the ids of 2 jobs end with 1111: give more of it"),
+    new UsageError("the ids of 2 jobs end with 1111: give more characters"),
   );
   expect(() => chooseByEnd(ids, "01a2", "session")).toThrow(
     /^none of the newest 100 sessions has an id/,

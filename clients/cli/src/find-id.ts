@@ -41,7 +41,7 @@ export function chooseByEnd(ids: readonly string[], end: string, kind: Kind): st
   throw new UsageError(
     first === undefined
       ? `none of the newest ${searched} ${many} has an id that ends with ${end}; ${listing} shows ids`
-      : `the ids of ${found.length} ${many} end with ${end}: give more of it`,
+      : `the ids of ${found.length} ${many} end with ${end}: give more characters`,
   );
 }
 

@@ -30,7 +30,7 @@ const Exec = z.object({
   timeout: z.number().positive().nullish(),
 });
 
-/** Its names of our languages; others have the same name. */
+/** LibreChat's names of languages, where Airlock has other names. */
 const names: Readonly<Record<string, string>> = {
   py: "python",
   js: "javascript",

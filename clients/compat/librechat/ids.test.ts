@@ -7,13 +7,16 @@ const uuids = [
   "ffffffff-ffff-7fff-bfff-ffffffffffff",
 ];
 
-test.each(uuids)("%s has an id of 21 letters for each kind, and comes back from it", (uuid) => {
-  for (const kind of ["execution", "upload", "file"] as const) {
-    const id = shortId(kind, uuid);
-    expect(id).toMatch(/^[A-Za-z0-9_-]{21}$/);
-    expect(readId(id)).toEqual({ kind, uuid });
-  }
-});
+test.each(uuids)(
+  "%s has an id of 21 letters for each kind, and each id leads back to it",
+  (uuid) => {
+    for (const kind of ["execution", "upload", "file"] as const) {
+      const id = shortId(kind, uuid);
+      expect(id).toMatch(/^[A-Za-z0-9_-]{21}$/);
+      expect(readId(id)).toEqual({ kind, uuid });
+    }
+  },
+);
 
 test.each(["", "short", "-".repeat(21), "A".repeat(22), `${"A".repeat(20)}é`])(
   "%j is refused as unknown",

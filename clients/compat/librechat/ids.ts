@@ -43,7 +43,7 @@ export function timeOf(uuid: string): Date {
   return new Date(Number.parseInt(uuid.replaceAll("-", "").slice(0, 12), 16));
 }
 
-/** A UUIDv7 of a time. Without chance, it is the first one of it. */
+/** A UUIDv7 of a time. With zeros as `random` it is the first one of that time. */
 export function uuidAt(ms: number, random = new Uint8Array(10)): string {
   const tail = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
   const hex = ms.toString(16).padStart(12, "0");

@@ -154,6 +154,6 @@ function readToken(token: string): Waiting {
     const bytes = Uint8Array.from(atob(token), (letter) => letter.charCodeAt(0));
     return Waiting.parse(JSON.parse(new TextDecoder().decode(bytes)));
   } catch {
-    throw new Refusal(400, "continuation_token is none of this service.");
+    throw new Refusal(400, "continuation_token is not from this service.");
   }
 }

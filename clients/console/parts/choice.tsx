@@ -5,7 +5,7 @@ interface Choices {
   onChange: (name: string) => void;
 }
 
-/** One of some names. The value stays one of them, also if it is not known yet. */
+/** A choice among names. It offers the value, too, if the names lack it, for example before they are loaded. */
 export function Choice({ label, value, names, onChange }: Choices) {
   const shown = names.includes(value) ? names : [...names, value];
   return (

@@ -7,8 +7,8 @@ export const ownKey = signal<OwnKey | undefined>(undefined);
 
 export const getOwnKey = (signal: AbortSignal): Promise<OwnKey> => api.getOwnKey({ signal });
 
-/** For what is not even asked without the scope: browsers log each refusal. */
+/** For requests that are not sent without the scope: browsers log each refusal. */
 export const hasScope = (scope: Scope): boolean => ownKey.value?.scopes.includes(scope) === true;
 
-/** For what is offered unless the key may not do it. */
+/** For actions that are offered until it is known that the key may not do them. */
 export const lacksScope = (scope: Scope): boolean => ownKey.value?.scopes.includes(scope) === false;

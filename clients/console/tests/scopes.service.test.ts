@@ -86,7 +86,7 @@ describe("what a key may not do", needs("chromium"), () => {
     await page.close();
   });
 
-  test("a key that may run and monitor does so, and drains no agent", async () => {
+  test("a key with the scopes run and monitor does both, and cannot drain an agent", async () => {
     const { page, errors } = await open("/console/queue", ["run", "read", "monitor"]);
     await isRefused(page.getByRole("button", { name: /^Drain / }), "agents");
     await page.goto(`${world.url}/console/executions/${job}`);

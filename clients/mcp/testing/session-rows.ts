@@ -57,7 +57,7 @@ export function describeSessionTools(world: () => World & { client: McpClient })
     });
   });
 
-  test("a call that outlives its tool's goes on, and get_job waits for its result", async () => {
+  test("code that runs longer than wait_seconds goes on, and get_job waits for its result", async () => {
     const { client, agent } = world();
     const session_id = await createSession();
     const early = await client.call("run_in_session", { session_id, code: "1", wait_seconds: 0 });

@@ -32,7 +32,7 @@ const namesOfOthers = ["api_keys", "operator_keys", "anybody", "shell"];
 /** Of a new key. */
 export const KeyName = HostName.refine(
   (name) => !namesOfOthers.includes(name),
-  `must not be ${namesOfOthers.join(", ")}: the audit log shows others so`,
+  `must not be ${namesOfOthers.join(", ")}: in the audit log they stand for callers without a managed key`,
 );
 
 export const KeyRequest = z

@@ -80,7 +80,7 @@ export function addFiles(program: Command): void {
     );
 
   addCommand(program, "artifacts", "files that a job wrote to /output")
-    .argument("<job>", "id of the job, or its end")
+    .argument("<job>", "id of the job, or the end of the id")
     .argument("[name...]", "with --out: which of them; default: all")
     .option("-o, --out <folder>", "fetch them into a folder")
     .option("--force", "replace files that exist")

@@ -37,7 +37,7 @@ export function addJobs(program: Command): void {
     .action(does(listExecutions));
 
   addCommand(program, "show", "show the record of a job")
-    .argument("<job>", "id of the job, or its end")
+    .argument("<job>", "id of the job, or the end of the id")
     .action(
       does(async ({ airlock, terminal, settings }: Tool, id: string) => {
         const record = await airlock.api.getExecution({ id, view: "all" });
@@ -49,7 +49,7 @@ export function addJobs(program: Command): void {
     );
 
   addCommand(program, "logs", "show the output of a job")
-    .argument("<job>", "id of the job, or its end")
+    .argument("<job>", "id of the job, or the end of the id")
     .option("-f, --follow", "stay until the job has ended; Ctrl-C leaves it running")
     .option("--since <time>", "only what came after a time, or in the last 30s, 10m, 2h")
     .action(does(showLogs));

@@ -61,7 +61,7 @@ export function addService(program: Command): void {
   );
 
   addCommand(program, "open", "open the console")
-    .argument("[job]", "id of a job to show, or its end")
+    .argument("[job]", "id of a job to show, or the end of the id")
     .action(
       does(async ({ terminal, settings }: Tool, job: string | undefined) => {
         const { url } = settings;

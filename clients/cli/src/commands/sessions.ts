@@ -22,7 +22,7 @@ interface SessionOptions {
 export function addSessions(program: Command): void {
   const repl = addCommand(program, "repl", "an interactive Python in a session").argument(
     "[session]",
-    "id of the session, or its end; default: a new one, which ends with the command",
+    "id of the session, or the end of the id; default: a new session, which ends with the command",
   );
   withSessionOptions(repl).action(
     does(async (tool: Tool, id: string | undefined, options: SessionOptions) => {
@@ -51,7 +51,7 @@ export function addSessions(program: Command): void {
     .action(does(listSessions));
 
   const run = addCommand(session, "run", "run a file in a session, with the variables it has")
-    .argument("<session>", "id of the session, or its end")
+    .argument("<session>", "id of the session, or the end of the id")
     .argument("<file>", "a file of Python, or - for standard input")
     .option("--stdin <file>", "what the code reads with input(), or - for this command's")
     .option("-f, --file <path>", "a file for its working folder: path or path=name", collect)

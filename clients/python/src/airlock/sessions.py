@@ -34,7 +34,7 @@ _WAIT_S = 30
 
 
 class Sessions:
-    """Makes sessions, and finds those that there are."""
+    """Makes sessions, and finds existing ones."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -53,11 +53,11 @@ class Sessions:
         return OpenSession(transport, answer["session_id"])
 
     def attach(self, session_id: str) -> OpenSession:
-        """A session that is there already. Sends no request."""
+        """An existing session. Sends no request."""
         return OpenSession(self._transport, session_id)
 
     def get(self, session_id: str) -> Session:
-        """Its state: whether it is ready, and what it ended of."""
+        """Its state: whether it is ready, or why it has ended."""
         return shape(Session, self._transport.send("GET", f"/sessions/{step(session_id)}"))
 
     def list(
@@ -72,7 +72,7 @@ class Sessions:
 
 
 class OpenSession:
-    """A session. Its calls run one at a time, in order; ``with`` closes it at its end."""
+    """A session. Its calls run one at a time, in order. A ``with`` block closes it."""
 
     def __init__(self, transport: Transport, session_id: str) -> None:
         self._transport = transport
@@ -133,7 +133,7 @@ class OpenSession:
         return shape(Interrupted, self._transport.send("POST", f"{self._path}/interrupt"))
 
     def info(self) -> Session:
-        """Its state: whether it is ready, and what it ended of."""
+        """Its state: whether it is ready, or why it has ended."""
         return shape(Session, self._transport.send("GET", self._path))
 
     def update(self, **fields: Unpack[SessionPatch]) -> Session:
@@ -173,7 +173,7 @@ class SessionFiles:
         save(self._transport, self._of(path), to)
 
     def list(self, path: str = "") -> List[SessionFile]:
-        """What a folder has, by name."""
+        """What a folder has, ordered by name."""
         answer: Dict[str, Any] = self._transport.send("GET", self._path, {"path": path or None})
         return [shape(SessionFile, item) for item in answer["items"]]
 

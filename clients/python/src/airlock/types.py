@@ -349,7 +349,7 @@ class ExecuteRequestOptional(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
-    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    #: Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
     tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
@@ -397,7 +397,7 @@ class ArtifactOfJob(TypedDict):
 class ToolOptional(TypedDict, total=False):
     #: Its docstring.
     description: str
-    #: A JSON Schema of its arguments. The function takes the names in `properties`; those in `required` must be given. The service does not check values.
+    #: A JSON Schema of its arguments. The parameters of the function are the names in `properties`; those in `required` have no default. The service does not check values.
     parameters: Dict[str, Any]
     #: true: it is a coroutine function, which the code awaits.
     awaitable: bool
@@ -436,7 +436,7 @@ class ExecutionRecord(Record):
     warnings: Optional[List[str]]
     #: Left out where there is none.
     batch_id: Optional[str]
-    #: The session whose call it is. Left out, like the two fields below, of other jobs.
+    #: The session whose call it is. Other jobs have neither this nor the two fields below.
     session_id: Optional[str]
     #: Its number among the calls of its session.
     call: Optional[int]
@@ -574,7 +574,7 @@ class AsyncSubmitRequestOptional(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
-    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    #: Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
     tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
@@ -674,14 +674,14 @@ class Session(Record):
     #: Why a queued session waits.
     message: Optional[str]
     reason: Optional[SessionEndReason]
-    #: What ended it, if that was a failure.
+    #: The failure that ended it, if one did.
     error: Optional[ExecutionError]
     job_type: str
     job_version: str
     requirements: List[str]
-    #: Its interpreters that calls may choose.
+    #: The interpreters that calls can choose.
     contexts: List[str]
-    #: Number of calls that it has got.
+    #: Number of calls that it has received.
     calls: int
     created_at: str
     #: When an agent took it.
@@ -776,7 +776,7 @@ class CallRequest(CallRequestOptional, total=False):
 
 
 class CallInputFileOptional(TypedDict, total=False):
-    #: input: at /input/<name>, read-only, for this call. work: at /output/<name>, where the code may change it and later calls find it.
+    #: input: at /input/<name>, read-only. work: at /output/<name>, where the code may change it. Later calls find it at either place.
     to: Literal["input", "work"]
     #: Its content, stored as UTF-8.
     text: str
@@ -907,7 +907,7 @@ class RerunRequest(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
-    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    #: Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
     tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
@@ -935,7 +935,7 @@ class ForkRequestOptional(TypedDict, total=False):
     args: List[str]
     #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
     results: bool
-    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    #: Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
     tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
@@ -1010,7 +1010,7 @@ class NarrowedRecord(Record):
     warnings: Optional[List[str]]
     #: Left out where there is none.
     batch_id: Optional[str]
-    #: The session whose call it is. Left out, like the two fields below, of other jobs.
+    #: The session whose call it is. Other jobs have neither this nor the two fields below.
     session_id: Optional[str]
     #: Its number among the calls of its session.
     call: Optional[int]
@@ -1241,7 +1241,7 @@ class TenantLimits(TypedDict, total=False):
     max_queued: Optional[int]
     #: Jobs that may run at once; others wait. With it, `max_queued` is at least a default of 1000.
     max_running: Optional[int]
-    #: Bytes of its code, input, metadata, output, artifacts and files together. What its running jobs write counts, and is stored above the limit, too.
+    #: Bytes of its code, input, metadata, output, artifacts and files together. What its running jobs write counts, but is stored even above the limit.
     max_stored_bytes: Optional[int]
     #: Seconds of CPU time of its jobs that end on one day (UTC).
     max_cpu_s_day: Optional[int]
@@ -1322,7 +1322,7 @@ class PoolAgent(Record):
 
 
 class SessionUse(Record):
-    """Sessions that an agent holds, and has room for. Left out if it holds none."""
+    """Sessions that an agent holds, and has room for. Left out if it takes none."""
 
     held: int
     max: int

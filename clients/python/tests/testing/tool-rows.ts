@@ -131,7 +131,7 @@ asyncio.run(main())`;
     expect(await python.run(program, service.url, key)).toEqual(["45 False\n", "False\n"]);
   });
 
-  test("what is interrupted in a function cancels the job", async () => {
+  test("an interrupt inside a function cancels the job", async () => {
     const program = `
 def stop(): raise KeyboardInterrupt
 client = airlock.connect(sys.argv[1], sys.argv[2])
@@ -142,7 +142,7 @@ print(json.dumps(client.wait(record.execution_id).status))`;
     expect(await python.run(program, service.url, key)).toBe("cancelled");
   });
 
-  test("another client takes over: it gets the calls that wait, and no answered one again", async () => {
+  test("another client that takes over gets the calls that wait, and none that has its answer", async () => {
     const program = `
 client = airlock.connect(sys.argv[1], sys.argv[2])
 def one(): return 1
