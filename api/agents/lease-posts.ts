@@ -12,7 +12,7 @@ import { digestOf } from "../domain/environment.ts";
 import { resolveJobType } from "../domain/job-types.ts";
 import { describeIgnored, explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
-import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
+import { fromBase64, leaseLost, notYours, refuseUnless } from "../jobs/lease-post.ts";
 import { tellCallers, tellEnd, tellFreed, tellFollowers } from "../jobs/followed.ts";
 import { AppError } from "../errors.ts";
 import { advance } from "../store/jobs/advance.ts";
@@ -37,9 +37,7 @@ export async function requireLease(
 ): Promise<ExecutionRow> {
   const execution = await findLeased(db, leaseId);
   if (!execution?.agentId) throw leaseLost(leaseId);
-  if (execution.tokenHash !== null && execution.tokenHash !== tokenHash) {
-    throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
-  }
+  if (execution.tokenHash !== null && execution.tokenHash !== tokenHash) throw notYours(leaseId);
   return execution;
 }
 

@@ -2,10 +2,8 @@ import type { ReleaseReport } from "../../shared/wire/agent/lease.ts";
 import type { SessionEnded, SessionReady } from "../../shared/wire/agent/session.ts";
 import type { Deps } from "../deps.ts";
 import type { SessionEvent } from "../domain/session-transition.ts";
-import { AppError } from "../errors.ts";
-import { leaseLost } from "../jobs/lease-post.ts";
+import { leaseLost, requireToken } from "../jobs/lease-post.ts";
 import { tellSession } from "../sessions/tell-session.ts";
-import { findAgent } from "../store/agents/agents.ts";
 import { advanceSession } from "../store/sessions/advance-session.ts";
 import { findSessionByLease, type SessionRow } from "../store/sessions/sessions.ts";
 
@@ -19,10 +17,7 @@ export async function requireSessionLease(
 ): Promise<SessionRow> {
   const session = await findSessionByLease(db, leaseId);
   if (!session?.agentId) throw leaseLost(leaseId);
-  const agent = await findAgent(db, session.agentId);
-  if (agent && agent.tokenHash !== tokenHash) {
-    throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
-  }
+  await requireToken(db, session.agentId, leaseId, tokenHash);
   return session;
 }
 

@@ -4,9 +4,8 @@ import type { Deps } from "../deps.ts";
 import type { BuildEvent } from "../domain/build-transition.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
-import { fromBase64, leaseLost, refuseUnless } from "../jobs/lease-post.ts";
+import { fromBase64, leaseLost, refuseUnless, requireToken } from "../jobs/lease-post.ts";
 import { advanceBuild, finishBuild } from "../store/builds/advance-build.ts";
-import { findAgent } from "../store/agents/agents.ts";
 import { recordBuildLog } from "../store/builds/build-log.ts";
 import { findBuildByLease, type BuildRow } from "../store/builds/builds.ts";
 
@@ -20,10 +19,7 @@ export async function requireBuildLease(
 ): Promise<BuildRow> {
   const build = await findBuildByLease(db, leaseId);
   if (!build?.agentId) throw leaseLost(leaseId);
-  const agent = await findAgent(db, build.agentId);
-  if (agent && agent.tokenHash !== tokenHash) {
-    throw new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
-  }
+  await requireToken(db, build.agentId, leaseId, tokenHash);
   return build;
 }
 

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { stateOfNew } from "../testing/session-store.ts";
 import { type SessionEvent, type SessionState, sessionTransition } from "./session-transition.ts";
 
 const now = 100_000;
@@ -10,26 +11,7 @@ const report = {
   python_version: "3.13.2",
 } as const;
 
-const queued: SessionState = {
-  status: "queued",
-  reason: null,
-  error: null,
-  attempt: 0,
-  leaseId: null,
-  agentId: null,
-  leaseExpiresAt: null,
-  jobRef: null,
-  env: { A: "b" },
-  containerRuntime: null,
-  containerBackend: null,
-  pythonVersion: null,
-  startedAt: null,
-  readyAt: null,
-  usedAt: null,
-  endedAt: null,
-  expiresAt: now + 1,
-  idleTimeoutS: 10,
-};
+const queued = stateOfNew(now + 1, 10);
 const held = { leaseId: "lease", agentId: "agent", startedAt: 1, leaseExpiresAt: now + 1 };
 const starting: SessionState = { ...queued, ...held, status: "starting", attempt: 1 };
 const ready: SessionState = { ...starting, status: "ready", readyAt: now - 5000 };

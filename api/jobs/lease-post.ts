@@ -1,7 +1,24 @@
 import { AppError } from "../errors.ts";
+import { findAgent } from "../store/agents/agents.ts";
+import type { Database } from "../store/database.ts";
 import type { Recorded } from "../store/output/artifacts.ts";
 
-/** Shared by the posts for leases of jobs and of builds. */
+/** Shared by the posts for leases of jobs, builds and sessions. */
+
+/** @throws AppError 403 when the agent that holds the lease has another token. */
+export async function requireToken(
+  db: Database,
+  agentId: string,
+  leaseId: string,
+  tokenHash: string,
+): Promise<void> {
+  const agent = await findAgent(db, agentId);
+  if (agent && agent.tokenHash !== tokenHash) throw notYours(leaseId);
+}
+
+export function notYours(leaseId: string): AppError {
+  return new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
+}
 
 /** @throws AppError 409 or 413 unless the post was recorded. */
 export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {

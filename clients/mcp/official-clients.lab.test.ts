@@ -8,20 +8,11 @@ import { needs } from "../../scripts/testing/needs.ts";
 import { startTestService, type TestService } from "../../scripts/testing/test-service.ts";
 import { programOf } from "../../shared/testing/program.ts";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { toolNames } from "./testing/settings.ts";
 
 const pinned = { python: "mcp==2.3.0", inspector: "@modelcontextprotocol/inspector@2.12.0" };
 const run = promisify(execFile);
 const key = "lab-key-0123456789abcdef";
-const toolNames = [
-  "execute_code",
-  "get_job",
-  "cancel_job",
-  "list_artifacts",
-  "read_artifact",
-  "create_session",
-  "run_in_session",
-  "close_session",
-];
 
 const { entry, flags } = programOf("clients/cli/main.ts");
 /** `airlock mcp`. */

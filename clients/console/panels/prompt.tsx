@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { Problem } from "../parts/common.tsx";
 import { Editor } from "../parts/editor.tsx";
 import { ScopedButton, whyNot } from "../parts/scoped-button.tsx";
+import { useCtrlEnter } from "../parts/use-ctrl-enter.ts";
 import { lostSince, messageOf } from "../service/client.ts";
 
 /** Where a person types a cell. It is empty again once the cell is sent. */
@@ -31,15 +32,7 @@ export function Prompt({ onRun }: { onRun: (code: string) => Promise<void> }) {
       isSending.value = false;
     }
   };
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
-      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-      event.preventDefault();
-      void run();
-    };
-    addEventListener("keydown", onKey, { capture: true });
-    return () => removeEventListener("keydown", onKey, { capture: true });
-  });
+  useCtrlEnter(run);
   return (
     <section class="prompt" aria-label="Prompt">
       <Editor

@@ -7,6 +7,7 @@ import { Age, Empty, ExecutionLink, Heading, Problem, shortId } from "../parts/c
 import { Choice } from "../parts/choice.tsx";
 import { Editor } from "../parts/editor.tsx";
 import { ScopedButton, whyNot } from "../parts/scoped-button.tsx";
+import { useCtrlEnter } from "../parts/use-ctrl-enter.ts";
 import { Inputs } from "../panels/inputs.tsx";
 import { Programs } from "../panels/programs.tsx";
 import { Result, Summary } from "../panels/result.tsx";
@@ -109,15 +110,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
     });
   };
 
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
-      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-      event.preventDefault();
-      void run();
-    };
-    addEventListener("keydown", onKey, { capture: true });
-    return () => removeEventListener("keydown", onKey, { capture: true });
-  });
+  useCtrlEnter(run);
 
   return (
     <>

@@ -3,7 +3,7 @@ import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import type { McpClient } from "./generations.ts";
 import { describeJobTools, type World } from "./job-rows.ts";
 import { describeSessionTools } from "./session-rows.ts";
-import { key } from "./settings.ts";
+import { key, toolNames } from "./settings.ts";
 
 /** The statements that hold for every client, over every transport. */
 export function describeClient(connect: () => Promise<McpClient>, world: () => World): void {
@@ -18,16 +18,7 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
   });
   test("tools are listed with the job types, their packages and limits", async () => {
     const tools = await client.listTools();
-    expect(tools.map(({ name }) => name)).toEqual([
-      "execute_code",
-      "get_job",
-      "cancel_job",
-      "list_artifacts",
-      "read_artifact",
-      "create_session",
-      "run_in_session",
-      "close_session",
-    ]);
+    expect(tools.map(({ name }) => name)).toEqual(toolNames);
     for (const part of ["- ml: Python 3", "numpy==2.3.4", "300 s", "at most 600 s", "/output/"]) {
       expect(tools[0]?.description).toContain(part);
     }

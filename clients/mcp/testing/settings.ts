@@ -1,5 +1,16 @@
 export const agentToken = "agent-token-0-0123456789";
 export const key = "api-key-0-0123456789abcd";
+/** The tools in the order in which they are listed. */
+export const toolNames = [
+  "execute_code",
+  "get_job",
+  "cancel_job",
+  "list_artifacts",
+  "read_artifact",
+  "create_session",
+  "run_in_session",
+  "close_session",
+];
 export const settings = {
   AIRLOCK_AGENT_TOKENS: agentToken,
   AIRLOCK_API_AUTH_ENABLED: "true",
