@@ -23,6 +23,7 @@ export interface SpooledArtifact {
 export type SkipReason =
   | "missing"
   | "changed"
+  | "not_searched"
   | "not_a_regular_file"
   | "hard_link"
   | "unsafe_name"
