@@ -62,9 +62,7 @@ describe("what a call has written", () => {
       "import os\nos.mkdir('d', 0o300)\nopen('f', 'w').close()\nos.chmod('f', 0)",
     );
     expect(made.files).toEqual({});
-    expect(describeLeftOut(made.report)).toBe(
-      "Left out of /output, because it cannot be an artifact: unreadable: 2 (d/, f).",
-    );
+    expect(describeLeftOut(made.report)).toBe("Left out of the artifacts: unreadable: 2 (d/, f).");
     expect((await call("[oct(os.stat(n).st_mode & 0o777) for n in ('d', 'f')]")).shown).toEqual([
       "['0o300', '0o0']",
     ]);

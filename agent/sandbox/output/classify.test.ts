@@ -210,7 +210,7 @@ test("links and other entries that cannot be artifacts do not, and are named", (
   ] as const;
   expect(verdictOf({ skipped })).toMatchObject({ status: "succeeded" });
   expect(describeLeftOut(reportWith({ skipped: [...skipped, tooMany] }))).toBe(
-    "Left out of /output, because it cannot be an artifact: no regular file: 1 (link); unsafe name: 2 (a\\u202eb, c\\n).",
+    "Left out of the artifacts: no regular file: 1 (link); unsafe name: 2 (a\\u202eb, c\\n).",
   );
   expect(describeLeftOut(reportWith({ skipped: [tooMany] }))).toBeUndefined();
 });

@@ -90,7 +90,7 @@ const reasonNames: Record<SkipReason, string> = {
   hard_link: "more than one hard link",
   unsafe_name: "unsafe name",
   unreadable: "unreadable",
-  missing: "missing",
+  missing: "no such file",
   changed: "changed while it was read",
   not_searched: "not searched, because it is nested too deep or behind 20,000 other entries",
 };
@@ -109,9 +109,7 @@ const limits = new Set<SkipReason>([
 /** Names the entries of /output that could not be artifacts; undefined if there were none. */
 export function describeLeftOut({ skipped }: RunReport): string | undefined {
   const others = skipped.filter(({ reason }) => !limits.has(reason));
-  return others.length === 0
-    ? undefined
-    : `Left out of /output, because it cannot be an artifact: ${describe(others)}.`;
+  return others.length === 0 ? undefined : `Left out of the artifacts: ${describe(others)}.`;
 }
 
 function describe(skipped: RunReport["skipped"]): string {
