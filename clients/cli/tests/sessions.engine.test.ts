@@ -38,6 +38,11 @@ test("a session is made, used, listed and ended", async () => {
   });
   const table = await airlock.run(["session", "ls"]);
   expect(table.stdout).toMatch(new RegExp(`^ID +STATUS .*\n${id} +ended +4 .*deleted\n$`));
+  const typed = await airlock.run(["repl", short], { stdin: "" });
+  expect(typed).toMatchObject({
+    code: 126,
+    stderr: expect.stringContaining("has ended (deleted)") as unknown,
+  });
   const late = await airlock.run(["session", "run", id, "-"], { stdin: "1" });
   expect(late).toMatchObject({
     code: 126,
@@ -57,6 +62,8 @@ twice(x) + 2
 1 / 0
 (x,
  "still here")
+exit()
+print("left")
 `;
   const { code, stdout, stderr } = await airlock.run(["repl", "-m", "test=repl"], { stdin: typed });
   expect(stdout).toBe("0\n1\n42\n(20, 'still here')\n");
@@ -75,6 +82,14 @@ test("repl starts an interpreter anew that has ended, and says that its variable
   expect(stdout).toBe("again\n");
   expect(stderr).toMatch(/exit code 3[^]*it starts anew\n[^]*NameError: name 'x' is not defined/);
   expect(code).toBe(1);
+});
+
+test("exit() ends repl while its standard input stays open", async () => {
+  const args = [...programArgs("clients/cli/main.ts"), "repl"];
+  const repl = spawn(process.execPath, args, { env: { ...process.env, AIRLOCK_URL: service.url } });
+  const ended = once(repl, "exit");
+  repl.stdin.write("exit()\n");
+  expect(await ended).toEqual([0, null]);
 });
 
 test("in a terminal, Ctrl-C interrupts what runs and keeps variables, and Ctrl-D ends repl", async () => {
@@ -98,4 +113,6 @@ test("in a terminal, Ctrl-C interrupts what runs and keeps variables, and Ctrl-D
     }
   }
   expect([step, await ended]).toEqual([script.length, [0, null]]);
+  // The traceback has told of Ctrl-C.
+  expect(shown).not.toContain("airlock:");
 });

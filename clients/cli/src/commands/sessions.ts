@@ -1,7 +1,12 @@
 import type { Command } from "commander";
-import type { CallRequest, SessionRequest, SessionStatus } from "../../../typescript/src/index.ts";
+import type {
+  CallRequest,
+  OpenSession,
+  SessionRequest,
+  SessionStatus,
+} from "../../../typescript/src/index.ts";
 import { sessionStatuses } from "../../../../shared/wire/client/session.ts";
-import { UsageError } from "../exit.ts";
+import { exitCode, ExitError, UsageError } from "../exit.ts";
 import { readText } from "../files/read-text.ts";
 import { forEach } from "../for-each.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
@@ -26,7 +31,7 @@ export function addSessions(program: Command): void {
   );
   withSessionOptions(repl).action(
     does(async (tool: Tool, id: string | undefined, options: SessionOptions) => {
-      if (id !== undefined) return prompt(tool, tool.airlock.sessions.attach(id));
+      if (id !== undefined) return prompt(tool, await attachOpen(tool, id));
       await using session = await tool.airlock.sessions.create(sessionFields(options));
       return await prompt(tool, session);
     }),
@@ -88,6 +93,17 @@ export function addSessions(program: Command): void {
         ),
       ),
     );
+}
+
+/** @throws ExitError if the session has ended, before somebody types what it cannot run. */
+async function attachOpen({ airlock }: Tool, id: string): Promise<OpenSession> {
+  const session = airlock.sessions.attach(id);
+  const { status, reason } = await session.info();
+  if (status !== "ended") return session;
+  throw new ExitError(
+    exitCode.refused,
+    `session ${id} has ended (${reason}): airlock repl makes one`,
+  );
 }
 
 function withSessionOptions(command: Command): Command {

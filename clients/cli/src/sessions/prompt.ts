@@ -6,9 +6,12 @@ import { explainEnd, exitCodeOfRecord, follow } from "../jobs/follow.ts";
 import type { Tool } from "../tool.ts";
 import { isComplete } from "./is-complete.ts";
 
+/** In a session, `exit()` would end nothing but its own cell. */
+const leaves = /^(exit|quit) *(\( *\))?;? *$/;
+
 /**
  * Reads Python from standard input and runs each statement in the session, as `python3` does at its prompt. Ctrl-C
- * interrupts what runs, or drops what was typed; Ctrl-D ends the command.
+ * interrupts what runs, or drops what was typed; Ctrl-D or `exit()` ends the command.
  *
  * @returns The exit code of the last statement.
  */
@@ -32,10 +35,12 @@ export async function prompt(tool: Tool, session: OpenSession): Promise<number> 
     if (tool.terminal.watched) tool.terminal.note(`session ${session.id}`, "dim");
     let code = 0;
     for await (const statement of statementsOf(reader, interrupt)) {
+      if (leaves.test(statement)) break;
       isRunning = true;
       code = await runCell(tool, session, statement);
       isRunning = false;
     }
+    reader.close();
     return signal.aborted ? (signal.reason as ExitError).code : code;
   });
 }
@@ -78,8 +83,9 @@ async function runCell(tool: Tool, session: OpenSession, code: string): Promise<
     tool.terminal.note("airlock: the interpreter has ended, with its variables: it starts anew");
     record = await follow(tool, (await session.submit({ code, restart: true })).job_id);
   }
-  // A traceback has told of what the code raised.
-  const end = record.exit_code === 1 ? undefined : explainEnd(record);
+  // A traceback has told of what the code raised, and of Ctrl-C.
+  const isTold = record.exit_code === 1 || record.status === "cancelled";
+  const end = isTold ? undefined : explainEnd(record);
   if (end !== undefined) tool.terminal.note(`airlock: ${end}`);
   return exitCodeOfRecord(record);
 }
