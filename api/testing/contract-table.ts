@@ -11,6 +11,7 @@ import { batchKeyRows } from "./contract/batch-keys.ts";
 import { batchRows } from "./contract/batches.ts";
 import { compatRows } from "./contract/compat.ts";
 import { e2bRows } from "./contract/e2b.ts";
+import { e2bInsideRows } from "./contract/e2b-inside.ts";
 import { librechatRows } from "./contract/librechat.ts";
 import { buildLeaseRows } from "./contract/build-leases.ts";
 import { buildRows } from "./contract/builds.ts";
@@ -111,6 +112,7 @@ export const contractTable: Row[] = [
   ...compatRows,
   ...librechatRows,
   ...e2bRows,
+  ...e2bInsideRows,
   ...leasePostRows,
   // The last ones: unknown keys make the service careful for a minute.
   ...isolationRows,

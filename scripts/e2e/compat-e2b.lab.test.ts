@@ -131,7 +131,7 @@ test("@e2b/code-interpreter for JavaScript does the same", async () => {
     told: {
       code: ["2", ["ada\n"], null],
       error: ["ValueError", "a: \u2028é"],
-      envs: "'v'",
+      envs: "v",
       language: "UnsupportedLanguage",
       context: ["False", 1],
       files: ["héllo", "", true, false],

@@ -1,44 +1,20 @@
 import { expect } from "vitest";
 import { type Api, body } from "./api.ts";
+import { ask, key, linesOf, type Sandbox, server } from "./e2b-sandbox.ts";
 import type { Row } from "./row.ts";
-import { apiKeys } from "./servers.ts";
 import { holder } from "./serving.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
 
-const server = "with other protocols" as const;
-const key = { "X-API-Key": apiKeys[0] };
-
-interface Made {
-  sandboxID: string;
-  envdAccessToken: string;
-  trafficAccessToken: string;
-}
-
-async function ask(
-  api: Api,
-  method: string,
-  path: string,
-  headers: Record<string, string> = key,
-  asked?: unknown,
-): Promise<{ status: number; text: string; headers: Headers }> {
-  const answer = await fetch(`${api.url}/compat/e2b${path}`, {
-    method,
-    headers: { "Content-Type": "application/json", ...headers },
-    ...(asked !== undefined && { body: JSON.stringify(asked) }),
-  });
-  return { status: answer.status, text: await answer.text(), headers: answer.headers };
-}
-
-async function create(api: Api, agent: ScriptedAgent, fields: object = {}): Promise<Made> {
+async function create(api: Api, agent: ScriptedAgent, fields: object = {}): Promise<Sandbox> {
   const asked = { templateID: "code-interpreter-v1", timeout: 60, ...fields };
   const answer = ask(api, "POST", "/v2/sandboxes", key, asked);
   await agent.startSession();
   const { status, text } = await answer;
   expect(status).toBe(201);
-  return JSON.parse(text) as Made;
+  return JSON.parse(text) as Sandbox;
 }
 
-const dataKeys = ({ sandboxID, envdAccessToken }: Made) => ({
+const dataKeys = ({ sandboxID, envdAccessToken }: Sandbox) => ({
   "E2b-Sandbox-Id": sandboxID,
   "X-Access-Token": envdAccessToken,
 });
@@ -118,12 +94,11 @@ export const e2bRows: Row[] = [
       const { status, text, headers } = await answer;
       expect([status, headers.get("Content-Type")]).toEqual([200, "application/x-ndjson"]);
       expect(text).toMatch(/^[\x20-\x7e\n]+$/);
-      const lines = text.trim().split("\n");
-      expect(lines.map((line) => JSON.parse(line) as unknown)).toEqual([
-        { type: "stdout", text: "out", timestamp: expect.any(Number) as number },
-        { type: "result", is_main_result: true, text: "é" },
-        { type: "number_of_executions", execution_count: 1 },
+      expect(linesOf(text)).toEqual([
         { type: "error", name: "ValueError", value: "why", traceback: "" },
+        { type: "number_of_executions", execution_count: 1 },
+        { type: "result", is_main_result: true, text: "é" },
+        { type: "stdout", text: "out", timestamp: expect.any(Number) as number },
       ]);
 
       const [own, stolen] = [dataKeys(made), { ...dataKeys(made), "X-Access-Token": "no" }];
@@ -167,6 +142,8 @@ export const e2bRows: Row[] = [
       const wrong = await post({}, { "X-API-Key": "another-key-0123456789" });
       expect([wrong.status, JSON.parse(wrong.text)]).toMatchObject([401, { code: 401 }]);
       expect((await ask(api, "POST", "/sandboxes/x/pause")).status).toBe(501);
+      const ordered = await ask(api, "GET", "/v2/sandboxes?order=asc");
+      expect([ordered.status, ordered.text]).toEqual([400, expect.stringContaining("order")]);
     },
   },
 ];

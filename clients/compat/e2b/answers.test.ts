@@ -45,7 +45,7 @@ test.each([
 
 test("a result has its forms by their names, JSON as a value", () => {
   const data = {
-    "text/plain": "1",
+    "text/plain": "'it''",
     "image/png": "iVBORw==",
     "application/json": '{"a":1}',
     "x/y": "",
@@ -53,10 +53,13 @@ test("a result has its forms by their names, JSON as a value", () => {
   expect(resultOf({ main: true, data })).toEqual({
     type: "result",
     is_main_result: true,
-    text: "1",
+    text: "it'",
     png: "iVBORw==",
     json: { a: 1 },
+    extra: { "x/y": "" },
   });
+  const broken = { "text/plain": '"it\'s"', "application/json": "{" };
+  expect(resultOf({ main: false, data: broken })).toMatchObject({ text: '"it\'s"', json: "{" });
 });
 
 test.each([

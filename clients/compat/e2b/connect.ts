@@ -16,6 +16,8 @@ const codes: Readonly<Record<number, string>> = {
   503: "unavailable",
 };
 
+export const streamType = "application/connect+json";
+
 /** An error of a call that has one of Connect's codes. */
 export interface ConnectError {
   readonly code: string;
@@ -52,6 +54,12 @@ export function frame(message: object, flags = 0): Uint8Array {
 
 /** The end of a stream: it has an error, or none. */
 export const lastFrame = (error?: ConnectError): Uint8Array => frame(error ? { error } : {}, last);
+
+/** The answer of a call that has a stream of messages. Its status is 200. */
+export function failedStream(refusal: Refusal): Response {
+  const body = lastFrame(errorOf(refusal)) as Uint8Array<ArrayBuffer>;
+  return new Response(body, { headers: { "Content-Type": streamType } });
+}
 
 /** The text of the one message that a client sends. @throws Refusal 400 */
 export function readFrame(body: Uint8Array): string {

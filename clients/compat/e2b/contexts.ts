@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { SessionContext, SessionContexts } from "../../../shared/wire/client/session.ts";
+import { SyncResult } from "../../../shared/wire/execution.ts";
 import { ask, type Call, parseBody, post, Refusal } from "../facade.ts";
 import { homeFolder, toOurs } from "./paths.ts";
 
@@ -37,5 +38,7 @@ const shown = (id: string, cwd: string = homeFolder) => ({ id, language: "python
 
 async function enter(call: Call, session: string, context: string, cwd: string): Promise<void> {
   const code = `__import__("os").chdir(${JSON.stringify(toOurs(cwd))})`;
-  await post(call, `/sessions/${session}/execute`, { code, context });
+  const ran = await post(call, `/sessions/${session}/execute`, { code, context });
+  const { error } = SyncResult.parse(ran);
+  if (error) throw new Refusal(400, `cwd: ${error.message}`);
 }

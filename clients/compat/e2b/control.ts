@@ -75,6 +75,7 @@ export async function control(call: Call, service: Service): Promise<Response> {
 
 async function create(call: Call, service: Service): Promise<Response> {
   const asked = parseBody(Create, await call.text(), 400);
+  const key = call.headers.get("Idempotency-Key");
   const { templateID, timeout, metadata, envVars, allow_internet_access } = asked;
   const isPlain = plainTemplates.includes(templateID) && !service.isJobType(templateID);
   const job_type = isPlain ? "default" : templateID;
@@ -91,6 +92,7 @@ async function create(call: Call, service: Service): Promise<Response> {
       wait: waitS,
       ...(envVars && { env: envVars }),
       ...(metadata && { metadata }),
+      ...(key !== null && { idempotency_key: key }),
     }),
   );
   if (session.status !== "ready") {
@@ -117,7 +119,9 @@ async function setLifetime(call: Call, id: string, lifetime: number): Promise<vo
 }
 
 async function list(call: Call): Promise<Response> {
-  const { metadata, limit, nextToken, state } = Object.fromEntries(call.query);
+  const { metadata, limit, nextToken, state, ...others } = Object.fromEntries(call.query);
+  const [other] = Object.keys(others);
+  if (other !== undefined) throw new Refusal(400, `${other}: is not offered`);
   if (state && !state.split(",").includes("running")) return Response.json([]);
   const size = Math.min(100, Number(limit) || 100);
   const before = nextToken ? `&before=${encodeURIComponent(nextToken)}` : "";

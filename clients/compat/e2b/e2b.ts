@@ -5,7 +5,7 @@ import { execute } from "./execute.ts";
 import { files } from "./files.ts";
 import { filesystem } from "./filesystem.ts";
 import { start } from "./process.ts";
-import { errorOf, refuseCall } from "./connect.ts";
+import { errorOf, failedStream, refuseCall, streamType } from "./connect.ts";
 
 const sandboxHeader = "E2b-Sandbox-Id";
 /** The second one is what calls about contexts bring. */
@@ -41,23 +41,32 @@ export function e2b(service: Service): Facade {
   };
 }
 
-/** The data plane of a sandbox. */
+/** The data plane of a sandbox. Each of its services has errors of its own form. */
 async function data(call: Call, service: Service, session: string): Promise<Response> {
-  const rpc = /^\/(filesystem\.Filesystem|process\.Process)\/(\w+)$/.exec(call.path);
+  const isStream = call.headers.get("Content-Type")?.startsWith(streamType) ?? false;
   try {
-    await running(call, session);
+    return await answerInside(call, service, session);
   } catch (error) {
-    if (!(error instanceof Refusal) || error.status !== 404) throw error;
-    const gone = new Refusal(502, "The sandbox was not found");
-    if (rpc === null) throw gone;
-    return refuseCall(errorOf(gone));
+    if (!(error instanceof Refusal)) throw error;
+    if (isStream) return failedStream(error);
+    if (rpcPath.test(call.path)) return refuseCall(errorOf(error));
+    // Clients show the whole text.
+    const { message, status } = error;
+    if (/^\/(execute$|contexts)/.test(call.path)) return new Response(message, { status });
+    throw error;
   }
-  if (rpc !== null) {
-    const [, plane, method = ""] = rpc;
-    if (plane === "filesystem.Filesystem") return filesystem(call, session, method);
-    if (method === "Start") return start(call, service, session);
-    return refuseCall(errorOf(new Refusal(501, `This service has no ${method}.`)));
-  }
+}
+
+const rpcPath = /^\/(filesystem\.Filesystem|process\.Process)\/(\w+)$/;
+
+async function answerInside(call: Call, service: Service, session: string): Promise<Response> {
+  await running(call, session).catch((error: unknown) => {
+    const isGone = error instanceof Refusal && error.status === 404;
+    throw isGone ? new Refusal(502, "The sandbox was not found") : error;
+  });
+  const [, plane, method = ""] = rpcPath.exec(call.path) ?? [];
+  if (plane === "filesystem.Filesystem") return filesystem(call, session, method);
+  if (method === "Start") return start(call, service, session);
   const [first = ""] = call.path.slice(1).split("/");
   if (call.path === "/health") return new Response(null, { status: 204 });
   if (call.path === "/execute" && call.method === "POST") return execute(call, service, session);

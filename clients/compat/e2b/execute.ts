@@ -55,7 +55,7 @@ export async function execute(call: Call, service: Service, session: string): Pr
 
 /** Lines of IPython that all run programs, such as `!pip install …` of smolagents; their status is no error there. */
 export function programOf(code: string, language: string | null | undefined): object {
-  if (language === "bash") return { command: ["bash", "-c", code] };
+  if (language === "bash") return { command: ["bash", "-c", code || "\n"] };
   const lines = code.trim().split("\n");
   if (!lines.every((line) => line.startsWith("!"))) return { code: code || "\n" };
   return { command: ["bash", "-c", `${lines.map((line) => line.slice(1)).join("\n")}\ntrue`] };
@@ -79,12 +79,27 @@ const formats: Readonly<Record<string, string>> = {
 
 export function resultOf({ main, data }: Pick<EventData<"display">, "main" | "data">): object {
   const shown: Record<string, unknown> = {};
+  const extra: Record<string, string> = {};
   for (const [type, value] of Object.entries(data)) {
     const name = formats[type];
-    if (name !== undefined) shown[name] = name === "json" ? JSON.parse(value) : value;
+    if (name === undefined) extra[type] = value;
+    else shown[name] = name === "json" ? parsed(value) : name === "text" ? unquoted(value) : value;
   }
-  return { type: "result", is_main_result: main, ...shown };
+  const isMore = Object.keys(extra).length > 0;
+  return { type: "result", is_main_result: main, ...shown, ...(isMore && { extra }) };
 }
+
+/** Code says what its JSON is: it may be none. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** E2B shows a text without the quotes of its repr: template/server/api/models/result.py. */
+const unquoted = (text: string): string => /^'([^]*)'$/.exec(text)?.[1] ?? text;
 
 /** In ASCII: clients decode pieces of a line alone, or take other characters for the end of a line. */
 export function lineOf(value: object): Uint8Array {

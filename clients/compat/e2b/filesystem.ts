@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { SyncResult } from "../../../shared/wire/execution.ts";
 import { type Call, parseBody, post, Refusal } from "../facade.ts";
-import { type ConnectError, errorOf, refuseCall } from "./connect.ts";
+import { refuseCall } from "./connect.ts";
 import { homeFolder, toOurs } from "./paths.ts";
 
 const Path = z.object({ path: z.string(), depth: z.int().min(1).default(1) });
@@ -16,15 +16,10 @@ const Told = z.union([
 
 /** Calls of filesystem.Filesystem, each by a program inside the sandbox. */
 export async function filesystem(call: Call, session: string, method: string): Promise<Response> {
-  try {
-    const told = await tell(call, session, await askedOf(call, method));
-    if (!("error" in told)) return Response.json(told);
-    const [code, message] = told.error;
-    return refuseCall({ code, message } satisfies ConnectError);
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    return refuseCall(errorOf(error));
-  }
+  const told = await tell(call, session, await askedOf(call, method));
+  if (!("error" in told)) return Response.json(told);
+  const [code, message] = told.error;
+  return refuseCall({ code, message });
 }
 
 /** @throws Refusal */

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { EventData } from "../../../shared/wire/client/events.ts";
-import { type Call, parseBody, Refusal, signalOf } from "../facade.ts";
-import { errorOf, frame, lastFrame, readFrame } from "./connect.ts";
+import { type Call, parseBody, signalOf } from "../facade.ts";
+import { frame, lastFrame, readFrame, streamType } from "./connect.ts";
 import type { Service } from "./control.ts";
 import { run } from "./events.ts";
 import { homeFolder, toOurs } from "./paths.ts";
@@ -15,42 +15,34 @@ const Start = z.object({
     cwd: z.string().optional(),
   }),
   pty: z.undefined("is not offered").optional(),
+  stdin: z.literal(false, "is not offered").optional(),
 });
 
-const contentType = "application/connect+json";
 /** Clients kill by it, which this service does not offer. */
 const pid = 1;
 
 /** Runs a command to its end; the answer is a stream of what it writes. */
 export async function start(call: Call, service: Service, session: string): Promise<Response> {
-  try {
-    const { process } = parseBody(Start, readFrame(await call.bytes()), 400);
-    const timeoutMs = Number(call.headers.get("Connect-Timeout-Ms")) || Infinity;
-    const fields = {
-      command: commandOf(process),
-      env: process.envs,
-      timeout: Math.min(service.maxTimeoutS, Math.ceil(timeoutMs / 1000)),
-    };
-    const ended = new AbortController();
-    const signal = AbortSignal.any([call.signal, ended.signal]);
-    const events = await run(call, session, fields, signal);
-    const keepAlive = frame({ event: { keepalive: {} } });
-    return streamed(contentType, keepAlive, call.signal, async (send, hangUp) => {
-      hangUp.addEventListener("abort", () => ended.abort());
-      send(frame({ event: { start: { pid } } }));
-      for await (const { event, data } of events) {
-        if (event === "stdout" || event === "stderr") {
-          send(frame({ event: { data: { [event]: base64(data.text) } } }));
-        } else if (event === "end") for (const part of endOf(data)) send(part);
-      }
-    });
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    const body = lastFrame(errorOf(error));
-    return new Response(body as Uint8Array<ArrayBuffer>, {
-      headers: { "Content-Type": contentType },
-    });
-  }
+  const { process } = parseBody(Start, readFrame(await call.bytes()), 400);
+  const timeoutMs = Number(call.headers.get("Connect-Timeout-Ms")) || Infinity;
+  const fields = {
+    command: commandOf(process),
+    env: process.envs,
+    timeout: Math.min(service.maxTimeoutS, Math.ceil(timeoutMs / 1000)),
+  };
+  const ended = new AbortController();
+  const signal = AbortSignal.any([call.signal, ended.signal]);
+  const events = await run(call, session, fields, signal);
+  const keepAlive = frame({ event: { keepalive: {} } });
+  return streamed(streamType, keepAlive, call.signal, async (send, hangUp) => {
+    hangUp.addEventListener("abort", () => ended.abort());
+    send(frame({ event: { start: { pid } } }));
+    for await (const { event, data } of events) {
+      if (event === "stdout" || event === "stderr") {
+        send(frame({ event: { data: { [event]: base64(data.text) } } }));
+      } else if (event === "end") for (const part of endOf(data)) send(part);
+    }
+  });
 }
 
 function commandOf({ cmd, args, cwd }: z.infer<typeof Start>["process"]): string[] {
