@@ -50,6 +50,7 @@ import { refusedFileRows } from "./contract/refused-files.ts";
 import { removeRows } from "./contract/remove.ts";
 import type { Row } from "./contract/row.ts";
 import { sessionCallRows } from "./contract/session-calls.ts";
+import { sessionToolRows } from "./contract/session-tools.ts";
 import { sessionFileRows } from "./contract/session-files.ts";
 import { sessionRows } from "./contract/sessions.ts";
 import { type ServerName, servers } from "./contract/servers.ts";
@@ -78,6 +79,7 @@ export const contractTable: Row[] = [
   ...toolCallRows,
   ...sessionRows,
   ...sessionCallRows,
+  ...sessionToolRows,
   ...sessionFileRows,
   ...deriveRows,
   ...artifactRows,

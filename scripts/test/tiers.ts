@@ -25,7 +25,7 @@ export const repeatedFiles = `{${[
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
 export const sandboxFiles =
-  "agent/sandbox/{hostile/*,cpu-count,inputs,program,tools,randomness,usage,filter/seccomp-probe,conversation/install-packages,sessions,session-files}.engine.test.ts";
+  "agent/sandbox/{hostile/*,cpu-count,inputs,program,tools,randomness,usage,filter/seccomp-probe,conversation/install-packages,sessions,session-files,session-tools}.engine.test.ts";
 
 /**
  * The tier of a test file is in its name: `x.service.test.ts`; one that says nothing is a unit test. What is the same

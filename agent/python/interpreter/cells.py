@@ -181,7 +181,7 @@ def run_once(tell_fd, answers_fd):
     if sys.version_info < (3, 15):
         names["__cached__"] = None
     if answers_fd is not None:
-        names.update(make_functions(channel, answers_fd), ToolError=ToolError)
+        names.update(make_functions(Calls(channel, answers_fd)), ToolError=ToolError)
 
     offer_display(results)
     with open(code_file, "rb") as file:

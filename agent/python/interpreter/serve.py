@@ -8,7 +8,7 @@ from posix import O_RDONLY, _exit, close, dup2, read
 from posix import open as open_fd
 
 ENV, CALL, CODE = "/code/.env", "/code/.call", "/code/main.py"
-STDIN, ARGS = "/input/_stdin", "/input/_args"
+STDIN, ARGS, ANSWERS = "/input/_stdin", "/input/_args", "/code/.answers"
 MOST_OF_MESSAGE = 64 << 10
 interrupt, ignore = _signal.SIGINT, _signal.SIG_IGN
 environ, text_file, buffered, file_io = os.environ, io.TextIOWrapper, io.BufferedReader, io.FileIO
@@ -70,6 +70,34 @@ class Caller:
         return dict(fsdecode(word).split("=", 1) for word in words)
 
 
+class CallsOfCell(Calls):  # noqa: F821  see tools.py
+    """A function that the code has kept may read until it is gone, too."""
+
+    def __del__(self):
+        close(self._fd)
+
+
+class CellTools:
+    """The caller's functions, which have their names in `names` for one call."""
+
+    def __init__(self, names, channel):
+        self._names = names
+        self._calls = CallsOfCell(channel, open_fd(ANSWERS, O_RDONLY))
+        self._functions = make_functions(self._calls)  # noqa: F821
+        self._hidden = {name: names[name] for name in self._functions if name in names}
+        names.update(self._functions, ToolError=ToolError)  # noqa: F821
+
+    def end(self):
+        self._calls.end("The call of the session that brought this tool has ended.")
+        for name, function in self._functions.items():
+            if self._names.get(name) is not function:
+                continue  # the code has bound or deleted it
+            if name in self._hidden:
+                self._names[name] = self._hidden[name]
+            else:
+                del self._names[name]
+
+
 def words_of(path):
     """The words of a file, with a NUL behind or between them."""
     if not access(path, F_OK):  # noqa: F821
@@ -93,7 +121,8 @@ class Server:
         self._caller = Caller()
         self._figures = Figures(self._results)  # noqa: F821
         self._figures.offer()
-        self._cell = SessionCell(sys.modules["__main__"].__dict__)
+        self._names = sys.modules["__main__"].__dict__
+        self._cell = SessionCell(self._names)
         self._handler = _signal.default_int_handler
         offer_display(self._results)  # noqa: F821
         if sys.version_info < (3, 13):
@@ -108,18 +137,19 @@ class Server:
             except BaseException as error:  # a handler of a signal raised it
                 complain(error)  # noqa: F821
                 continue
-            if word not in (b"g", b"i"):
+            if word not in (b"g", b"i", b"t"):
                 _exit(1)
-            status = self._call(word == b"i")
+            status = self._call(word)
             flush()  # noqa: F821
             if not self._channel.is_ours():
                 _exit(status)
             self._channel.send(b"x", b"%d" % status)
 
-    def _call(self, has_inputs):
+    def _call(self, word):
         """Runs one cell. Returns its exit status."""
         global code_file
-        number = self._caller.begin(has_inputs)
+        number = self._caller.begin(word != b"g")
+        tools = CellTools(self._names, self._channel) if word == b"t" else None
         self._results.begin()
         code_file = "<cell %d>" % number
         with file_io(CODE) as file:
@@ -134,7 +164,10 @@ class Server:
             status = status_of(error)
         except BaseException as error:
             failure = error
-        for end in (lambda: self._figures.end(value), lambda: self._fail(failure), self._caller.end):
+        ends = [lambda: self._figures.end(value), lambda: self._fail(failure), self._caller.end]
+        if tools is not None:
+            ends.append(tools.end)
+        for end in ends:
             try:
                 end()
             except BaseException as error:

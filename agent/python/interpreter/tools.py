@@ -1,4 +1,4 @@
-# Runs in the code's interpreter, as uid 1000, from the gate to the end of the code, if the job brought tools.
+# Runs in the code's interpreter, as uid 1000, from the gate to the end of the code, if its job or call brought tools.
 # Comes between results.py and cells.py: functions of the caller, whose calls go to PID 1.
 from _thread import RLock
 from posix import read
@@ -29,6 +29,17 @@ class Calls:
         self._reading = RLock()
         self._waiting = []  # a lock for each thread that waits; released, the thread looks again
         self._listening = {}  # calls that wait, by event loop
+        self._over = None  # why no call may come any more
+
+    def end(self, why):
+        """Refuses calls from now on. Those that wait get the reason as their error."""
+        self._over = why
+        # Another thread may send one now.
+        with self._sending:
+            pass
+        while self._takers:
+            _, take = self._takers.popitem()
+            take({"error": why})
 
     def call(self, name, arguments):
         answers = []
@@ -87,6 +98,7 @@ class Calls:
                 loop.remove_reader(self._fd)
 
     def _begin(self, name, arguments, take):
+        self._check()
         if not self._channel.is_ours():
             raise ToolError("Only the first process of the code can call %s()." % name)
         text = self._encode(arguments)
@@ -100,13 +112,18 @@ class Calls:
         self._takers[number] = take
         self._unsent.append((number, payload))
         self._send()
+        self._check()
         return number
+
+    def _check(self):
+        if self._over is not None:
+            raise ToolError(self._over)
 
     def _send(self):
         """Sends calls while not too many wait. Whoever holds the lock sends for all."""
-        while self._unsent and len(self._sent) < MOST_PENDING and self._sending.acquire(False):
+        while self._may_send() and self._sending.acquire(False):
             try:
-                while self._unsent and len(self._sent) < MOST_PENDING:
+                while self._may_send():
                     number, payload = self._unsent.pop(0)
                     if number in self._takers:
                         self._sent.add(number)
@@ -115,11 +132,14 @@ class Calls:
             finally:
                 self._sending.release()
 
+    def _may_send(self):
+        return self._unsent and len(self._sent) < MOST_PENDING and self._over is None
+
     def _read(self):
         """Waits for bytes, and gives out the answers that are complete: 4 bytes of length (big-endian), and JSON."""
         data = read(self._fd, 65536)
         if not data:
-            raise ToolError("Answers cannot come any more.")
+            raise ToolError(self._over or "Answers cannot come any more.")
         buffer = self._buffer
         buffer += data
         while len(buffer) >= 4:
@@ -181,11 +201,10 @@ def value_of(answer):
     return answer["result"]
 
 
-def make_functions(channel, fd):
+def make_functions(calls):
     """The functions by name, as the agent describes them."""
     from json import loads
 
-    calls = Calls(channel, fd)
     with open("/input/_tools", "rb") as file:
         tools = loads(file.read())
     return {tool["name"]: make_function(tool, calls) for tool in tools}

@@ -1,4 +1,4 @@
-"""Runs in PID 1 of a sandbox, as root of the sandbox, from the first line of the code to the end of its job.
+"""Runs in PID 1 of a sandbox, as root of the sandbox, from the first line of the code to the end of its job or call.
 
 Calls of the caller's functions, if the job brought some: how many wait and how long, and the answers that the code has
 not read yet."""
@@ -14,13 +14,13 @@ _MOST_PENDING, _MOST_CALLS, _MOST_OF_CALL, _MOST_OF_CALLS = 32, 1000, 1 << 20, 3
 
 
 class Calls:
-    """`limit_s` is the longest time that calls may wait, all together."""
+    """The orders have the longest time that calls may wait, all together."""
 
-    def __init__(self, fd, limit_s):
+    def __init__(self, fd, orders):
         os.set_blocking(fd, False)
         self._fd = fd
         self._unread = bytearray()
-        self._limit_s = limit_s
+        self._limit_s = orders["tool_timeout_ms"] / 1000
         self._waited_s = self._since = 0.0
         self._pending = 0
         self._calls, self._bytes = _MOST_CALLS, _MOST_OF_CALLS
@@ -63,3 +63,7 @@ class Calls:
             pass
         except BrokenPipeError:
             self._unread.clear()  # the code has closed it
+
+    def close(self):
+        """What reads answers then comes to their end."""
+        os.close(self._fd)

@@ -57,13 +57,12 @@ class Job:
         self.state = "ready"
 
     def go(self, inputs, orders):
-        has_tools = INPUTS[b"F"] in inputs
-        word = b"t" if has_tools else b"i" if inputs else b"g"
+        word = word_to_go(inputs)
         if self.cells is not None:
             word = code_word(self.cells) + word
         self.write(word)
-        if has_tools:
-            self.calls = load("calls").Calls(self.go_fd, orders["tool_timeout_ms"] / 1000)  # noqa: F821
+        if INPUTS[b"F"] in inputs:
+            self.calls = load("calls").Calls(self.go_fd, orders)  # noqa: F821
         if self.cells is not None:
             self.told = Told(self.calls)
 
@@ -126,7 +125,7 @@ class Told:
 
     def __init__(self, calls=None):
         self.is_broken = False
-        self._calls = calls
+        self.calls = calls
         self._buffer = bytearray()
         self._left = 0  # bytes of the item or call that has begun
         self.begin()
@@ -152,7 +151,7 @@ class Told:
         if piece and self._frame:
             outbox.put(self._frame, (b"\1" if self._left else b"\0") + piece)
         if self._frame == b"Q" and self._left == 0:
-            self._calls.begin()
+            self.calls.begin()
             outbox.hurry()
         return piece
 
@@ -182,7 +181,7 @@ class Told:
 
     def _may_be(self, kind, size):
         if kind == b"q":
-            return self._calls is not None and size > 0 and self._calls.admit(size)
+            return self.calls is not None and size > 0 and self.calls.admit(size)
         return size <= self.most.get(kind, -1)
 
     def _admit_item(self, size):
@@ -196,6 +195,11 @@ class Told:
 def close_all(descriptors):
     for fd in descriptors:
         os.close(fd)
+
+
+def word_to_go(inputs):
+    """t the code has tools of its caller  i it has inputs  g it has neither"""
+    return b"t" if INPUTS[b"F"] in inputs else b"i" if inputs else b"g"
 
 
 def code_word(code):

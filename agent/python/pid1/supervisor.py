@@ -255,7 +255,8 @@ class Supervisor:
         elif kind == b"K":
             self.cancelled = True
         elif kind == b"Y":
-            self.job.calls.take(payload)
+            if self.job.calls:  # else it is late: the call of the session has ended
+                self.job.calls.take(payload)
         elif kind == b"M":
             self.input_file = begin_file("/input/" + payload.decode(), self.input_file)
         elif kind == b"U":

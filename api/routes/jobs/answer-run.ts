@@ -1,5 +1,5 @@
 import type { Context } from "hono";
-import type { SubmittedJob } from "../../../shared/wire/client/submission.ts";
+import type { ExecuteRequest, SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { createMiddleware } from "hono/factory";
 import type { RouteDeps } from "../../deps.ts";
 import { unavailable } from "../../errors.ts";
@@ -9,6 +9,7 @@ import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { preferredWaitS } from "../../http/prefer.ts";
+import { wrongField } from "../../jobs/new-execution.ts";
 import { toRecord, toSyncResult } from "../../jobs/record.ts";
 import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
 
@@ -18,6 +19,18 @@ export const refuseWhileDraining = ({ isDraining }: RouteDeps) =>
     if (isDraining()) throw unavailable("The service is stopping.", 5);
     await next();
   });
+
+/** @throws AppError 400 when a request brings tools, and nobody would hear of their calls. */
+export function refuseUnseenTools(
+  c: Context<AppEnv>,
+  { tools = [] }: Pick<ExecuteRequest, "tools">,
+): void {
+  if (tools.length === 0 || wantsEvents(c.req.header("Accept"))) return;
+  throw wrongField(
+    "tools",
+    `need the job's id before its end: ask for events with Accept: text/event-stream, or send the request to ${c.req.path}/async`,
+  );
+}
 
 /** Submits with `submit`, and answers with the events of the run or with its result. */
 export async function answerRun(

@@ -9,11 +9,9 @@ import {
 import type { RouteDeps } from "../../deps.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody } from "../../http/body/json.ts";
-import { wantsEvents } from "../../events/encode.ts";
 import type { OpenStreams } from "../../events/open-streams.ts";
 import { asEvents } from "../../openapi/examples/events.ts";
 import { keyed } from "../../jobs/idempotency.ts";
-import { wrongField } from "../../jobs/new-execution.ts";
 import { submit } from "../../jobs/submit.ts";
 import {
   executeAsyncExamples,
@@ -25,7 +23,7 @@ import {
 import { keyConflictAnswer, tooManyStreams } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { originOf } from "../../http/origin.ts";
-import { answerQueued, answerRun, refuseWhileDraining } from "./answer-run.ts";
+import { answerQueued, answerRun, refuseUnseenTools, refuseWhileDraining } from "./answer-run.ts";
 
 export const submitProblems = {
   ...problems(
@@ -74,12 +72,7 @@ export function executeRoutes(
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
     const hasKey = request.idempotency_key !== undefined;
-    if (request.tools?.length && !wantsEvents(c.req.header("Accept"))) {
-      throw wrongField(
-        "tools",
-        "need the job's id before its end: ask for events with Accept: text/event-stream, or send the request to /execute/async",
-      );
-    }
+    refuseUnseenTools(c, request);
     return answerRun(c, deps, streams, hasKey, () => submit(client, request, origin));
   });
 

@@ -20,7 +20,12 @@ import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { tooManyStreams } from "../../openapi/responses/problems.ts";
 import { interrupt } from "../../sessions/change-session.ts";
 import { submitCall } from "../../sessions/submit-call.ts";
-import { answerQueued, answerRun, refuseWhileDraining } from "../jobs/answer-run.ts";
+import {
+  answerQueued,
+  answerRun,
+  refuseUnseenTools,
+  refuseWhileDraining,
+} from "../jobs/answer-run.ts";
 import { prefer } from "../jobs/execute.ts";
 import { endedSession, sessionParam, unknownSession } from "./sessions.ts";
 
@@ -63,6 +68,7 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     const call = keyed(c.req.valid("json"), c.req.valid("header"));
     const { id } = c.req.valid("param");
     const hasKey = call.idempotency_key !== undefined;
+    refuseUnseenTools(c, call);
     return answerRun(c, deps, streams, hasKey, () => submitCall(client, id, call, origin));
   });
 

@@ -11,7 +11,7 @@ import { each, type Row } from "./row.ts";
 import { asked } from "./tools.ts";
 import { working } from "./working.ts";
 
-const call = (number: number, item = "tea") => ({
+export const toolCall = (number: number, item = "tea") => ({
   number,
   name: "get_price",
   arguments: { item },
@@ -39,7 +39,7 @@ const answers = async (agent: ScriptedAgent, lease: string, after: number, waitS
 /** A job that has made one call. */
 async function calling(api: Api, fields: Record<string, unknown> = asked) {
   const world = await working(api, fields);
-  await world.agent.post(world.lease_id, "items", { items: [call(1)] });
+  await world.agent.post(world.lease_id, "items", { items: [toolCall(1)] });
   return world;
 }
 
@@ -57,7 +57,7 @@ export const toolCallRows: Row[] = [
         { code: "x", ...asked },
       );
       const { lease_id } = await agent.takeJob();
-      await agent.post(lease_id, "items", { items: [call(1)] });
+      await agent.post(lease_id, "items", { items: [toolCall(1)] });
       const { data } = await live.until(({ event }) => event === "tool_call");
       expect((await answer(api, data.job_id, 1)).status).toBe(200);
       expect(await answers(agent, lease_id, 0, 20)).toEqual([{ number: 1, result_json: "380" }]);
@@ -71,10 +71,10 @@ export const toolCallRows: Row[] = [
       const { agent, job_id, lease_id } = await working(api, asked);
       await using live = await Follower.open(api.url, `/jobs/${job_id}/events`, {});
       const waiting = listed(api, job_id, "?wait=20");
-      await agent.post(lease_id, "items", { items: [shown(1), call(2)] });
-      expect(await waiting).toEqual({ job_id, status: "running", calls: [call(2)] });
+      await agent.post(lease_id, "items", { items: [shown(1), toolCall(2)] });
+      expect(await waiting).toEqual({ job_id, status: "running", calls: [toolCall(2)] });
       const event = await live.until(({ event }) => event === "tool_call");
-      expect(event.data).toMatchObject({ job_id, attempt: 1, ...call(2) });
+      expect(event.data).toMatchObject({ job_id, attempt: 1, ...toolCall(2) });
       expect((await listed(api, job_id, "?after=2")).calls).toEqual([]);
       const pending = answers(agent, lease_id, 0, 20);
       const reply = await answer(api, job_id, 2);
@@ -91,7 +91,7 @@ export const toolCallRows: Row[] = [
     rule: "Who follows a running job anew gets the calls that wait, not those that have an answer",
     async check(api) {
       const { agent, job_id, lease_id } = await working(api, asked);
-      await agent.post(lease_id, "items", { items: [call(1), call(2)] });
+      await agent.post(lease_id, "items", { items: [toolCall(1), toolCall(2)] });
       await answer(api, job_id, 1);
       await using live = await Follower.open(api.url, `/jobs/${job_id}/events`, {});
       const event = await live.until(({ event }) => event === "tool_call");
@@ -102,7 +102,7 @@ export const toolCallRows: Row[] = [
     rule: "An agent gets the answers in their order, and again after a lost reply",
     async check(api) {
       const { agent, job_id, lease_id } = await working(api, asked);
-      const items = [1, 2, 3, 4, 5, 6].map((number) => call(number));
+      const items = [1, 2, 3, 4, 5, 6].map((number) => toolCall(number));
       for (const _again of [1, 2]) await agent.post(lease_id, "items", { items });
       for (const number of [5, 1, 6]) await answer(api, job_id, number, { error: `no\0${number}` });
       const expected = [5, 1, 6].map((number) => ({ number, error: `no\ufffd${number}` }));
@@ -116,7 +116,7 @@ export const toolCallRows: Row[] = [
     async check(api) {
       const { agent, job_id, lease_id } = await working(api, asked);
       const odd = "[1.0,12345678901234567890,1e400]";
-      const text = JSON.stringify(call(1)).replace('"tea"', odd);
+      const text = JSON.stringify(toolCall(1)).replace('"tea"', odd);
       const posted = await agent.send("POST", `/leases/${lease_id}/items`, `{"items":[${text}]}`);
       expect(posted.status).toBe(200);
       expect((await api.get(callsPath(job_id))).text).toContain(odd);
@@ -139,7 +139,7 @@ export const toolCallRows: Row[] = [
     async (api, given) => {
       const { job_id } = await calling(api);
       expect((await answer(api, job_id, 1, given)).status).toBe(400);
-      expect((await listed(api, job_id)).calls).toEqual([call(1)]);
+      expect((await listed(api, job_id)).calls).toEqual([toolCall(1)]);
     },
   ),
   {
@@ -183,8 +183,8 @@ export const toolCallRows: Row[] = [
     rule: "Calls are not among the record's results, and come with them in one order",
     async check(api) {
       const { agent, job_id, lease_id } = await working(api, asked);
-      await agent.post(lease_id, "items", { items: [shown(1), call(2)] });
-      const other = { items: [call(2, "coffee")] };
+      await agent.post(lease_id, "items", { items: [shown(1), toolCall(2)] });
+      const other = { items: [toolCall(2, "coffee")] };
       expect((await agent.post(lease_id, "items", other)).status).toBe(409);
       await agent.result(lease_id, { items: [shown(3)] });
       expect(await api.record(job_id, "")).toMatchObject({ results: [shown(1), shown(3)] });
@@ -202,7 +202,7 @@ export const toolCallRows: Row[] = [
       const { job_id } = SubmittedJob.parse(body(reply));
       const agent = api.agent();
       const { lease_id } = await agent.takeJob();
-      await agent.post(lease_id, "items", { items: [call(1)] });
+      await agent.post(lease_id, "items", { items: [toolCall(1)] });
       const path = callsPath(job_id, "/1");
       expect((await api.get(callsPath(job_id), bearer(b.key))).status).toBe(404);
       expect((await api.post(path, { result: 1 }, bearer(b.key))).status).toBe(404);

@@ -167,11 +167,8 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs & { run
     }
   };
 
-  const run: Jobs["run"] = (job, options = {}) => {
-    const { tools } = options;
-    const request = tools ? { ...withCode(job), tools: describe(tools) } : job;
-    return runToEnd((call) => submit(request, call), options);
-  };
+  const run: Jobs["run"] = (job, options) =>
+    runToEnd((call) => submit(withTools(job, options), call), options);
 
   return {
     run,
@@ -200,6 +197,15 @@ export function withCode<Request extends object>(
   code: string | Request,
 ): Request | { code: string } {
   return typeof code === "string" ? { code } : code;
+}
+
+/** What is sent for code with `tools`. */
+export function withTools<Request extends object>(
+  code: string | Request,
+  { tools }: WaitOptions = {},
+) {
+  const request = withCode(code);
+  return tools ? { ...request, tools: describe(tools) } : request;
 }
 
 /** The longest time of a timer. */

@@ -12,7 +12,7 @@ import type {
   SessionStatus,
   SubmittedJob,
 } from "./generated.ts";
-import { type RunToEnd, type WaitOptions, withCode } from "./jobs.ts";
+import { type RunToEnd, type WaitOptions, withCode, withTools } from "./jobs.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
 /** Python source, or a request with all its fields. */
@@ -42,9 +42,9 @@ export interface OpenSession extends AsyncDisposable {
   /**
    * Runs code with the variables of earlier calls, to its end. The record's `results` have what it displayed and the
    * value of its last expression. Code that fails throws nothing, and the session goes on. If the signal aborts or a
-   * callback throws, the code is interrupted; its variables stay.
+   * callback throws, the code is interrupted; its variables stay. The names of `tools` go with the call.
    */
-  readonly run: (call: Call, options?: Omit<WaitOptions, "tools">) => Promise<ExecutionRecord>;
+  readonly run: (call: Call, options?: WaitOptions) => Promise<ExecutionRecord>;
   /** Queues a call, and does not wait for it: `wait` and `stream` of the client take its `job_id`. */
   readonly submit: (call: Call, options?: CallOptions) => Promise<SubmittedJob>;
   /** Starts an interpreter anew, once the calls before have ended: its variables go, files stay. */
@@ -108,7 +108,7 @@ function openSession(id: string, ask: Ask, service: Transport, runToEnd: RunToEn
   const submit: OpenSession["submit"] = (call, options) =>
     ask(`${path}/execute/async`, { method: "POST", body: withCode(call) }, options);
   const run: OpenSession["run"] = (call, options) =>
-    runToEnd((given) => submit(call, given), options);
+    runToEnd((given) => submit(withTools(call, options), given), options);
   const close: OpenSession["close"] = (options) => ask(path, { method: "DELETE" }, options);
   return {
     id,

@@ -1,7 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
 import { allOf } from "../../testing/all-of.ts";
-import { type Airlock, connect, NotFoundError, SessionEndedError } from "../src/index.ts";
+import {
+  type Airlock,
+  connect,
+  NotFoundError,
+  type OwnTool,
+  SessionEndedError,
+} from "../src/index.ts";
 
 const key = "key-0123456789abcdef";
 let service: TestService;
@@ -86,4 +92,20 @@ test("an aborted call is interrupted and keeps variables; a restart forgets them
     stdout: "program\n",
   });
   expect(await session.update({ idle_timeout: null })).toMatchObject({ idle_timeout: null });
+});
+
+test("a call calls functions of this program; the next one has their names no more", async () => {
+  await using session = await airlock.sessions.create();
+  const double: OwnTool = {
+    name: "double",
+    parameters: { properties: { n: {} }, required: ["n"] },
+    run: ({ n }: { n: number }) => 2 * n,
+  };
+  const record = await session.run("x = double(double(double(5)))\nx", { tools: [double] });
+  expect(record.results?.[0]?.data["text/plain"]).toBe("40");
+  const { run: _, ...described } = double;
+  expect(record.tools).toEqual([described]);
+  expect(await session.run("double(1)")).toMatchObject({ error: { type: "name_error" } });
+  const next = await session.run({ code: "double(x)", timeout: 5 }, { tools: [double] });
+  expect(next.results?.[0]?.data["text/plain"]).toBe("80");
 });

@@ -164,6 +164,8 @@ const callFields = z.strictObject({
     }),
   input_data: shape.input_data,
   stdin: shape.stdin,
+  tools: shape.tools,
+  tool_timeout: shape.tool_timeout,
   timeout: shape.timeout,
   queue_timeout: shape.queue_timeout,
   metadata: shape.metadata,
@@ -177,6 +179,10 @@ export const CallRequest = callFields
   .refine(({ code, command }) => code === undefined || command === undefined, {
     path: ["command"],
     error: "cannot be used with code: send one of them",
+  })
+  .refine(({ code, tools = [] }) => code !== undefined || tools.length === 0, {
+    path: ["tools"],
+    error: "are for code: send it, too, or leave them out",
   })
   .refine(isAnything, { path: ["code"], error: "is required, or command, restart, files or fetch" })
   .meta({ id: "CallRequest" });

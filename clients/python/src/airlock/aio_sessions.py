@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, AsyncIterator, Callable, List, Optional, TypeV
 from .client import Airlock
 from .files import FileBody
 from .sessions import OpenSession
-from .threads import OnOutput, call, in_loop, iterate
+from .threads import OnOutput, ToolsInLoop, call, in_loop, iterate
 from .types import (
     CallRequestOptional,
     ExecutionRecord,
@@ -82,10 +82,14 @@ class AsyncOpenSession:
         wait_s: float = math.inf,
         **fields: Unpack[CallRequestOptional],
     ) -> ExecutionRecord:
+        """All ``tools`` whose calls wait run at once, as in :meth:`airlock.AsyncAirlock.run`."""
         out, err = in_loop(on_stdout), in_loop(on_stderr)
-        return await self.call(
-            lambda it: it.run(code, on_stdout=out, on_stderr=err, wait_s=wait_s, **fields)
-        )
+        async with ToolsInLoop(fields.get("tools") or ()) as tools:
+            if tools:
+                fields["tools"] = tools
+            return await self.call(
+                lambda it: it.run(code, on_stdout=out, on_stderr=err, wait_s=wait_s, **fields)
+            )
 
     async def submit(
         self, code: Optional[str] = None, **fields: Unpack[CallRequestOptional]

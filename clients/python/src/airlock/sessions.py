@@ -106,10 +106,10 @@ class OpenSession:
 
         :param on_stdout: Is called with each piece of output as it happens; so is ``on_stderr``.
         :param wait_s: See :meth:`airlock.Airlock.wait`.
-        :param fields: See :meth:`submit`.
+        :param fields: See :meth:`submit`. Functions in ``tools`` run in this thread; their names go with the call.
         """
-        job_id = self.submit(code, **fields).job_id
-        return run_to_end(self._transport, job_id, on_stdout, on_stderr, (), wait_s)
+        job_id, tools = self.submit(code, **fields).job_id, fields.get("tools") or ()
+        return run_to_end(self._transport, job_id, on_stdout, on_stderr, tools, wait_s)
 
     def submit(
         self, code: Optional[str] = None, **fields: Unpack[CallRequestOptional]
@@ -117,8 +117,9 @@ class OpenSession:
         """Queues a call, and does not wait for it. ``Airlock.wait`` and ``Airlock.stream`` take its ``job_id``.
 
         :param fields: ``command`` (a program with its arguments in place of code), ``context``, ``restart``,
-            ``env``, ``files``, ``fetch``, ``input_data``, ``stdin``, ``timeout`` (seconds), ``queue_timeout``,
-            ``metadata``, ``callback_url``, ``idempotency_key``.
+            ``env``, ``files``, ``fetch``, ``input_data``, ``stdin``, ``tools`` (functions, or what a request says of
+            them), ``tool_timeout``, ``timeout`` (seconds), ``queue_timeout``, ``metadata``, ``callback_url``,
+            ``idempotency_key``.
         """
         body = given({"code": code, **fields})
         answer = self._transport.send("POST", f"{self._path}/execute/async", body=body)

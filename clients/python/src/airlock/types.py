@@ -758,6 +758,10 @@ class CallRequestOptional(TypedDict, total=False):
     input_data: Dict[str, Any]
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
     stdin: str
+    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    tools: Sequence[Union[Tool, Callable[..., Any]]]
+    #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
+    tool_timeout: int
     #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
     timeout: int
     #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.

@@ -140,4 +140,31 @@ print(json.dumps(asyncio.run(main())))`;
       ["ended"],
     ]);
   });
+
+  test("a call calls functions of this program, also for asyncio; the next one has their names no more", async () => {
+    const program = `
+threads = set()
+def double(n: int) -> int:
+    threads.add(threading.current_thread() is threading.main_thread())
+    return 2 * n
+client = airlock.connect(sys.argv[1], sys.argv[2])
+shown = lambda record: record.results[0].data["text/plain"]
+async def main(session_id):
+    session = airlock.connect_async(sys.argv[1], sys.argv[2]).sessions.attach(session_id)
+    together = asyncio.Event()
+    waiting = []
+    async def meet(n: int):
+        waiting.append(n)
+        if len(waiting) == 10: together.set()
+        await together.wait()
+        return n
+    code = "import asyncio; sum(await asyncio.gather(*[meet(n) for n in range(10)])) + x"
+    return shown(await session.run(code, tools=[meet]))
+with client.session() as session:
+    value = shown(session.run("x = double(double(double(5))); x", tools=[double]))
+    gone = session.run("double(1)").error.type
+    print(json.dumps([value, list(threads), gone, asyncio.run(main(session.id))]))`;
+    const told = await python.run(program, service.url, key);
+    expect(told).toEqual(["40", [true], "name_error", "85"]);
+  });
 }
