@@ -88,11 +88,10 @@ interface Tool {
   inputSchema: { properties?: object };
 }
 
-/** `job_id` is somebody's; the others can carry nothing of a tenant. */
+/** `job_id` and `session_id` are somebody's; the others can carry nothing of a tenant. */
 const mcpArguments = new Set(
-  `job_id name offset code language input_data files stdin args job_type timeout requirements wait_seconds`.split(
-    " ",
-  ),
+  `job_id session_id name offset code language input_data files stdin args job_type timeout requirements
+  wait_seconds idle_timeout restart`.split(/\s+/),
 );
 
 /** New ones for each row, and for its second try. */
@@ -149,15 +148,21 @@ export const isolationRows: Row[] = [
       const carrying = tools.flatMap(({ name, inputSchema: { properties = {} } }) => {
         const unknown = Object.keys(properties).filter((one) => !mcpArguments.has(one));
         expect({ name, unknown }).toEqual({ name, unknown: [] });
-        return "job_id" in properties ? [name] : [];
+        const id = ["job_id", "session_id"].find((one) => one in properties);
+        return id === undefined ? [] : [{ name, id }];
       });
-      expect(carrying).toEqual(expect.arrayContaining(["get_job", "cancel_job", "read_artifact"]));
+      const names = ["get_job", "cancel_job", "read_artifact", "run_in_session", "close_session"];
+      expect(carrying.map(({ name }) => name)).toEqual(expect.arrayContaining(names));
+      const further: Record<string, object> = {
+        read_artifact: { name: "out.txt" },
+        run_in_session: { code: "1" },
+      };
       const asks: [string, (things: Things) => object][] = [
-        ...carrying.map((name): [string, (things: Things) => object] => [
+        ...carrying.map(({ name, id }): [string, (things: Things) => object] => [
           "tools/call",
-          ({ job }) => ({
+          ({ job, session }) => ({
             name,
-            arguments: { job_id: job, ...(name === "read_artifact" && { name: "out.txt" }) },
+            arguments: { [id]: id === "job_id" ? job : session, ...further[name] },
           }),
         ]),
         ["resources/read", (things) => ({ uri: uri(things) })],
