@@ -758,7 +758,7 @@ class CallRequestOptional(TypedDict, total=False):
     input_data: Dict[str, Any]
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
     stdin: str
-    #: Functions that the code finds by name. A call of one is the event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
+    #: Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
     tools: Sequence[Union[Tool, Callable[..., Any]]]
     #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
     tool_timeout: int
