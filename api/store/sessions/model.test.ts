@@ -21,8 +21,8 @@ const step: fc.Arbitrary<SessionStep> = fc.oneof(
   { weight: 8, arbitrary: fc.record({ ...kind("ready"), pick }) },
   { weight: 8, arbitrary: fc.record({ ...kind("call"), pick }) },
   { weight: 8, arbitrary: fc.record({ ...kind("claim calls"), agent }) },
-  { weight: 6, arbitrary: fc.record({ ...kind("finish call"), pick }) },
-  { weight: 3, arbitrary: fc.record({ ...kind("release call", "cancel call"), pick }) },
+  { weight: 5, arbitrary: fc.record({ ...kind("finish call"), pick }) },
+  { weight: 6, arbitrary: fc.record({ ...kind("release call", "cancel call"), pick }) },
   {
     weight: 3,
     arbitrary: fc.record({ ...kind("release", "end", "leave", "crash", "delete"), pick }),
@@ -72,6 +72,10 @@ test("sessions and their calls do what the state machines say, whatever happens 
       world.close();
     }
   });
-  await fc.assert(property, { numRuns: 200 });
+  // The rarest of them comes about once in 200 runs.
+  for (let round = 0; round < 20; round++) {
+    await fc.assert(property, { numRuns: 100 });
+    if (mustBeSeen.every((outcome) => seen.has(outcome))) break;
+  }
   expect([...seen]).toEqual(expect.arrayContaining(mustBeSeen));
 }, 300_000);
