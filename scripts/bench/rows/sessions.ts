@@ -1,6 +1,6 @@
 import { HELLO } from "../bare.ts";
 import { interleave, type Side, timed } from "../interleave.ts";
-import type { Row } from "../row.ts";
+import type { Row, Series } from "../row.ts";
 import { callSession, endSession, openSession } from "../session.ts";
 import type { World } from "../world.ts";
 
@@ -10,27 +10,19 @@ export const sessions: Row = {
   name: "sessions",
   what: "beside a hello alone, in forks and in containers: a call in a ready session, a call that starts the interpreter anew, and a new session until it is ready",
   goal: "forked: call ≤ 0.5 × hello, session ≤ 1.3 × hello, restart ≤ call + 10 ms",
-  measure: async (world) => {
-    await using ends = new AsyncDisposableStack();
-    const sides = [
-      ...(await sidesOf(world, ends, "forked", "zygote")),
-      ...(await sidesOf(world, ends, "containers", "engine")),
-    ];
-    return await interleave("ms", sides, { warmUp: world.samples(3), rounds: world.samples(40) });
-  },
+  // One after the other: what a container leaves to do would disturb the next fork.
+  measure: async (world) => [
+    ...(await measure(world, "forked", "zygote")),
+    ...(await measure(world, "containers", "engine")),
+  ],
   reaches: (of) =>
     of("forked: call").p50 <= 0.5 * of("forked: hello").p50 &&
     of("forked: new session").p50 <= 1.3 * of("forked: hello").p50 &&
     of("forked: restart").p50 <= of("forked: call").p50 + 10,
 };
 
-async function sidesOf(
-  world: World,
-  ends: AsyncDisposableStack,
-  name: string,
-  container_backend: string,
-): Promise<Side[]> {
-  const service = ends.use(await world.startService({ config: { container_backend } }));
+async function measure(world: World, name: string, container_backend: string): Promise<Series[]> {
+  await using service = await world.startService({ config: { container_backend } });
   await service.warmUp(world.samples(300));
   const session = await openSession(service);
   for (let n = 0; n < world.samples(100); n++) await callSession(service, session, hello);
@@ -43,10 +35,11 @@ async function sidesOf(
       return timed(run);
     },
   });
-  return [
+  const sides = [
     side("hello", () => service.execute(HELLO)),
     side("call", () => callSession(service, session, hello)),
     side("restart and call", () => callSession(service, session, { ...hello, restart: true })),
     side("new session", async () => opened.push(await openSession(service))),
   ];
+  return await interleave("ms", sides, { warmUp: world.samples(3), rounds: world.samples(40) });
 }
