@@ -9,7 +9,11 @@ import { needs } from "../testing/needs.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
 /** The frameworks, as their users have them. */
-const pinned = { langchain: "langchain-core==1.0.0", ai: ["ai@7.0.173", "zod@4.1.12"] };
+const pinned = {
+  langchain: "langchain-core==1.0.0",
+  ai: ["ai@7.0.173", "zod@4.1.12"],
+  agents: ["smolagents==1.26.0", "deepagents==0.7.32"],
+};
 const guide = "docs/guides/mcp.md";
 const key = "lab-key-0123456789abcdef";
 const run = promisify(execFile);
@@ -33,6 +37,44 @@ describe("LangChain", needs("venv"), () => {
     const { stdout } = await run(python, ["-c", `${program}\n${fails}`], { env });
     expect(stdout).toContain(`${prints.join("\n")}\n`);
     expect(stdout).toContain("value_error: ValueError: no");
+  });
+});
+
+describe("smolagents and deepagents", needs("venv"), () => {
+  test("the guide's adapters keep variables and files, and say what failed", async () => {
+    const folder = tempFolder();
+    await run("python3", ["-m", "venv", folder]);
+    const python = join(folder, "bin/python");
+    await run(python, ["-m", "pip", "install", "--quiet", ...pinned.agents]);
+    const frameworks = "docs/guides/frameworks.md";
+    const { program, prints } = examplesOf(frameworks, "python", { url: service.url, key });
+    const more = `
+with client.session() as session:
+    executor = AirlockExecutor(session, AgentLogger(level=-1))
+    executor("class FinalAnswerException(BaseException): pass")
+    answer = executor("raise FinalAnswerException('safe:{\\"x\\": 1}')")
+    print(answer.output, answer.is_final_answer)
+    try:
+        executor("1 / 0")
+    except AgentError as error:
+        print("ZeroDivisionError" in str(error))
+with client.session() as session:
+    sandbox = AirlockSandbox(session)
+    told = sandbox.upload_files([("/output/a/b.txt", b"one\\ntwo\\n"), ("/etc/x", b"")])
+    print([one.error for one in told], sandbox.execute("echo no >&2; exit 3").exit_code)
+    print([one["path"] for one in sandbox.ls("/output/a").entries])
+    print([one.error for one in sandbox.download_files(["/output/a/b.txt", "/output/none"])])`;
+    const env = { ...process.env, PYTHONPATH: resolve("clients/python/src") };
+    const { stdout } = await run(python, ["-c", `${program}\n${more}`], { env });
+    expect(stdout).toContain(prints[0]);
+    const [, ...rest] = stdout.slice(stdout.lastIndexOf("{'x'")).trim().split("\n");
+    expect(stdout).toContain("{'x': 1} True");
+    expect(rest).toEqual([
+      "True",
+      "[None, 'permission_denied'] 3",
+      "['/output/a/b.txt']",
+      "[None, 'file_not_found']",
+    ]);
   });
 });
 
