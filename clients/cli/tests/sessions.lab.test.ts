@@ -92,18 +92,12 @@ test("exit() ends repl while its standard input stays open", async () => {
   expect(await ended).toEqual([0, null]);
 });
 
-test("in a terminal, Ctrl-C interrupts what runs and keeps variables, and Ctrl-D ends repl", async () => {
+/** Types into repl in a terminal: each text once another one is on the screen. */
+async function typed(script: readonly (readonly [shown: string, text: string])[]) {
   const args = [process.execPath, ...programArgs("clients/cli/main.ts"), "repl"].join(" ");
   const env = { ...process.env, AIRLOCK_URL: service.url, NO_COLOR: "1" };
   const terminal = spawn("script", ["-qec", args, "/dev/null"], { env });
   const ended = once(terminal, "exit");
-  /** What is typed, once the text is on the screen. */
-  const script = [
-    [">>> ", "import time; x = 'kept'; print('on' * 3); time.sleep(600)\r"],
-    ["ononon", "\u0003"],
-    ["KeyboardInterrupt", "x * 2\r"],
-    ["keptkept", "\u0004"],
-  ] as const;
   let shown = "";
   let step = 0;
   for await (const part of terminal.stdout) {
@@ -112,7 +106,28 @@ test("in a terminal, Ctrl-C interrupts what runs and keeps variables, and Ctrl-D
       terminal.stdin.write(script[step++]![1]);
     }
   }
-  expect([step, await ended]).toEqual([script.length, [0, null]]);
+  return { shown, step, ended: await ended };
+}
+
+test("in a terminal, Ctrl-C interrupts what runs and keeps variables, and Ctrl-D ends repl", async () => {
+  const script = [
+    [">>> ", "import time; x = 'kept'; print('on' * 3); time.sleep(600)\r"],
+    ["ononon", "\u0003"],
+    ["KeyboardInterrupt", "x * 2\r"],
+    ["keptkept", "\u0004"],
+  ] as const;
+  const { shown, step, ended } = await typed(script);
+  expect([step, ended]).toEqual([script.length, [0, null]]);
   // The traceback has told of Ctrl-C.
   expect(shown).not.toContain("airlock:");
+});
+
+test("Ctrl-D that is typed while code runs ends repl after it", async () => {
+  const script = [
+    [">>> ", "import time; print('on' * 3, flush=True); time.sleep(1); print('off' * 3)\r"],
+    ["ononon", "\u0004"],
+  ] as const;
+  const { shown, step, ended } = await typed(script);
+  expect([step, ended]).toEqual([script.length, [0, null]]);
+  expect(shown).toContain("offoffoff");
 });

@@ -51,8 +51,11 @@ async function* statementsOf(
   onInterrupt: () => boolean,
 ): AsyncGenerator<string> {
   let lines: string[] = [];
+  let isClosed = false;
+  reader.once("close", () => (isClosed = true));
   const ask = (): void => {
-    if (!process.stdin.isTTY) return;
+    // Ctrl-D that is typed while code runs closes it: then it takes no prompt.
+    if (!process.stdin.isTTY || isClosed) return;
     reader.setPrompt(lines.length === 0 ? ">>> " : "... ");
     reader.prompt();
   };
