@@ -9,6 +9,7 @@ import { success } from "../testing/scripted-agent.ts";
 import { newExecution, offers } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { clientOf, testDeps } from "../testing/test-deps.ts";
+import { createEventReader } from "./event-reader.ts";
 import { followSync } from "./follow-sync.ts";
 import { follow } from "./follow.ts";
 
@@ -67,6 +68,21 @@ test("100 clients of a process that follow one job share their reads", async () 
   }
   // If each of the 100 clients read for itself, there would be at least 100 reads for each post.
   for (const times of Object.values(reads)) expect(times).toBeLessThan(10 * posts);
+});
+
+test("what a result shows comes after what it has written, also for who read the job just before", async () => {
+  await submitExecution(store.db, newExecution({ results: "all" }), 10);
+  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
+  const [job] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  const { id, leaseId } = job!;
+  const shown = { kind: "display" as const, main: true, data: { "text/plain": "7" } };
+  const items = [{ ...shown, number: 1, stdout_at: 2, stderr_at: 0 }];
+  await recordResult(deps, job!, leaseId!, { ...success, stdout_base64: btoa("1\n"), items });
+  const readEvents = createEventReader(clientOf(deps), undefined);
+  const seen: string[] = [];
+  for (const state of [job!, (await findExecution(store.db, id))!])
+    for await (const { event } of readEvents(state)) seen.push(event);
+  expect(seen).toEqual(["status", "stdout", "display", "end"]);
 });
 
 test("a fault other than an outage of the database ends the events of a synchronous job", async () => {
