@@ -2,7 +2,7 @@ import type { ReleaseReport } from "../../shared/wire/agent/lease.ts";
 import type { SessionEnded, SessionReady } from "../../shared/wire/agent/session.ts";
 import type { Deps } from "../deps.ts";
 import type { SessionEvent } from "../domain/session-transition.ts";
-import { leaseLost, requireToken } from "../jobs/lease-post.ts";
+import { leaseLost, requireHeld } from "../jobs/lease-post.ts";
 import { tellSession } from "../sessions/tell-session.ts";
 import { advanceSession } from "../store/sessions/advance-session.ts";
 import { findSessionByLease, type SessionRow } from "../store/sessions/sessions.ts";
@@ -15,10 +15,7 @@ export async function requireSessionLease(
   leaseId: string,
   tokenHash: string,
 ): Promise<SessionRow> {
-  const session = await findSessionByLease(db, leaseId);
-  if (!session?.agentId) throw leaseLost(leaseId);
-  await requireToken(db, session.agentId, leaseId, tokenHash);
-  return session;
+  return requireHeld(db, await findSessionByLease(db, leaseId), leaseId, tokenHash);
 }
 
 type Post = Extract<SessionEvent, { leaseId: string }>;

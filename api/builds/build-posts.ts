@@ -4,7 +4,7 @@ import type { Deps } from "../deps.ts";
 import type { BuildEvent } from "../domain/build-transition.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
-import { fromBase64, leaseLost, refuseUnless, requireToken } from "../jobs/lease-post.ts";
+import { fromBase64, leaseLost, refuseUnless, requireHeld } from "../jobs/lease-post.ts";
 import { advanceBuild, finishBuild } from "../store/builds/advance-build.ts";
 import { recordBuildLog } from "../store/builds/build-log.ts";
 import { findBuildByLease, type BuildRow } from "../store/builds/builds.ts";
@@ -17,10 +17,7 @@ export async function requireBuildLease(
   leaseId: string,
   tokenHash: string,
 ): Promise<BuildRow> {
-  const build = await findBuildByLease(db, leaseId);
-  if (!build?.agentId) throw leaseLost(leaseId);
-  await requireToken(db, build.agentId, leaseId, tokenHash);
-  return build;
+  return requireHeld(db, await findBuildByLease(db, leaseId), leaseId, tokenHash);
 }
 
 /**

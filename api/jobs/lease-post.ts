@@ -5,15 +5,21 @@ import type { Recorded } from "../store/output/artifacts.ts";
 
 /** Shared by the posts for leases of jobs, builds and sessions. */
 
-/** @throws AppError 403 when the agent that holds the lease has another token. */
-export async function requireToken(
+/**
+ * Returns what has a lease.
+ *
+ * @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone.
+ */
+export async function requireHeld<R extends { agentId: string | null }>(
   db: Database,
-  agentId: string,
+  leased: R | undefined,
   leaseId: string,
   tokenHash: string,
-): Promise<void> {
-  const agent = await findAgent(db, agentId);
+): Promise<R> {
+  if (!leased?.agentId) throw leaseLost(leaseId);
+  const agent = await findAgent(db, leased.agentId);
   if (agent && agent.tokenHash !== tokenHash) throw notYours(leaseId);
+  return leased;
 }
 
 export function notYours(leaseId: string): AppError {

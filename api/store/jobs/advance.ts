@@ -1,5 +1,5 @@
 import type { InStatement } from "@libsql/client/web";
-import { and, eq, sql, type SQL } from "drizzle-orm";
+import { and, sql } from "drizzle-orm";
 import {
   lossOf,
   transition,
@@ -8,7 +8,7 @@ import {
   type Refusal,
 } from "../../domain/transition.ts";
 import { withLoss } from "./attempts.ts";
-import { equalsOrBothNull } from "../database.ts";
+import { areUnchanged } from "../database.ts";
 import { findByLease, findExecution } from "./read.ts";
 import { executions } from "../schema.ts";
 import { query, type Values } from "../statement.ts";
@@ -114,11 +114,7 @@ const afterLoss = withLoss({
 });
 
 function updateOf(columns: string[], isLoss: boolean): TenantStatement {
-  const isUnchanged = decidingColumns.map((name): SQL => {
-    const column = executions[name];
-    const read = sql.param(sql.placeholder(`read.${name}`), column);
-    return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
-  });
+  const isUnchanged = areUnchanged(executions, decidingColumns);
   const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
   return perTenant(
     (own) =>

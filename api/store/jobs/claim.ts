@@ -2,7 +2,7 @@ import { and, inArray, lte, not, sql, type SQL } from "drizzle-orm";
 import { type InputWay, waysOf } from "../../../shared/wire/file.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import { transact, type Database } from "../database.ts";
-import { randomUuid, type LeaseTerms } from "./lease.ts";
+import { newLease, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
 import { executions, isInLine, tenants } from "../schema.ts";
 import { isTenantFull, moveFronts } from "./line.ts";
@@ -119,10 +119,7 @@ const claimOf = (heads: SQL) =>
       .set({
         status: "running",
         attempt: sql`${executions.attempt} + 1`,
-        leaseId: randomUuid,
-        agentId: sql`${given("agentId")}`,
-        leaseExpiresAt: sql`${given("expiresAt")}`,
-        startedAt: sql`${given("now")}`,
+        ...newLease,
         jobVersion: offered("jobVersion"),
         jobRef: offered("jobRef"),
       })

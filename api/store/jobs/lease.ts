@@ -15,6 +15,14 @@ import { type AnyDb, tenantRows } from "../tenant.ts";
 /** A random UUID (version 4) made by the database, one per row of a statement. */
 export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))`;
 
+/** What a claim writes by its terms. */
+export const newLease = {
+  leaseId: randomUuid,
+  agentId: sql`${sql.placeholder("agentId")}`,
+  leaseExpiresAt: sql`${sql.placeholder("expiresAt")}`,
+  startedAt: sql`${sql.placeholder("now")}`,
+};
+
 /** The plus stops SQLite from using the index on job types, which covers all history. */
 const unindexedJobType = sql`+${executions.jobType}`;
 

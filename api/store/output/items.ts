@@ -89,21 +89,25 @@ export async function listItems(db: AnyDb, ids: string[]): Promise<ItemRow[]> {
   return ids.length === 0 ? [] : shown(db, { ids: JSON.stringify(ids) });
 }
 
-const after = tenantRows((own) =>
-  query
-    .select()
-    .from(runItems)
-    .where(
-      and(
-        eq(runItems.executionId, given("executionId")),
-        eq(runItems.attempt, given("attempt")),
-        gt(runItems.number, given("number")),
-        own(runItems),
-      ),
-    )
-    .orderBy(asc(runItems.number))
-    .limit(4),
-);
+/** The next few items of an attempt after a number, of those that are meant. */
+export const itemsOf = (isMeant?: SQL) =>
+  tenantRows((own) =>
+    query
+      .select()
+      .from(runItems)
+      .where(
+        and(
+          eq(runItems.executionId, given("executionId")),
+          eq(runItems.attempt, given("attempt")),
+          gt(runItems.number, given("number")),
+          isMeant,
+          own(runItems),
+        ),
+      )
+      .orderBy(asc(runItems.number))
+      .limit(4),
+  );
+const after = itemsOf();
 
 /** The next few items of an attempt after the one with this number. */
 export async function itemsAfter(

@@ -1,10 +1,10 @@
 import { and, asc, eq, gt, isNull, sql } from "drizzle-orm";
 import { executions, runItems } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
-import { type AnyDb, perTenant, run, tenantRow, tenantRows } from "../tenant.ts";
+import { type AnyDb, perTenant, run, tenantRow } from "../tenant.ts";
 import type { Database } from "../database.ts";
 import type { Attempt } from "./chunks.ts";
-import type { ItemRow } from "./items.ts";
+import { type ItemRow, itemsOf } from "./items.ts";
 
 const given = sql.placeholder;
 const isCall = eq(runItems.kind, "tool_call");
@@ -61,31 +61,15 @@ export async function hasCall(
   return (await found(db, { executionId, attempt, number })) !== undefined;
 }
 
-const pending = tenantRows((own) =>
-  query
-    .select()
-    .from(runItems)
-    .where(
-      and(
-        eq(runItems.executionId, given("executionId")),
-        eq(runItems.attempt, given("attempt")),
-        gt(runItems.number, given("after")),
-        isCall,
-        isNull(runItems.answered),
-        own(runItems),
-      ),
-    )
-    .orderBy(asc(runItems.number))
-    .limit(4),
-);
+const pending = itemsOf(and(isCall, isNull(runItems.answered)));
 
 /** The next few calls of an attempt that wait for an answer, after the one with this number. */
 export async function pendingCalls(
   db: AnyDb,
   { executionId, attempt }: Attempt,
-  after: number,
+  number: number,
 ): Promise<ItemRow[]> {
-  return pending(db, { executionId, attempt, after });
+  return pending(db, { executionId, attempt, number });
 }
 
 const answers = rowsQuery(

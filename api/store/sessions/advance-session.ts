@@ -1,10 +1,10 @@
-import { and, eq, sql, type SQL } from "drizzle-orm";
+import { and, sql } from "drizzle-orm";
 import {
   sessionTransition,
   type SessionEvent,
   type SessionRefusal,
 } from "../../domain/session-transition.ts";
-import { equalsOrBothNull } from "../database.ts";
+import { areUnchanged } from "../database.ts";
 import { executions, sessions } from "../schema.ts";
 import { decoder, query, type Values } from "../statement.ts";
 import {
@@ -94,11 +94,7 @@ function updateUnchanged(
 }
 
 function updateOf(columns: string[], ifUnused: boolean): TenantStatement {
-  const isUnchanged = decidingColumns.map((name): SQL => {
-    const column = sessions[name];
-    const read = sql.param(sql.placeholder(`read.${name}`), column);
-    return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
-  });
+  const isUnchanged = areUnchanged(sessions, decidingColumns);
   const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
   return perTenant((own) => {
     const isUnused = sql`not exists (select 1 from ${executions} where ${own(executions)}

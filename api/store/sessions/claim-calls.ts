@@ -1,6 +1,6 @@
 import { and, isNotNull, notExists, eq, sql, type SQL } from "drizzle-orm";
 import type { Database } from "../database.ts";
-import { randomUuid, type LeaseTerms } from "../jobs/lease.ts";
+import { newLease, type LeaseTerms } from "../jobs/lease.ts";
 import { executionColumns, type ExecutionRow } from "../jobs/row.ts";
 import { agents, executions, isHeldSession, isWaitingCall, sessions } from "../schema.ts";
 import { query, rowsQuery } from "../statement.ts";
@@ -46,10 +46,7 @@ const claim = rowsQuery(
     .set({
       status: "running",
       attempt: 1,
-      leaseId: randomUuid,
-      agentId: sql`${given("agentId")}`,
-      leaseExpiresAt: sql`${given("expiresAt")}`,
-      startedAt: sql`${given("now")}`,
+      ...newLease,
       jobVersion: ofSession(sql`${sessions.jobVersion}`),
       jobRef: ofSession(sql`${sessions.jobRef}`),
     })

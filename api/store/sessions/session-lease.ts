@@ -2,7 +2,7 @@ import { and, eq, gt, lte, or, sql } from "drizzle-orm";
 import type { Offer } from "../jobs/claim.ts";
 import type { Database } from "../database.ts";
 import { takesWork } from "../agents/agents.ts";
-import { randomUuid, renewalGain, type LeaseTerms } from "../jobs/lease.ts";
+import { newLease, renewalGain, type LeaseTerms } from "../jobs/lease.ts";
 import { executions, isHeldSession, isOpenSession, isQueuedSession, sessions } from "../schema.ts";
 import { listed, query, rowsQuery } from "../statement.ts";
 import type { SessionRow } from "./sessions.ts";
@@ -56,10 +56,7 @@ const claim = rowsQuery(
     .set({
       status: "starting",
       attempt: sql`${sessions.attempt} + 1`,
-      leaseId: randomUuid,
-      agentId: sql`${given("agentId")}`,
-      leaseExpiresAt: sql`${given("expiresAt")}`,
-      startedAt: sql`${given("now")}`,
+      ...newLease,
       jobVersion: offered("jobVersion"),
       jobRef: offered("jobRef"),
     })
