@@ -58,7 +58,7 @@ export const e2bInsideRows: Row[] = [
         },
       );
       expect(ran.status).toBe(200);
-      // oxlint-disable-next-line no-control-regex
+      // oxlint-disable-next-line no-control-regex -- a line of NDJSON ends with a control character
       expect(ran.text).toMatch(/^[\n\u0020-\u007e]*$/);
       const timestamp = expect.any(Number) as number;
       const traceback = expect.stringMatching(/^Traceback [^]*NameError\n$/) as string;
