@@ -13,7 +13,7 @@ import { backstopMs } from "../waiting.ts";
 import { findAgent } from "../store/agents/agents.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import { emptyPayload, queuePosition } from "../store/jobs/read.ts";
-import { itemsAfter, type ItemRow } from "../store/output/items.ts";
+import { itemsAfter } from "../store/output/items.ts";
 import { readSmallOutput } from "../store/output/result-parts.ts";
 import { resultOutput } from "./output.ts";
 import { beginAttempt, continueFrom, type FollowerPosition } from "./follower-position.ts";
@@ -96,30 +96,26 @@ async function running(
 
 /**
  * What the code has shown, and its calls that wait for an answer. The offsets of an item say after which output it
- * came. A result brings items and their output at once: while `e` is of before it, they wait for that output.
+ * came. A result brings items and their output at once: where `e` is of before it, they wait for the next state.
  */
 async function* shownItems(
-  { config, db }: ClientDeps,
+  { db }: ClientDeps,
   e: ExecutionRow,
   follower: FollowerPosition,
 ): Events {
-  const withheldFrom = liveBytes(config.max_stdout_bytes);
-  const isEarly = (row: ItemRow): boolean =>
-    follower.read("stdout") < Math.min(row.stdoutAt, withheldFrom) ||
-    follower.read("stderr") < Math.min(row.stderrAt, withheldFrom);
+  const isRunning = e.status === "running";
   while (e.results !== null) {
     const { items, attempt } = follower.cursor;
-    const read = () => itemsAfter(db, { executionId: e.id, attempt }, items);
-    const rows = await db.share(`items ${e.id} ${attempt} ${items}`, read);
+    const read = () => itemsAfter(db, { executionId: e.id, attempt }, items, isRunning);
+    const rows = await db.share(`items ${e.id} ${attempt} ${items} ${isRunning}`, read);
     if (rows.length === 0) return;
     await db.durable();
     for (const row of rows) {
-      if (e.status === "running" && row.kind === "display" && isEarly(row)) return;
       const id = follower.move({ items: row.number });
       const place = common(e, attempt, row.at);
       if (row.kind === "display") {
         yield { event: "display", id, data: { ...place, ...toResultItem(row) } };
-      } else if (row.answered === null && e.status === "running") {
+      } else if (row.answered === null && isRunning) {
         yield { event: "tool_call", id, data: { ...place, ...toToolCall(row) } };
       }
     }

@@ -3,7 +3,7 @@ import type { RunItem } from "../../../shared/wire/agent/items.ts";
 import { transact, type Database } from "../database.ts";
 import { executions, runItems } from "../schema.ts";
 import { type Filled, listed, query, statement } from "../statement.ts";
-import { type AnyDb, tenantRows } from "../tenant.ts";
+import { type AnyDb, type Owner, tenantRows } from "../tenant.ts";
 import { leaseHolds, type Recorded } from "./artifacts.ts";
 import type { Attempt } from "./chunks.ts";
 
@@ -90,7 +90,7 @@ export async function listItems(db: AnyDb, ids: string[]): Promise<ItemRow[]> {
 }
 
 /** The next few items of an attempt after a number, of those that are meant. */
-export const itemsOf = (isMeant?: SQL) =>
+export const itemsOf = (isMeant?: (own: Owner) => SQL | undefined) =>
   tenantRows((own) =>
     query
       .select()
@@ -100,7 +100,7 @@ export const itemsOf = (isMeant?: SQL) =>
           eq(runItems.executionId, given("executionId")),
           eq(runItems.attempt, given("attempt")),
           gt(runItems.number, given("number")),
-          isMeant,
+          isMeant?.(own),
           own(runItems),
         ),
       )
@@ -108,12 +108,18 @@ export const itemsOf = (isMeant?: SQL) =>
       .limit(4),
   );
 const after = itemsOf();
+const afterWithoutResult = itemsOf(
+  (own) => sql`exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
+    and ${executions.resultHash} is null and ${own(executions)})`,
+);
 
-/** The next few items of an attempt after the one with this number. */
+/** The next few items of an attempt after the one with this number; with `withoutResult`, none once a result is stored. */
 export async function itemsAfter(
   db: AnyDb,
   { executionId, attempt }: Attempt,
   number: number,
+  withoutResult: boolean,
 ): Promise<ItemRow[]> {
-  return after(db, { executionId, attempt, number });
+  const read = withoutResult ? afterWithoutResult : after;
+  return read(db, { executionId, attempt, number });
 }

@@ -61,7 +61,7 @@ export async function hasCall(
   return (await found(db, { executionId, attempt, number })) !== undefined;
 }
 
-const pending = itemsOf(and(isCall, isNull(runItems.answered)));
+const pending = itemsOf(() => and(isCall, isNull(runItems.answered)));
 
 /** The next few calls of an attempt that wait for an answer, after the one with this number. */
 export async function pendingCalls(
