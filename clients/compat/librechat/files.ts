@@ -68,12 +68,14 @@ async function resultFile(output: object): Promise<Stored> {
 /** The names of an upload's files begin with its id. They were stored soon after it began. */
 async function uploadsOf(call: Call, began: string, session: string): Promise<Stored[]> {
   const found: Stored[] = [];
-  let before = uuidAt(timeOf(began).getTime() + uploadMs);
+  const ms = timeOf(began).getTime();
+  const first = uuidAt(ms);
+  let before = uuidAt(ms + uploadMs);
   for (;;) {
     const page = await ask(call, `/files?limit=${pageSize}&before=${before}`);
     const { items, has_more } = FilePage.parse(page);
     for (const { file_id, name, size_bytes, sha256 } of items) {
-      if (file_id < began) return found;
+      if (file_id < first) return found;
       if (!name.startsWith(`${session}/`)) continue;
       found.push({
         id: shortId("file", file_id),
