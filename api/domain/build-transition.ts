@@ -2,6 +2,7 @@ import type { buildStatuses } from "../../shared/wire/build.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { BuildReport } from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
+import { isLeased, queuedAgain } from "./lease.ts";
 
 /** The columns of a build on which its transitions depend. Times are epoch milliseconds. */
 export interface BuildState {
@@ -58,7 +59,7 @@ export function buildTransition(
       return tryAgain(state, lostTwice, now);
     case "leave":
       if (!holds(state, event, now)) return refuse("lease_lost");
-      return requeue({ attempt: state.attempt - 1 });
+      return change({ ...queuedAgain, ...noArchive, attempt: state.attempt - 1 });
     case "crash":
       if (!holds(state, event, now)) return refuse("lease_lost");
       return tryAgain(state, lostTwice, now);
@@ -69,10 +70,6 @@ export function buildTransition(
       if (!holds(state, event, now)) return refuse("lease_lost");
       return finish(event.report, now);
   }
-}
-
-function isLeased({ leaseExpiresAt }: BuildState, now: number): boolean {
-  return (leaseExpiresAt ?? 0) > now;
 }
 
 function holds(state: BuildState, { leaseId }: { leaseId: string }, now: number): boolean {
@@ -88,19 +85,8 @@ function finish(report: BuildReport, now: number): BuildTransition {
 }
 
 function tryAgain({ attempt }: BuildState, error: ExecutionError, now: number): BuildTransition {
-  return attempt >= limits.maxAttempts ? fail(error, now) : requeue();
-}
-
-function requeue(columns: Partial<BuildState> = {}): BuildTransition {
-  return change({
-    ...columns,
-    status: "queued",
-    leaseId: null,
-    agentId: null,
-    leaseExpiresAt: null,
-    startedAt: null,
-    ...noArchive,
-  });
+  if (attempt >= limits.maxAttempts) return fail(error, now);
+  return change({ ...queuedAgain, ...noArchive });
 }
 
 function fail(error: ExecutionError, now: number): BuildTransition {

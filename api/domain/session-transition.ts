@@ -3,6 +3,7 @@ import type { sessionStatuses } from "../../shared/wire/client/session.ts";
 import type { EndReason } from "../../shared/wire/end-reason.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import { limits } from "../../shared/wire/limits.ts";
+import { isLeased, queuedAgain } from "./lease.ts";
 
 /** The columns of a session on which its transitions depend. Times are epoch milliseconds. */
 export interface SessionState {
@@ -72,7 +73,7 @@ export function sessionTransition(
     case "leave":
       if (!holds(state, event, now)) return refuse("lease_lost");
       if (state.status === "ready") return end("agent_stopped", stopped, now);
-      return requeue({ attempt: state.attempt - 1 });
+      return change({ ...queuedAgain, attempt: state.attempt - 1 });
     case "release":
       if (!holds(state, event, now)) return refuse("lease_lost");
       return state.status === "starting"
@@ -95,10 +96,6 @@ export function idleAt({ status, readyAt, usedAt, idleTimeoutS }: SessionState):
 
 function isIdle(state: SessionState, now: number): boolean {
   return idleAt(state) <= now;
-}
-
-function isLeased({ leaseExpiresAt }: SessionState, now: number): boolean {
-  return (leaseExpiresAt ?? 0) > now;
 }
 
 function holds(state: SessionState, { leaseId }: { leaseId: string }, now: number): boolean {
@@ -126,18 +123,7 @@ function tryAgain(
   error: ExecutionError,
   now: number,
 ): SessionTransition {
-  return attempt >= limits.maxAttempts ? end("start_failed", error, now) : requeue();
-}
-
-function requeue(columns: Partial<SessionState> = {}): SessionTransition {
-  return change({
-    ...columns,
-    status: "queued",
-    leaseId: null,
-    agentId: null,
-    leaseExpiresAt: null,
-    startedAt: null,
-  });
+  return attempt >= limits.maxAttempts ? end("start_failed", error, now) : change(queuedAgain);
 }
 
 function failure(message: string, phase: ExecutionError["phase"]): ExecutionError {

@@ -6,6 +6,7 @@ import {
   type TerminalStatus,
 } from "../../shared/wire/execution.ts";
 import { limits } from "../../shared/wire/limits.ts";
+import { isLeased, queuedAgain } from "./lease.ts";
 
 /** The columns of an execution on which its transitions depend. Times are epoch milliseconds. */
 export interface LeaseState {
@@ -135,9 +136,7 @@ function whileLeased(
   then: () => Transition,
 ): Transition {
   if (state.status !== "running") return refuse("not_running");
-  if (state.leaseId !== event.leaseId || (state.leaseExpiresAt ?? 0) <= now) {
-    return refuse("lease_lost");
-  }
+  if (state.leaseId !== event.leaseId || !isLeased(state, now)) return refuse("lease_lost");
   return then();
 }
 
@@ -154,7 +153,7 @@ function release(state: LeaseState, event: Release, now: number): Transition {
 
 function expire(state: LeaseState, now: number): Transition {
   if (state.status !== "running") return refuse("not_running");
-  if ((state.leaseExpiresAt ?? 0) > now) return refuse("not_due");
+  if (isLeased(state, now)) return refuse("not_due");
   return lose(state, now);
 }
 
@@ -172,16 +171,7 @@ function lose(state: LeaseState, now: number): Transition {
 }
 
 function requeue(availableAt: number, columns: Partial<LeaseState> = {}): Transition {
-  return change({
-    ...columns,
-    status: "queued",
-    leaseId: null,
-    agentId: null,
-    leaseExpiresAt: null,
-    codeStartedAt: null,
-    startedAt: null,
-    availableAt,
-  });
+  return change({ ...columns, ...queuedAgain, codeStartedAt: null, availableAt });
 }
 
 export const cancelledMessage = "Cancelled by request.";
