@@ -40,6 +40,7 @@ export async function runnableEnvironment(deps: ClientDeps, name: string): Promi
 }
 
 /**
+ * @param identity Two submissions with the same idempotency key must have the same.
  * @throws AppError 422 when the timeout is above `max_timeout` or the job type has no such language; 400 when
  *   `callback_url` is not allowed, or fields are given that exclude each other.
  */
@@ -49,6 +50,7 @@ export async function newExecution(
   { mode, correlationId, clientIp, keyId, traceparent, lineage }: Origin,
   jobType: JobType,
   files: FoundFiles,
+  identity = submissionText(request, lineage, files.identities),
 ): Promise<NewExecution> {
   const timeoutS = request.timeout ?? jobType.timeout;
   if (timeoutS > config.max_timeout) throw tooLong("timeout", timeoutS, "max_timeout", config);
@@ -85,7 +87,7 @@ export async function newExecution(
     inputBytes: input.length,
     codeHash: await sha256(code),
     inputHash: await sha256(input),
-    submissionHash: await sha256(submissionText(request, lineage, files.identities)),
+    submissionHash: await sha256(identity),
     idempotencyKey: request.idempotency_key,
     correlationId,
     clientIp,

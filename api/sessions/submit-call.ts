@@ -77,12 +77,10 @@ async function newCall(
     const detail = `The files of a call may have together at most a quarter of the memory_limit of job type ${jobType.name} (${jobType.memory_limit}).`;
     throw new AppError("files_too_large", detail, { session_id: session.id });
   }
-  const execution = await newExecution(deps, request, origin, jobType, files);
   const { idempotency_key: _key, files: _given, ...payload } = call;
-  const text = canonicalJson([session.id, payload, files.identities]);
+  const identity = canonicalJson([session.id, payload, files.identities]);
   return {
-    ...execution,
-    submissionHash: await deps.sha256(text),
+    ...(await newExecution(deps, request, origin, jobType, files, identity)),
     sessionId: session.id,
     context,
     maxAttempts: 1,

@@ -194,10 +194,8 @@ export function post(
   path: string,
   body: object,
 ): Promise<unknown> {
-  const bytes = new TextEncoder().encode(JSON.stringify(body));
-  // A body that is optional is looked for only where its length is known.
-  const headers = { "Content-Type": "application/json", "Content-Length": String(bytes.length) };
-  return ask(call, path, { method: "POST", headers, body: bytes });
+  const headers = { "Content-Type": "application/json" };
+  return ask(call, path, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
 /** @throws Refusal 422 that names the field. */

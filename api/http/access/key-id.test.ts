@@ -23,8 +23,11 @@ function appWith(api_auth_enabled: boolean) {
   }
 
   return {
-    submit: async (bearer: string, path = "/execute/async", code = "1"): Promise<string> =>
-      (await post<{ job_id: string }>(path, { code }, bearer)).job_id,
+    submit: async (
+      bearer: string,
+      path = "/execute/async",
+      body: object = { code: "1" },
+    ): Promise<string> => (await post<{ job_id: string }>(path, body, bearer)).job_id,
     /** The keys that the stored jobs are of, oldest job first. */
     keyIds: async (): Promise<(string | null)[]> => {
       const stored = store.db.orm.select().from(executions);
@@ -55,8 +58,8 @@ test("a stored job names the key that submitted it, but does not contain it; an 
 test("a derived job belongs to the key that requested it", async () => {
   const { submit, keyIds } = appWith(true);
   const id = await submit(key);
-  await submit(otherKey, `/jobs/${id}/rerun`);
-  await submit(otherKey, `/jobs/${id}/fork`, "2");
+  await submit(otherKey, `/jobs/${id}/rerun`, {});
+  await submit(otherKey, `/jobs/${id}/fork`);
   const [first, rerun, derived] = await keyIds();
   expect(rerun).not.toBe(first);
   expect(derived).toBe(rerun);

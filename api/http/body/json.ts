@@ -38,12 +38,11 @@ function bodyOf(read: (c: Context) => Promise<unknown>) {
 
 /** Like `jsonBody`, for a request whose body is optional. */
 export function optionalJsonBody(maxBytes: number) {
-  const required = jsonBody(maxBytes);
-  return createMiddleware<AppEnv>(async (c, next) => {
-    const length = c.req.header("Content-Length") ?? "0";
-    if (length !== "0" || c.req.header("Transfer-Encoding")) return required(c, next);
-    c.req.json = <T>() => Promise.resolve({} as T);
-    return next();
+  return bodyOf(async (c) => {
+    const bytes = await readBytes(c.req.raw, maxBytes);
+    if (bytes.length === 0) return {};
+    requireJson(c);
+    return withPlainNumbers(parseBytes(bytes));
   });
 }
 
@@ -83,11 +82,19 @@ export async function readForm(
 }
 
 async function readJson(c: Context, maxBytes: number, limit?: LimitKey | null): Promise<unknown> {
+  requireJson(c);
+  return parseBytes(await readBytes(c.req.raw, maxBytes, limit));
+}
+
+function requireJson(c: Context): void {
   const type = c.req.header("Content-Type") ?? "";
   if (!/^application\/([a-z.-]+\+)?json\s*(;|$)/i.test(type)) {
     throw new AppError("invalid_request", "Send the body as Content-Type: application/json.");
   }
-  const text = decode(await readBytes(c.req.raw, maxBytes, limit));
+}
+
+function parseBytes(bytes: Uint8Array): unknown {
+  const text = decode(bytes);
   try {
     return parseJson(text, limits.jsonDepthMax);
   } catch (error) {
