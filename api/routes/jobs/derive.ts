@@ -1,4 +1,5 @@
 import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
+import type { Context } from "hono";
 import {
   DerivedJob,
   ForkRequest,
@@ -11,27 +12,24 @@ import { keyed } from "../../jobs/idempotency.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody, optionalJsonBody } from "../../http/body/json.ts";
 import { derivedJob, forkExample, rerunExamples } from "../../openapi/examples/jobs.ts";
-import { keyConflictAnswer } from "../../openapi/responses/problems.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { originOf } from "../../http/origin.ts";
 import { jobIdParam } from "../../openapi/parameters.ts";
+import { submitProblems } from "./execute.ts";
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),
-  ...problems(
-    "invalid_request",
-    "not_found",
-    "too_large",
-    "timeout_too_long",
-    "language_unavailable",
-    "unavailable",
-  ),
-  409: keyConflictAnswer,
+  ...problems("not_found"),
+  ...submitProblems,
 });
 
 /** Rerun and fork: new jobs from earlier ones. */
 export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   const { max_request_bytes } = deps.config;
+  const answer = async (c: Context<AppEnv>, id: string, request: RerunRequest | ForkRequest) => {
+    const job = await derive(c.get("client"), id, request, originOf(deps, c));
+    return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
+  };
   const rerun = createRoute({
     method: "post",
     path: "/jobs/{id}/rerun",
@@ -49,8 +47,7 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   });
   app.openapi(rerun, async (c) => {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
-    const job = await derive(c.get("client"), c.req.valid("param").id, request, originOf(deps, c));
-    return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
+    return answer(c, c.req.valid("param").id, request);
   });
 
   const fork = createRoute({
@@ -70,7 +67,6 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   });
   app.openapi(fork, async (c) => {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
-    const job = await derive(c.get("client"), c.req.valid("param").id, request, originOf(deps, c));
-    return c.json(job, 202, { Location: `/jobs/${job.job_id}` });
+    return answer(c, c.req.valid("param").id, request);
   });
 }

@@ -1,27 +1,19 @@
-import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
-import { ExecutionRecord, SyncResult } from "../../../shared/wire/execution.ts";
+import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import {
   AsyncSubmitRequest,
   ExecuteRequest,
   IdempotencyHeader,
-  SubmittedJob,
 } from "../../../shared/wire/client/submission.ts";
 import type { RouteDeps } from "../../deps.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonBody } from "../../http/body/json.ts";
 import type { OpenStreams } from "../../events/open-streams.ts";
-import { asEvents } from "../../openapi/examples/events.ts";
 import { keyed } from "../../jobs/idempotency.ts";
 import { submit } from "../../jobs/submit.ts";
-import {
-  executeAsyncExamples,
-  executeExamples,
-  record,
-  submittedJob,
-  syncResult,
-} from "../../openapi/examples/jobs.ts";
-import { keyConflictAnswer, tooManyStreams } from "../../openapi/responses/problems.ts";
-import { body, json, problems } from "../../openapi/responses/bodies.ts";
+import { executeAsyncExamples, executeExamples } from "../../openapi/examples/jobs.ts";
+import { keyConflictAnswer } from "../../openapi/responses/problems.ts";
+import { body, problems } from "../../openapi/responses/bodies.ts";
+import { prefer, queuedAnswers, runAnswers } from "../../openapi/responses/runs.ts";
 import { originOf } from "../../http/origin.ts";
 import { answerQueued, answerRun, refuseUnseenTools, refuseWhileDraining } from "./answer-run.ts";
 
@@ -35,14 +27,6 @@ export const submitProblems = {
   ),
   409: keyConflictAnswer,
 };
-
-export const prefer = z.string().optional().openapi({
-  description:
-    "`wait=N`: wait up to N seconds for the end, then answer 200 with the record, else 202 as ever (RFC 7240).",
-  example: "wait=10",
-});
-
-export const ended = json(SyncResult, "The run has ended.", { example: syncResult });
 
 export function executeRoutes(
   app: OpenAPIHono<AppEnv>,
@@ -62,8 +46,7 @@ export function executeRoutes(
     middleware: [refuseWhileDraining(deps), middleware] as const,
     request: { headers: IdempotencyHeader, ...body(ExecuteRequest, { examples: executeExamples }) },
     responses: {
-      200: { ...ended, content: { ...ended.content, ...asEvents } },
-      429: tooManyStreams,
+      ...runAnswers("The run has ended."),
       ...submitProblems,
     },
   });
@@ -90,18 +73,9 @@ export function executeRoutes(
       ...body(AsyncSubmitRequest, { examples: executeAsyncExamples }),
     },
     responses: {
-      200: json(
-        ExecutionRecord,
-        "With `Prefer: wait=N`: the job has ended.",
-        { example: record },
-        "Location",
-        "Preference-Applied",
-      ),
-      202: json(
-        SubmittedJob,
+      ...queuedAnswers(
+        "the job has ended.",
         "Queued, or the job that already holds the idempotency key.",
-        { example: submittedJob },
-        "Location",
       ),
       ...submitProblems,
     },

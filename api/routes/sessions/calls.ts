@@ -5,19 +5,17 @@ import {
   Interrupted,
   RestartRequest,
 } from "../../../shared/wire/client/session.ts";
-import { IdempotencyHeader, SubmittedJob } from "../../../shared/wire/client/submission.ts";
-import { ExecutionRecord, SyncResult } from "../../../shared/wire/execution.ts";
+import { IdempotencyHeader } from "../../../shared/wire/client/submission.ts";
 import type { RouteDeps } from "../../deps.ts";
 import type { OpenStreams } from "../../events/open-streams.ts";
 import { jsonBody, optionalJsonBody } from "../../http/body/json.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { originOf } from "../../http/origin.ts";
 import { keyed } from "../../jobs/idempotency.ts";
-import { asEvents } from "../../openapi/examples/events.ts";
-import { jobId, record, submittedJob, syncResult } from "../../openapi/examples/jobs.ts";
+import { jobId } from "../../openapi/examples/jobs.ts";
 import { callExamples } from "../../openapi/examples/sessions.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
-import { tooManyStreams } from "../../openapi/responses/problems.ts";
+import { prefer, queuedAnswers, runAnswers } from "../../openapi/responses/runs.ts";
 import { interrupt } from "../../sessions/change-session.ts";
 import { submitCall } from "../../sessions/submit-call.ts";
 import {
@@ -26,7 +24,6 @@ import {
   refuseUnseenTools,
   refuseWhileDraining,
 } from "../jobs/answer-run.ts";
-import { prefer } from "../jobs/execute.ts";
 import { endedSession, sessionParam, unknownSession } from "./sessions.ts";
 
 const callProblems = {
@@ -34,7 +31,7 @@ const callProblems = {
   404: unknownSession,
   409: endedSession,
 };
-const ended = json(SyncResult, "The call has ended.", { example: syncResult });
+const ranAnswers = { ...runAnswers("The call has ended."), ...callProblems };
 
 /** Calls of sessions: they run one at a time, in the order in which they came. */
 export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: OpenStreams): void {
@@ -56,11 +53,7 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
       headers: IdempotencyHeader,
       ...body(CallRequest, { examples: callExamples }),
     },
-    responses: {
-      200: { ...ended, content: { ...ended.content, ...asEvents } },
-      429: tooManyStreams,
-      ...callProblems,
-    },
+    responses: ranAnswers,
   });
   app.openapi(execute, async (c) => {
     const client = c.get("client");
@@ -87,18 +80,9 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
       ...body(CallRequest, { examples: callExamples }),
     },
     responses: {
-      200: json(
-        ExecutionRecord,
-        "With `Prefer: wait=N`: the call has ended.",
-        { example: record },
-        "Location",
-        "Preference-Applied",
-      ),
-      202: json(
-        SubmittedJob,
+      ...queuedAnswers(
+        "the call has ended.",
         "It waits for its turn in the session; `queue_position` counts the calls before it.",
-        { example: submittedJob },
-        "Location",
       ),
       ...callProblems,
     },
@@ -144,11 +128,7 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
       params: sessionParam,
       ...body(RestartRequest, { example: { context: "default" } }, false),
     },
-    responses: {
-      200: { ...ended, content: { ...ended.content, ...asEvents } },
-      429: tooManyStreams,
-      ...callProblems,
-    },
+    responses: ranAnswers,
   });
   app.openapi(restart, async (c) => {
     const origin = { ...originOf(deps, c), mode: "sync" } as const;
