@@ -143,6 +143,16 @@ export function toToolCall({ number, data, stdoutAt, stderrAt }: ItemRow): ToolC
   return { number, ...call, stdout_at: stdoutAt, stderr_at: stderrAt };
 }
 
+/** A call with its answer, if it has one. */
+export function toAnsweredToolCall(row: ItemRow): ToolCall {
+  const call = toToolCall(row);
+  if (row.answer === null) return call;
+  const answer = row.isError
+    ? { error: row.answer }
+    : { result: parseJson(row.answer, callDepthMax) };
+  return { ...call, answer };
+}
+
 /** One more than what a request may have: the row adds an object. */
 const callDepthMax = limits.jsonDepthMax + 1;
 

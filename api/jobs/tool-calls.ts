@@ -3,11 +3,18 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { ToolAnswer, ToolCalls } from "../../shared/wire/tool-call.ts";
 import type { ClientDeps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
-import { type Answer, answerCall, hasCall, pendingCalls } from "../store/output/tool-calls.ts";
+import type { ItemRow } from "../store/output/items.ts";
+import {
+  type Answer,
+  answerCall,
+  callsAfter,
+  hasCall,
+  pendingCalls,
+} from "../store/output/tool-calls.ts";
 import { backstopMs } from "../waiting.ts";
 import { tellCallers } from "./followed.ts";
 import { requireExecution } from "./read-records.ts";
-import { toToolCall } from "./record.ts";
+import { toAnsweredToolCall, toToolCall } from "./record.ts";
 
 /**
  * The calls of a job after one that wait for an answer: at once, or when one comes or the job ends within `waitMs`.
@@ -40,6 +47,29 @@ export async function waitForCalls(
   } finally {
     wakes.close();
   }
+}
+
+const pageCalls = 100;
+const pageCharacters = 1024 * 1024;
+
+/**
+ * The next calls of a job after one, with their answers. A page ends with the call that makes it large: each can have
+ * 1 MiB of arguments and 1 MiB of an answer.
+ *
+ * @throws AppError 404 when the job is unknown.
+ */
+export async function listCalls(deps: ClientDeps, id: string, after: number): Promise<ToolCalls> {
+  const { status, attempt } = await requireExecution(deps, id);
+  const rows: ItemRow[] = [];
+  for (let characters = 0; rows.length < pageCalls && characters < pageCharacters;) {
+    const last = rows.at(-1)?.number ?? after;
+    const more = await callsAfter(deps.db, { executionId: id, attempt }, last);
+    if (more.length === 0) break;
+    for (const { data, answer } of more) characters += data.length + (answer?.length ?? 0);
+    rows.push(...more);
+  }
+  await deps.db.durable();
+  return { job_id: id, status, calls: rows.map(toAnsweredToolCall) };
 }
 
 /**

@@ -36,6 +36,9 @@ export const pageQuery = {
   ),
 };
 
+export const booleanQuery = (description: string) =>
+  z.stringbool().default(false).openapi({ type: "boolean", default: false, description });
+
 /** The number of the last item of the previous page. */
 export const beforeQuery = (description: string) =>
   z.coerce.number().int().min(1).optional().openapi({ type: "integer", minimum: 1, description });

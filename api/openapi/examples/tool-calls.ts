@@ -9,7 +9,13 @@ export const toolCall: ToolCall = {
   stderr_at: 0,
 };
 
-export const toolCalls: ToolCalls = { job_id: jobId, status: "running", calls: [toolCall] };
+const waiting: ToolCalls = { job_id: jobId, status: "running", calls: [toolCall] };
+const answered = { ...toolCall, answer: { result: 380 } };
+
+export const listExamples = {
+  waiting: { summary: "A call waits", value: waiting },
+  all: { summary: "With `all`", value: { ...waiting, calls: [answered] } },
+};
 
 export const answeredCall = { job_id: jobId, number: toolCall.number };
 

@@ -17,13 +17,10 @@ import { cancel, waitForEnd } from "../../jobs/wait.ts";
 import { inProgress, jobStatus, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { json, problems } from "../../openapi/responses/bodies.ts";
-import { integerQuery, jobIdParam, viewQuery } from "../../openapi/parameters.ts";
+import { booleanQuery, integerQuery, jobIdParam, viewQuery } from "../../openapi/parameters.ts";
 
 const resultQuery = z.object({
-  wait: z
-    .stringbool()
-    .default(false)
-    .openapi({ type: "boolean", default: false, description: "Wait for the job's end." }),
+  wait: booleanQuery("Wait for the job's end."),
   timeout: integerQuery(
     { minimum: 0, maximum: limits.timeoutSchemaMaxS, default: limits.waitTimeoutDefaultS },
     "Seconds to wait at most, with `wait=true`.",

@@ -3,9 +3,9 @@ import { limits } from "../../../shared/wire/limits.ts";
 import { AnsweredCall, ToolAnswer, ToolCalls } from "../../../shared/wire/tool-call.ts";
 import { exactBody } from "../../http/body/json.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { answer, waitForCalls } from "../../jobs/tool-calls.ts";
-import { answerExamples, answeredCall, toolCalls } from "../../openapi/examples/tool-calls.ts";
-import { integerQuery, jobIdParam } from "../../openapi/parameters.ts";
+import { answer, listCalls, waitForCalls } from "../../jobs/tool-calls.ts";
+import { answerExamples, answeredCall, listExamples } from "../../openapi/examples/tool-calls.ts";
+import { booleanQuery, integerQuery, jobIdParam } from "../../openapi/parameters.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 
@@ -19,9 +19,9 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     path: "/jobs/{id}/tool-calls",
     operationId: "listToolCalls",
     tags: ["Jobs"],
-    summary: "Calls that wait for an answer",
+    summary: "Calls that wait for an answer, or all",
     description:
-      "For clients that do not follow the events. Answers when a call of one of the job's `tools` waits, when the job has ended, or after `wait` seconds. An answer has only a few calls: ask again with `after`.",
+      "For clients that do not follow the events. Answers when a call of one of the job's `tools` waits, when the job has ended, or after `wait` seconds. An answer has only a few calls: ask again with `after`, until it has none. `all` answers at once.",
     request: {
       params: jobIdParam,
       query: z.object({
@@ -30,17 +30,19 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
           "Number of the last call that the client has.",
         ),
         wait: integerQuery({ minimum: 0, maximum: 60, default: 0 }, "Seconds to wait at most."),
+        all: booleanQuery("Also those that have an answer, or whose job has ended."),
       }),
     },
     responses: {
-      200: json(ToolCalls, "The calls, and the job's status.", { example: toolCalls }),
+      200: json(ToolCalls, "The calls, and the job's status.", { examples: listExamples }),
       ...problems("invalid_request", "not_found"),
     },
   });
   app.openapi(list, async (c) => {
-    const { after, wait } = c.req.valid("query");
+    const { after, wait, all } = c.req.valid("query");
     const { id } = c.req.valid("param");
     const { signal } = c.req.raw;
+    if (all) return c.json(await listCalls(c.get("client"), id, after), 200);
     return c.json(await waitForCalls(c.get("client"), id, after, wait * 1000, signal), 200);
   });
 

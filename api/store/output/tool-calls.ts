@@ -62,6 +62,7 @@ export async function hasCall(
 }
 
 const pending = itemsOf(() => and(isCall, isNull(runItems.answered)));
+const every = itemsOf(() => isCall);
 
 /** The next few calls of an attempt that wait for an answer, after the one with this number. */
 export async function pendingCalls(
@@ -70,6 +71,15 @@ export async function pendingCalls(
   number: number,
 ): Promise<ItemRow[]> {
   return pending(db, { executionId, attempt, number });
+}
+
+/** The same, also of those that have an answer. */
+export async function callsAfter(
+  db: AnyDb,
+  { executionId, attempt }: Attempt,
+  number: number,
+): Promise<ItemRow[]> {
+  return every(db, { executionId, attempt, number });
 }
 
 const answers = rowsQuery(

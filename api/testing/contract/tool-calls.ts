@@ -191,6 +191,60 @@ export const toolCallRows: Row[] = [
     },
   },
   {
+    rule: "With `all`, GET /jobs/{id}/tool-calls lists each call with its answer, also after the job's end",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api, asked);
+      const numbers = [1, 2, 4];
+      await agent.post(lease_id, "items", {
+        items: [...numbers.map((one) => toolCall(one)), shown(3)],
+      });
+      await answer(api, job_id, 1);
+      await answer(api, job_id, 2, { error: "no tea" });
+      const calls = [
+        { ...toolCall(1), answer: { result: 380 } },
+        { ...toolCall(2), answer: { error: "no tea" } },
+        toolCall(4),
+      ];
+      expect(await listed(api, job_id, "?all=true")).toEqual({ job_id, status: "running", calls });
+      await agent.result(lease_id);
+      const ended = { job_id, status: "succeeded" };
+      expect(await listed(api, job_id, "?all=true")).toEqual({ ...ended, calls });
+      expect(await listed(api, job_id, "?all=true&after=2")).toEqual({
+        ...ended,
+        calls: [calls[2]],
+      });
+      expect(await listed(api, job_id)).toEqual({ ...ended, calls: [] });
+    },
+  },
+  {
+    rule: "With `all`, many calls come in pages, and large ones in small pages",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api, asked);
+      const items = Array.from({ length: 110 }, (_, i) => toolCall(i + 1));
+      for (let i = 0; i < items.length; i += 22) {
+        await agent.post(lease_id, "items", { items: items.slice(i, i + 22) });
+      }
+      const sizes: number[] = [];
+      const read = async () => {
+        const numbers: number[] = [];
+        sizes.length = 0;
+        for (;;) {
+          const after = `&after=${numbers.at(-1) ?? 0}`;
+          const { calls } = await listed(api, job_id, `?all=true${after}`);
+          if (calls.length === 0) return numbers;
+          sizes.push(calls.length);
+          numbers.push(...calls.map(({ number }) => number));
+        }
+      };
+      expect(await read()).toEqual(items.map(({ number }) => number));
+      expect(sizes).toEqual([100, 10]);
+      const large = "x".repeat(600_000);
+      for (const number of [2, 6]) await answer(api, job_id, number, { result: large });
+      await read();
+      expect(sizes).toEqual([8, 100, 2]);
+    },
+  },
+  {
     rule: "The calls of another tenant's job are 404, and still wait after a stranger's answer",
     server: "with keys",
     async check(api) {
@@ -204,7 +258,9 @@ export const toolCallRows: Row[] = [
       const { lease_id } = await agent.takeJob();
       await agent.post(lease_id, "items", { items: [toolCall(1)] });
       const path = callsPath(job_id, "/1");
-      expect((await api.get(callsPath(job_id), bearer(b.key))).status).toBe(404);
+      for (const query of ["", "?all=true"]) {
+        expect((await api.get(callsPath(job_id, query), bearer(b.key))).status).toBe(404);
+      }
       expect((await api.post(path, { result: 1 }, bearer(b.key))).status).toBe(404);
       expect(await answers(agent, lease_id, 0)).toEqual([]);
       expect((await api.post(path, { result: 2 }, bearer(a.key))).status).toBe(200);

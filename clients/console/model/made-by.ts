@@ -9,6 +9,8 @@ interface Submitted {
 /** The request that made an execution, from its record with `view=all`. Files are named, without their bytes. */
 export function callThatMade(record: ExecutionRecord, { code, input }: Submitted): Call {
   const { parent_execution_id: parent, relationship, requirements = [], session_id } = record;
+  // Without events, nobody would know whose calls to answer.
+  const execute = record.mode === "sync" && !record.tools ? "/execute" : "/execute/async";
   const ofAll = {
     timeout: record.timeout,
     idempotency_key: record.idempotency_key ?? undefined,
@@ -16,13 +18,15 @@ export function callThatMade(record: ExecutionRecord, { code, input }: Submitted
     metadata: record.metadata,
     queue_timeout: record.queue_timeout,
     callback_url: record.callback_url,
+    tools: record.tools,
+    tool_timeout: record.tool_timeout,
   };
   const input_data = Object.keys(input).length > 0 ? input : undefined;
   if (session_id) {
     const { command, context } = record;
     const run = command ? { command } : { code };
     return {
-      path: `/sessions/${session_id}/execute`,
+      path: `/sessions/${session_id}${execute}`,
       body: named({ ...run, context, input_data, ...ofAll }),
     };
   }
@@ -39,7 +43,7 @@ export function callThatMade(record: ExecutionRecord, { code, input }: Submitted
   }
   const files = filesOf(record).map(placeholder);
   return {
-    path: record.mode === "sync" ? "/execute" : "/execute/async",
+    path: execute,
     body: named({
       code,
       input_data,

@@ -6,6 +6,7 @@ import { type Timed, timesOf } from "../model/phases.ts";
 import { formatDuration, withLocalTimes } from "../model/time.ts";
 import { Artifacts } from "./artifacts.tsx";
 import { Shown } from "./shown.tsx";
+import { ToolCalls } from "./tool-calls.tsx";
 import { ExecutionLink, Problem, Status } from "../parts/common.tsx";
 import { OutputView } from "../parts/output.tsx";
 
@@ -108,6 +109,7 @@ export function Result({ followed }: { followed: Followed }) {
         </p>
       )}
       {shown.length > 0 && <Shown items={shown} isCut={record?.results_truncated === true} />}
+      {record?.tools && record.started_at !== null && <ToolCalls key={id} followed={followed} />}
       {record?.output && (
         <section aria-label="Result">
           <h2>Result</h2>

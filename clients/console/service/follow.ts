@@ -3,6 +3,7 @@ import { Output, type Stream } from "../model/output.ts";
 import { events } from "./client.ts";
 import type { ResultItem } from "../../typescript/src/generated.ts";
 import { type ExecutionRecord, getExecution, getJob } from "./records.ts";
+import { type ShownToolCall, toShown } from "./tool-calls.ts";
 
 /** A job as it is followed. */
 export interface Followed {
@@ -15,6 +16,8 @@ export interface Followed {
   output: Output;
   /** What it has shown so far; the record has all at the end. */
   shown: ResultItem[];
+  /** The calls of the caller's functions that were seen to be made. */
+  calls: ShownToolCall[];
   /** It has more output than is sent while it runs: the rest comes at its end. */
   isHeld: boolean;
   /** Grows with the output, which is one object. */
@@ -79,6 +82,7 @@ export async function follow(
     isCancelling: false,
     output: new Output(),
     shown: [],
+    calls: [],
     isHeld: false,
     version: 0,
   };
@@ -108,9 +112,11 @@ export async function follow(
           record: await getExecution(id, signal),
           output: new Output(),
           shown: [],
+          calls: [],
           isHeld: false,
         });
       else if (event === "display") set({ shown: [...followed.shown, data] });
+      else if (event === "tool_call") set({ calls: [...followed.calls, toShown(data)] });
       else if (event === "held") set({ isHeld: true });
       else if (event === "end") isWhole = true;
       // After it is handled: if that failed, the event comes again.

@@ -4,7 +4,7 @@ import { ResultItem } from "../result-item.ts";
 import { ToolCall } from "../tool-call.ts";
 
 /** What the code showed, or a call of a function of the caller. */
-export const RunItem = z.union([ResultItem, ToolCall]);
+export const RunItem = z.union([ResultItem, ToolCall.omit({ answer: true })]);
 export type RunItem = z.infer<typeof RunItem>;
 
 /** Items in the order of their numbers. */

@@ -73,8 +73,8 @@ __all__ = [
     "QueueStatus",
     "ToolCalls",
     "ToolCall",
-    "AnsweredCall",
     "ToolAnswer",
+    "AnsweredCall",
     "DerivedJob",
     "RerunRequest",
     "ForkRequest",
@@ -858,12 +858,12 @@ class InProgressResult(Record):
 class ToolCalls(Record):
     job_id: str
     status: ExecutionStatus
-    #: Those that wait for an answer, in order.
+    #: Those that wait for an answer, with `all` also the others, in order.
     calls: List[ToolCall]
 
 
 class ToolCall(Record):
-    """A call of one of the caller's functions."""
+    """A call of one of the caller's functions; in lists, with the answer that it has."""
 
     #: Names the call. Calls and results are numbered together.
     number: int
@@ -872,11 +872,7 @@ class ToolCall(Record):
     #: Bytes of stdout that come before it.
     stdout_at: int
     stderr_at: int
-
-
-class AnsweredCall(Record):
-    job_id: str
-    number: int
+    answer: Optional[ToolAnswer]
 
 
 class ToolAnswer(TypedDict, total=False):
@@ -884,6 +880,11 @@ class ToolAnswer(TypedDict, total=False):
     result: Any
     #: The message of the ToolError that the function raises.
     error: str
+
+
+class AnsweredCall(Record):
+    job_id: str
+    number: int
 
 
 class DerivedJob(Record):
