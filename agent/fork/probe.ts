@@ -2,7 +2,7 @@ import { tmpdir } from "node:os";
 import type { MotherSpec } from "./mother-profile.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import type { SandboxSpec } from "../sandbox/spec.ts";
+import { plainSpec, type SandboxSpec } from "../sandbox/spec.ts";
 
 const MiB = 1024 * 1024;
 const memoryBytes = 64 * MiB;
@@ -56,19 +56,11 @@ export async function probeSandbox(
 ): Promise<void> {
   const sandbox = await open(
     {
+      ...plainSpec,
       image,
       labels: { agentId, agentName, leaseId: null },
       memoryBytes,
       pids,
-      cpus: 1,
-      network: "none",
-      loopback: "tcp",
-      runtime: null,
-      seccomp: true,
-      packages: "none",
-      env: {},
-      preload: [],
-      gpus: [],
     },
     signal,
   );

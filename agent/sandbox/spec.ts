@@ -30,6 +30,19 @@ export interface SandboxSpec {
   readonly gpus: readonly string[];
 }
 
+/** What a sandbox has where nothing else is said: one CPU, no network, all safeguards. */
+export const plainSpec = {
+  cpus: 1,
+  network: "none",
+  loopback: "tcp",
+  runtime: null,
+  seccomp: true,
+  packages: "none",
+  env: {},
+  preload: [],
+  gpus: [],
+} as const satisfies Partial<SandboxSpec>;
+
 export interface SandboxLabels {
   /** Id of this agent process, fresh at every start. */
   readonly agentId: string;

@@ -2,15 +2,7 @@ import type { Client, InStatement, InValue, ResultSet } from "@libsql/client/web
 import type { LibSQLDatabase } from "drizzle-orm/libsql";
 import { drizzle } from "drizzle-orm/libsql/web";
 import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
-import {
-  type Column,
-  eq,
-  getTableColumns,
-  sql,
-  type SQL,
-  type SQLWrapper,
-  type Table,
-} from "drizzle-orm";
+import { getTableColumns, sql, type SQL, type SQLWrapper, type Table } from "drizzle-orm";
 
 /**
  * A libSQL client, and drizzle on top of it. Every write is one statement or one `transact`, and is
@@ -78,16 +70,4 @@ export function insertWhere<T extends Table>(
 /** `a IS b`: like `=`, but NULL equals NULL. */
 export function equalsOrBothNull(left: SQLWrapper, right: unknown): SQL {
   return sql`${left} is ${right}`;
-}
-
-/** Whether columns have the values that were read: those of the placeholders `read.<name>`. */
-export function areUnchanged<N extends string>(
-  table: Readonly<Record<N, Column>>,
-  names: readonly N[],
-): SQL[] {
-  return names.map((name) => {
-    const column = table[name];
-    const read = sql.param(sql.placeholder(`read.${name}`), column);
-    return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
-  });
 }

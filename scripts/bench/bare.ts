@@ -5,6 +5,7 @@ import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import type { Engine } from "../../agent/engine/engine.ts";
 import { containerProfile } from "../../agent/container/container-profile.ts";
+import { plainSpec } from "../../agent/sandbox/spec.ts";
 import { hasCommand } from "../setup/engine/install-engine.ts";
 
 /** The job that everybody runs. */
@@ -35,19 +36,11 @@ export async function coldCycle(engine: Engine, image: string): Promise<void> {
 
 function bareProfile(image: string) {
   const profile = containerProfile({
+    ...plainSpec,
     image,
     labels: { agentId: "bench", agentName: "bench", leaseId: null },
     memoryBytes: 512 * MiB,
-    cpus: 1,
     pids: 128,
-    network: "none",
-    loopback: "tcp",
-    runtime: null,
-    seccomp: true,
-    packages: "none",
-    env: {},
-    preload: [],
-    gpus: [],
   });
   const labels = { [LABEL]: "bare" } as unknown as typeof profile.Labels;
   return { ...profile, Labels: labels, Cmd: ["-c", HELLO], OpenStdin: false, StdinOnce: false };

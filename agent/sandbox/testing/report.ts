@@ -1,5 +1,5 @@
 import type { RunReport } from "../report.ts";
-import type { SandboxSpec } from "../spec.ts";
+import { plainSpec, type SandboxSpec } from "../spec.ts";
 
 /** The report of code that ended well and left nothing, with the changes that a test wants. */
 export function reportWith(changes: Partial<RunReport>): RunReport {
@@ -30,19 +30,11 @@ export function reportWith(changes: Partial<RunReport>): RunReport {
 
 export function specWith(changes: Partial<SandboxSpec> = {}): SandboxSpec {
   return {
+    ...plainSpec,
     image: "python:3.13-slim",
     labels: { agentId: "agent-1", agentName: "tests", leaseId: null },
     memoryBytes: 256 * 1024 * 1024,
-    cpus: 1,
     pids: 128,
-    network: "none",
-    loopback: "tcp",
-    runtime: null,
-    seccomp: true,
-    packages: "none",
-    env: {},
-    preload: [],
-    gpus: [],
     ...changes,
   };
 }

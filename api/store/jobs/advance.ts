@@ -8,19 +8,13 @@ import {
   type Refusal,
 } from "../../domain/transition.ts";
 import { withLoss } from "./attempts.ts";
-import { areUnchanged } from "../database.ts";
 import { findByLease, findExecution } from "./read.ts";
 import { executions } from "../schema.ts";
 import { query, type Values } from "../statement.ts";
-import {
-  type AnyDb,
-  batch,
-  perTenant,
-  type TenantFilled,
-  type TenantStatement,
-} from "../tenant.ts";
-
+import { type AnyDb, batch, perTenant } from "../tenant.ts";
+import { unchangedUpdates } from "../unchanged.ts";
 import type { ExecutionRow } from "./row.ts";
+
 export type Advanced =
   | { kind: "changed"; execution: ExecutionRow }
   | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }
@@ -59,8 +53,9 @@ export async function advance(
     if (!result.ok) return { kind: "refused", refusal: result.refusal, execution };
 
     const change = { ...result.change, ...companion.columns };
+    const loss = lossOf(event);
     const [updated] = await batch(db, [
-      updateUnchanged(execution, change, lossOf(event), now),
+      updateUnchanged(execution, change, loss !== undefined, loss && lossValues(loss, now)),
       ...(companion.statements ?? []),
     ]);
     const [row] = updated?.rows ?? [];
@@ -74,29 +69,6 @@ export async function advance(
   }
 }
 
-const updates = new Map<string, TenantStatement>();
-
-/** Writes these columns if the columns that `transition` depends on have not changed since they were read. */
-function updateUnchanged(
-  row: ExecutionRow,
-  change: NonNullable<Companion["columns"]>,
-  loss: Loss | undefined,
-  now: number,
-): TenantFilled {
-  const columns = Object.keys(change);
-  const name = `${columns.join()}${loss ? " and loss" : ""}`;
-  const update = updates.get(name) ?? updateOf(columns, loss !== undefined);
-  updates.set(name, update);
-  const values: Values = { ...change };
-  if (loss) {
-    values["loss.outcome"] = loss.outcome;
-    values["loss.error"] = loss.error && JSON.stringify(loss.error);
-    values["loss.now"] = now;
-  }
-  for (const column of decidingColumns) values[`read.${column}`] = row[column];
-  return update(values);
-}
-
 const decidingColumns = [
   "id",
   "status",
@@ -106,17 +78,14 @@ const decidingColumns = [
   "codeStartedAt",
   "cancelRequested",
 ] as const;
-
 const afterLoss = withLoss({
   outcome: sql.placeholder("loss.outcome"),
   error: sql.placeholder("loss.error"),
   now: sql.placeholder("loss.now"),
 });
 
-function updateOf(columns: string[], isLoss: boolean): TenantStatement {
-  const isUnchanged = areUnchanged(executions, decidingColumns);
-  const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
-  return perTenant(
+const updateUnchanged = unchangedUpdates(executions, decidingColumns, (set, isUnchanged, isLoss) =>
+  perTenant(
     (own) =>
       query
         .update(executions)
@@ -125,5 +94,13 @@ function updateOf(columns: string[], isLoss: boolean): TenantStatement {
         // A client may have begun to follow since the row was read: it must be told of the change too.
         .returning({ followedUntil: executions.followedUntil }),
     true,
-  );
+  ),
+);
+
+function lossValues({ outcome, error }: Loss, now: number): Values {
+  return {
+    "loss.outcome": outcome,
+    "loss.error": error && JSON.stringify(error),
+    "loss.now": now,
+  };
 }

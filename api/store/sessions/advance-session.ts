@@ -4,16 +4,10 @@ import {
   type SessionEvent,
   type SessionRefusal,
 } from "../../domain/session-transition.ts";
-import { areUnchanged } from "../database.ts";
 import { executions, sessions } from "../schema.ts";
-import { decoder, query, type Values } from "../statement.ts";
-import {
-  type AnyDb,
-  batch,
-  perTenant,
-  type TenantFilled,
-  type TenantStatement,
-} from "../tenant.ts";
+import { decoder, query } from "../statement.ts";
+import { type AnyDb, batch, perTenant, type TenantFilled } from "../tenant.ts";
+import { unchangedUpdates } from "../unchanged.ts";
 import { executionColumns, type ExecutionRow } from "../jobs/row.ts";
 import { endCalls } from "./end-calls.ts";
 import { findSession, findSessionByLease, type SessionRow } from "./sessions.ts";
@@ -76,27 +70,8 @@ const decidingColumns = [
   "idleTimeoutS",
 ] as const;
 
-const updates = new Map<string, TenantStatement>();
-
-/** Writes these columns if the columns that `sessionTransition` depends on have not changed since they were read. */
-function updateUnchanged(
-  row: SessionRow,
-  change: Partial<SessionRow>,
-  ifUnused: boolean,
-): TenantFilled {
-  const columns = Object.keys(change);
-  const name = `${columns.join()}${ifUnused ? " if unused" : ""}`;
-  const update = updates.get(name) ?? updateOf(columns, ifUnused);
-  updates.set(name, update);
-  const values: Values = { ...change };
-  for (const column of decidingColumns) values[`read.${column}`] = row[column];
-  return update(values);
-}
-
-function updateOf(columns: string[], ifUnused: boolean): TenantStatement {
-  const isUnchanged = areUnchanged(sessions, decidingColumns);
-  const set = Object.fromEntries(columns.map((name) => [name, sql.placeholder(name)]));
-  return perTenant((own) => {
+const updateUnchanged = unchangedUpdates(sessions, decidingColumns, (set, isUnchanged, ifUnused) =>
+  perTenant((own) => {
     const isUnused = sql`not exists (select 1 from ${executions} where ${own(executions)}
       and ${executions.sessionId} = ${sessions.id} and ${executions.endedAt} is null)`;
     const conditions = [...isUnchanged, ifUnused ? isUnused : undefined, own(sessions)];
@@ -104,5 +79,5 @@ function updateOf(columns: string[], ifUnused: boolean): TenantStatement {
       .update(sessions)
       .set(set)
       .where(and(...conditions));
-  });
-}
+  }),
+);
