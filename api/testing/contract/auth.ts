@@ -1,10 +1,9 @@
 import { expect } from "vitest";
 import { type Api, problemOf } from "./api.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 import { agentTokens, apiKeys, customHeader } from "./servers.ts";
 
 const [key, otherKey] = apiKeys;
-const server = "with keys";
 const bearer = (token: string): Record<string, string> => ({ Authorization: `Bearer ${token}` });
 
 const guarded: [method: string, path: string][] = [
@@ -32,7 +31,7 @@ async function statusWith(api: Api, headers: Record<string, string>): Promise<nu
   return (await api.get("/executions", headers)).status;
 }
 
-export const authRows: Row[] = [
+export const authRows = on("with keys", [
   ...each(
     guarded,
     ([method, path]) => `${method} ${path} without a key is 401 with WWW-Authenticate`,
@@ -41,11 +40,9 @@ export const authRows: Row[] = [
       expect(reply.status).toBe(401);
       expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
     },
-    { server },
   ),
   {
     rule: "Two different keys in one request are 401; the same one twice is accepted",
-    server,
     async check(api) {
       expect(await statusWith(api, { "X-API-Key": key, ...bearer(otherKey) })).toBe(401);
       expect(await statusWith(api, { "X-API-Key": key, ...bearer(key) })).toBe(200);
@@ -53,7 +50,6 @@ export const authRows: Row[] = [
   },
   {
     rule: "Each configured key is accepted, in X-API-Key or as Authorization: Bearer",
-    server,
     async check(api) {
       for (const good of [key, otherKey]) {
         expect(await statusWith(api, { "X-API-Key": good })).toBe(200);
@@ -64,7 +60,6 @@ export const authRows: Row[] = [
   },
   {
     rule: "A valid key is accepted with any value in the other header",
-    server,
     async check(api) {
       expect(await statusWith(api, { "X-API-Key": "wrong", ...bearer(key) })).toBe(200);
       expect(await statusWith(api, { "X-API-Key": key, ...bearer("wrong") })).toBe(200);
@@ -72,7 +67,6 @@ export const authRows: Row[] = [
   },
   {
     rule: "Anything else than a configured key gets 401, and is not repeated in the answer",
-    server,
     async check(api) {
       const wrong = [
         "",
@@ -96,7 +90,6 @@ export const authRows: Row[] = [
   },
   {
     rule: "A request without a key is refused before its body is read",
-    server,
     async check(api) {
       const { text: before } = await api.get("/executions", bearer(key));
       expect((await api.post("/execute/async", "{")).status).toBe(401);
@@ -105,7 +98,6 @@ export const authRows: Row[] = [
   },
   {
     rule: "GET /health needs no key",
-    server,
     async check(api) {
       for (const path of ["/health", "/health/live", "/health/ready"]) {
         expect((await api.get(path)).status).toBe(200);
@@ -116,7 +108,6 @@ export const authRows: Row[] = [
   },
   {
     rule: "An agent's token is not accepted as an API key, nor an API key as an agent's token",
-    server,
     async check(api) {
       expect(await statusWith(api, bearer(agentTokens[0]))).toBe(401);
       expect(await statusWith(api, { "X-API-Key": agentTokens[0] })).toBe(401);
@@ -149,4 +140,4 @@ export const authRows: Row[] = [
       expect((await api.get("/metrics")).status).toBe(401);
     },
   },
-];
+]);

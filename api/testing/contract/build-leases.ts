@@ -1,16 +1,13 @@
 import { expect } from "vitest";
 import { body, problemOf } from "./api.ts";
 import { broken, digest, failure, logChunk, startBuild, success } from "./building.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 import { agentTokens } from "./servers.ts";
 
-const server = "with job types";
-
 /** Builds whose agent repeats a post, releases the build, leaves or is lost. */
-export const buildLeaseRows: Row[] = [
+export const buildLeaseRows = on("with job types", [
   {
     rule: "A build whose agent never got the reply is delivered again to that agent",
-    server,
     async check(api) {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-14");
@@ -22,7 +19,6 @@ export const buildLeaseRows: Row[] = [
   },
   {
     rule: "An agent's posts about a build may be repeated; another body is 409, another token 403",
-    server,
     async check(api) {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-14");
@@ -44,7 +40,6 @@ export const buildLeaseRows: Row[] = [
   },
   {
     rule: "A released build is tried once more, by any agent, and then fails with the error",
-    server,
     async check(api) {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-15");
@@ -62,7 +57,6 @@ export const buildLeaseRows: Row[] = [
   },
   {
     rule: "If an agent leaves, its build goes to another agent at once",
-    server,
     async check(api) {
       const agent = api.agent();
       const other = api.agent();
@@ -77,7 +71,6 @@ export const buildLeaseRows: Row[] = [
   },
   {
     rule: "A queued build ends with 503 if no agent is left to take it",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -120,4 +113,4 @@ export const buildLeaseRows: Row[] = [
       expect(problemOf(reply).error).toMatchObject({ type: "internal_error" });
     },
   },
-];
+]);

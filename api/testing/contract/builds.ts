@@ -3,9 +3,7 @@ import { Build, BuildResult } from "../../../shared/wire/build.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { broken, digest, failure, logChunk, startBuild, success } from "./building.ts";
-import { each, type Row } from "./row.ts";
-
-const server = "with job types";
+import { each, on } from "./row.ts";
 
 const missing = {
   type: "dependency_error",
@@ -43,10 +41,9 @@ const badTags = [
   `v1.2.3-${"a".repeat(130)}`,
 ];
 
-export const buildRows: Row[] = [
+export const buildRows = on("with job types", [
   {
     rule: "POST /job-types/{name}/build answers with the build result once an agent has built the image",
-    server,
     async check(api) {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-8");
@@ -83,7 +80,6 @@ export const buildRows: Row[] = [
         image_ref: `registry.example/team-build-9:${tag}`,
       });
     },
-    { server },
   ),
   ...each(
     badTags,
@@ -95,7 +91,6 @@ export const buildRows: Row[] = [
   ),
   {
     rule: "A build without an agent that can work is 503 with Retry-After, and nothing is stored",
-    server,
     async check(api) {
       const agent = api.agent();
       const engine = { available: false, version: null, runtimes: [] };
@@ -111,7 +106,6 @@ export const buildRows: Row[] = [
   },
   {
     rule: "A build goes only to an agent with the labels of the job type; without one it is 503",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -129,7 +123,6 @@ export const buildRows: Row[] = [
   },
   {
     rule: "Packages that cannot be installed give 422 dependency_error with pip's message",
-    server,
     async check(api) {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-11");
@@ -148,7 +141,6 @@ export const buildRows: Row[] = [
   },
   {
     rule: "A build that fails in the engine gives 502 docker_error with the engine's message",
-    server,
     async check(api) {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-11");
@@ -160,7 +152,6 @@ export const buildRows: Row[] = [
   },
   {
     rule: "A build and its log can be read during the build and after it",
-    server,
     async check(api) {
       const agent = api.agent();
       expect((await api.get("/job-types/custom/build")).status).toBe(404);
@@ -187,7 +178,6 @@ export const buildRows: Row[] = [
   },
   {
     rule: "Equal requests share one build; another tag is another build",
-    server,
     async check(api) {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-12", "v1.0.0");
@@ -212,7 +202,6 @@ export const buildRows: Row[] = [
   },
   {
     rule: "A build continues if its client hangs up",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -228,4 +217,4 @@ export const buildRows: Row[] = [
       expect(await lastBuild(api, "build-13")).toMatchObject({ status: "built" });
     },
   },
-];
+]);

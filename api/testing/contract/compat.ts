@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
 import { type Api, body } from "./api.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 import { apiKeys, maxQueueSize } from "./servers.ts";
 
 const server = "with other protocols" as const;
@@ -42,10 +42,9 @@ const compile = (exit_code: number | null, ms: number) => ({
   compile: { exit_code, stdout: "", stderr: "no", ms },
 });
 
-export const compatRows: Row[] = [
+export const compatRows = on(server, [
   {
     rule: "SandboxFusion: code is one job of the configured key; seconds are rounded up",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -124,11 +123,9 @@ export const compatRows: Row[] = [
       const { json } = await reply;
       expect(json).toMatchObject({ status, compile_result: compiled, run_result: ran });
     },
-    { server },
   ),
   {
     rule: "A protocol without keys refuses web pages, and memory above the job type's",
-    server,
     async check(api) {
       const { status, json } = await run(api, { memory_limit_MB: 513 });
       const msg = expect.stringContaining("memory_limit") as string;
@@ -142,7 +139,6 @@ export const compatRows: Row[] = [
   },
   {
     rule: "SandboxFusion: a full queue holds a request until there is room, or to the end of its time; it counts once for the rate limit",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -171,7 +167,6 @@ export const compatRows: Row[] = [
   },
   {
     rule: "SandboxFusion: a job that has not ended 1 s before its client gives up is cancelled, and the answer is 504",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -184,7 +179,6 @@ export const compatRows: Row[] = [
   },
   {
     rule: "A name in another service's protocol leads to no other route of the service",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -197,4 +191,4 @@ export const compatRows: Row[] = [
       }
     },
   },
-];
+]);

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import { ask, linesOf, message, opened, server, serving } from "./e2b-sandbox.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 
 /** A message of Connect: flags, length, JSON. */
 function envelope(value: object): Uint8Array {
@@ -35,10 +35,9 @@ const fileOf = (name: string, path: string) => ({ name, type: "file", path });
 const errorOf = (code: string) => [2, { error: { code, message } }];
 
 /** What clients ask inside a sandbox. */
-export const e2bInsideRows: Row[] = [
+export const e2bInsideRows = on(server, [
   {
     rule: "E2B: a line tells a result in each of its forms, or the exception with its traceback; bash is a program, another language an exception",
-    server,
     async check(api) {
       const { agent, inside, end } = await opened(api);
       const asked = { code: "x", context_id: null, language: null, env_vars: { A: "é" } };
@@ -91,7 +90,6 @@ export const e2bInsideRows: Row[] = [
   },
   {
     rule: "E2B: contexts are those of the session; one with a folder of its own enters it",
-    server,
     async check(api) {
       const { agent, inside, end } = await opened(api);
       const made = (await ask(api, "POST", "/contexts", inside, {})).json as { id: string };
@@ -131,7 +129,6 @@ export const e2bInsideRows: Row[] = [
   },
   {
     rule: "E2B: files below the home folder are those of the session's working folder",
-    server,
     async check(api) {
       const { agent, inside, end } = await opened(api);
       const form = new FormData();
@@ -171,7 +168,6 @@ export const e2bInsideRows: Row[] = [
   },
   {
     rule: "E2B: a command is a call whose output is a stream of Connect messages",
-    server,
     async check(api) {
       const { agent, inside, end } = await opened(api);
       const headers = {
@@ -231,7 +227,6 @@ export const e2bInsideRows: Row[] = [
   },
   {
     rule: "E2B: what folders have is told by a program in the sandbox, in paths of E2B",
-    server,
     async check(api) {
       const { agent, inside, end } = await opened(api);
       const asked: unknown[] = [];
@@ -267,4 +262,4 @@ export const e2bInsideRows: Row[] = [
       await end();
     },
   },
-];
+]);

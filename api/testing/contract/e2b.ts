@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import { type Api, body } from "./api.ts";
 import { ask, key, linesOf, type Sandbox, server } from "./e2b-sandbox.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 import { holder } from "./serving.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
 
@@ -19,10 +19,9 @@ const dataKeys = ({ sandboxID, envdAccessToken }: Sandbox) => ({
   "X-Access-Token": envdAccessToken,
 });
 
-export const e2bRows: Row[] = [
+export const e2bRows = on(server, [
   {
     rule: "E2B: a sandbox is a session without an idle timeout, which the client makes, lists, keeps and ends",
-    server,
     async check(api) {
       const agent = holder(api);
       const made = await create(api, agent, { metadata: { user: "a & b" }, envVars: { A: "b" } });
@@ -71,7 +70,6 @@ export const e2bRows: Row[] = [
   },
   {
     rule: "E2B: code is a call, and its answer lines of ASCII JSON; a token serves its sandbox's data alone",
-    server,
     async check(api) {
       const agent = holder(api);
       const [made, other] = [await create(api, agent), await create(api, agent)];
@@ -121,7 +119,6 @@ export const e2bRows: Row[] = [
   },
   {
     rule: "E2B: refusals have its form and name the field",
-    server,
     async check(api) {
       const post = (fields: object, headers: Record<string, string> = key) =>
         ask(api, "POST", "/v2/sandboxes", headers, { templateID: "base", ...fields });
@@ -146,4 +143,4 @@ export const e2bRows: Row[] = [
       expect([ordered.status, ordered.text]).toEqual([400, expect.stringContaining("order")]);
     },
   },
-];
+]);

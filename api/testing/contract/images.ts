@@ -4,10 +4,9 @@ import { LeasedBuild } from "../../../shared/wire/agent/lease.ts";
 import { type Reply, ScriptedAgent, sha256 } from "../scripted-agent.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { digest } from "./building.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 import { agentTokens, maxImageBytes } from "./servers.ts";
 
-const server = "with job types";
 const success = {
   status: "built",
   digest: digest(90),
@@ -43,10 +42,9 @@ async function building(api: Api, name: string) {
   return { agent, lease, answer, end };
 }
 
-export const imageRows: Row[] = [
+export const imageRows = on("with job types", [
   {
     rule: "The image of a build reaches another agent byte for byte as it was uploaded",
-    server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-0");
       expect(lease).toMatchObject({ share: "store", share_max_bytes: maxImageBytes });
@@ -83,7 +81,6 @@ export const imageRows: Row[] = [
   },
   {
     rule: "Uploading the same image again is 200 and a different one 409, also after the build has ended",
-    server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-1");
       const bytes = archive("a");
@@ -97,7 +94,6 @@ export const imageRows: Row[] = [
   },
   {
     rule: "An image that differs from its headers is 400, an image that is too large 413, and nothing of it is stored",
-    server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-2");
       const bytes = archive("c");
@@ -131,7 +127,6 @@ export const imageRows: Row[] = [
   },
   {
     rule: "An image for the lease of another token is 403, for an unknown lease 409",
-    server,
     async check(api) {
       const { agent, lease, end } = await building(api, "image-3");
       const thief = api.agent(agentTokens[1]);
@@ -146,7 +141,6 @@ export const imageRows: Row[] = [
   },
   {
     rule: "The image of a released attempt is replaced by the image of the next attempt",
-    server,
     async check(api) {
       const { agent, lease, answer } = await building(api, "image-5");
       expect((await put(agent, lease.lease_id, archive("f"))).status).toBe(200);
@@ -166,7 +160,6 @@ export const imageRows: Row[] = [
   },
   {
     rule: "An image in a registry is named by its digest there",
-    server,
     async check(api) {
       const { agent, end } = await building(api, "image-4");
       await end({ digest: digest(95), manifest_digest: digest(96) });
@@ -197,4 +190,4 @@ export const imageRows: Row[] = [
       }
     },
   },
-];
+]);

@@ -2,7 +2,7 @@ import { expect } from "vitest";
 import { endpointsOf, type OpenApiDocument } from "../openapi-document.ts";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, body } from "./api.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 import { type Asked, isForOperators, type Probe, probesOf } from "./isolation-walk.ts";
 import {
   type Headers,
@@ -20,8 +20,6 @@ import {
   withoutIds,
 } from "./isolation-answers.ts";
 import { callMcp } from "./mcp.ts";
-
-const server = "with tenants";
 
 interface World {
   own: Things;
@@ -100,10 +98,9 @@ function twoTenants(): [a: string, b: string] {
   return [`a-${number}`, `b-${number}`];
 }
 
-export const isolationRows: Row[] = [
+export const isolationRows = on("with tenants", [
   {
     rule: "Whatever of another tenant a request carries, the answer is the one for ids that nobody has; a parameter that this row does not know fails it",
-    server,
     async check(api) {
       const [a, b] = twoTenants();
       const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
@@ -135,7 +132,6 @@ export const isolationRows: Row[] = [
   },
   {
     rule: "MCP: whatever of another tenant a tool or a resource is given, it answers as for what nobody has; an argument that this row does not know fails it",
-    server,
     async check(api) {
       const [a, b] = twoTenants();
       const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
@@ -185,7 +181,6 @@ export const isolationRows: Row[] = [
   },
   {
     rule: "While a tenant reads and follows its job, another one that asks for the same id at the same moment gets nothing of it",
-    server,
     async check(api) {
       const [a, b] = twoTenants();
       const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
@@ -219,7 +214,6 @@ export const isolationRows: Row[] = [
   },
   {
     rule: "What a tenant does shows in no answer that another one gets about itself",
-    server,
     async check(api) {
       const [a, b] = twoTenants();
       const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
@@ -235,4 +229,4 @@ export const isolationRows: Row[] = [
       expectUnchanged(before, await seen(api, keyB, own));
     },
   },
-];
+]);

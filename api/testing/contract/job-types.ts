@@ -2,9 +2,7 @@ import { expect } from "vitest";
 import { JobTypeList, JobTypeView } from "../../../shared/wire/job-type.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { agentWith, buildType, defaultImage, digest } from "./building.ts";
-import { each, type Row } from "./row.ts";
-
-const server = "with job types";
+import { each, on } from "./row.ts";
 
 async function jobType(api: Api, name: string): Promise<JobTypeView> {
   const reply = await api.get(`/job-types/${name}`);
@@ -14,10 +12,9 @@ async function jobType(api: Api, name: string): Promise<JobTypeView> {
 
 const imageExists = async (api: Api, name: string) => (await jobType(api, name)).image_exists;
 
-export const jobTypeRows: Row[] = [
+export const jobTypeRows = on("with job types", [
   {
     rule: "GET /job-types lists every configured job type, default first",
-    server,
     async check(api) {
       const reply = await api.get("/job-types");
       expect(reply.status).toBe(200);
@@ -46,7 +43,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "GET /job-types/{name} shows the configured limits",
-    server,
     async check(api) {
       const custom = { memory_limit: "2g", cpu_limit: 1.5, requirements: [] };
       expect(await jobType(api, "custom")).toMatchObject(custom);
@@ -69,7 +65,6 @@ export const jobTypeRows: Row[] = [
   ),
   {
     rule: "A job type of other tenants is nowhere: the answers are those for an unknown name",
-    server,
     async check(api) {
       const told = async (name: string) => {
         const jobs = await Promise.all([
@@ -103,7 +98,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "python_version is the configured one, else the one in the base image's name, else that of the default base image",
-    server,
     async check(api) {
       expect(await jobType(api, "versioned")).toMatchObject({ python_version: "3.12" });
       expect(await jobType(api, "official")).toMatchObject({ python_version: "3.11.9" });
@@ -112,7 +106,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "python_version without base_image picks python:<version>-slim",
-    server,
     async check(api) {
       await api.submit({ job_type: "versioned" });
       const job = await api.agent().takeJob();
@@ -122,7 +115,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "python_version of a built image is the one that the build has found in it",
-    server,
     async check(api) {
       await buildType(api, api.agent(), "build-1", { python_version: "3.9.2" });
       expect(await jobType(api, "build-1")).toMatchObject({ python_version: "3.9.2" });
@@ -130,7 +122,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "Agents are asked about every image that jobs may need, built images by their digest",
-    server,
     async check(api) {
       const agent = api.agent();
       const before = (await agent.poll()).images_wanted;
@@ -145,7 +136,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "image_exists of a job type that installs nothing: whether a connected agent has its base image",
-    server,
     async check(api) {
       expect(await imageExists(api, "default")).toBe(false);
       const agent = await agentWith(api, defaultImage);
@@ -160,7 +150,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "image_exists of a job type with requirements: whether a connected agent has its built image",
-    server,
     async check(api) {
       const agent = await agentWith(api, defaultImage);
       expect(await imageExists(api, "build-3")).toBe(false);
@@ -174,7 +163,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "A poll that is answered late does not restore an older list of the agent's images",
-    server,
     async check(api) {
       const agent = api.agent();
       const hangUp = new AbortController();
@@ -191,7 +179,6 @@ export const jobTypeRows: Row[] = [
   },
   {
     rule: "An import error on a job type that is not built says so; on a built one it does not",
-    server,
     async check(api) {
       const agent = api.agent();
       const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
@@ -241,4 +228,4 @@ export const jobTypeRows: Row[] = [
       await agent.result(jobs[0]?.lease_id ?? "");
     },
   },
-];
+]);

@@ -13,10 +13,9 @@ import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { PoolStats } from "../../../shared/wire/health.ts";
 import { Follower } from "../follower.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 import { apiKeys, operatorKey } from "./servers.ts";
 
-const server = "with keys";
 export const operator = { "X-API-Key": operatorKey };
 export const bearer = (key: string) => ({ Authorization: `Bearer ${key}` });
 
@@ -73,10 +72,9 @@ interface Described {
   paths: Record<string, Record<string, { security: Record<string, string[]>[] }>>;
 }
 
-export const keyRows: Row[] = [
+export const keyRows = on("with keys", [
   {
     rule: "Each endpoint takes the keys that have its scope; to others it is 403, which names the scope; the OpenAPI document names it too",
-    server,
     async check(api) {
       const keys = await Promise.all(
         Scope.options.map(async (scope) => {
@@ -109,7 +107,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "Any key reads the API's description, and gets 404 and 405 where there is no endpoint",
-    server,
     async check(api) {
       const { key } = await newKey(api, { scopes: ["monitor"] });
       for (const path of ["/docs", "/openapi.json", "/llms.txt"]) {
@@ -128,11 +125,9 @@ export const keyRows: Row[] = [
       const own = { name: "mine", tenant, scopes: [scope] };
       expect(OwnKey.strict().parse(body(await api.get("/key", bearer(key))))).toEqual(own);
     },
-    { server },
   ),
   {
     rule: "GET /key of a configured key names its list; the tenant of a request is not the key's",
-    server,
     async check(api) {
       await newKey(api, { tenant: "own-key", scopes: ["read"] });
       for (const tenant of ["own-key", "*"]) {
@@ -150,7 +145,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "GET /pool/stats shows agents to keys with the scope monitor only",
-    server,
     async check(api) {
       await api.agent().poll({ free_slots: 0 });
       const agents = async (scopes: ScopeName[]) => {
@@ -163,7 +157,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "POST /keys shows the key once; GET /keys lists it without the key, for its tenant",
-    server,
     async check(api) {
       const tenant = "listed";
       const made = await newKey(api, { name: "ci", tenant, scopes: ["run", "read"] });
@@ -180,7 +173,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "A faulty request for a key names its fault",
-    server,
     async check(api) {
       const faulty: [field: string, fields: object][] = [
         ["scopes", { scopes: [] }],
@@ -199,7 +191,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "No key makes or rotates a key with a scope that it lacks",
-    server,
     async check(api) {
       const { key } = await newKey(api, { scopes: ["admin", "read"] });
       const more = await api.post("/keys", { name: "x", scopes: ["read", "run"] }, bearer(key));
@@ -213,7 +204,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "A rotated key keeps its id; the old one holds as long as old_valid_s says",
-    server,
     async check(api) {
       const { id, key } = await newKey(api, { scopes: ["read"] });
       const rotated = NewApiKey.parse(body(await api.post(`/keys/${id}/rotate`, {}, operator)));
@@ -229,7 +219,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "A revoked key is 401 within a second, and a repeat changes nothing; it cannot be rotated",
-    server,
     async check(api) {
       const { id, key } = await newKey(api, { scopes: ["read"] });
       expect(await statusOf(api, key)).toBe(200);
@@ -245,7 +234,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "Streams and waiting requests of a revoked key end",
-    server,
     async check(api) {
       const { id, key } = await newKey(api, { tenant: "waits", scopes: ["run", "read"] });
       const submitted = await api.post("/execute/async", { code: "1" }, bearer(key));
@@ -267,7 +255,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "Two different keys in one request are 401, whoever made them",
-    server,
     async check(api) {
       const { key } = await newKey(api, { scopes: ["read"] });
       const both = async (other: string) =>
@@ -279,7 +266,6 @@ export const keyRows: Row[] = [
   },
   {
     rule: "Unknown keys of one client cause a limited number of look-ups; known keys at its address go on",
-    server,
     async check(api) {
       const { key } = await newKey(api, { scopes: ["read"] });
       expect(await statusOf(api, key)).toBe(200);
@@ -292,4 +278,4 @@ export const keyRows: Row[] = [
       expect(await statusOf(api, apiKeys[0])).toBe(200);
     },
   },
-];
+]);

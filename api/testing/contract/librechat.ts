@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import type { Api } from "./api.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 import { apiKeys } from "./servers.ts";
 
 const server = "with other protocols" as const;
@@ -41,10 +41,9 @@ async function upload(
 const id = expect.stringMatching(/^[A-Za-z0-9_-]{21}$/) as string;
 const error = expect.any(String) as string;
 
-export const librechatRows: Row[] = [
+export const librechatRows = on(server, [
   {
     rule: "LibreChat: code gets uploaded files and those of earlier code; what it leaves is a session",
-    server,
     async check(api) {
       const agent = api.agent();
       await agent.poll();
@@ -104,7 +103,6 @@ export const librechatRows: Row[] = [
   },
   {
     rule: "LibreChat: files of an upload are listed, described, and removed one by one",
-    server,
     async check(api) {
       const all = { "one.txt": "1", "skill/two.csv": "22", "../three": "3" };
       const { storage_session_id: session, files } = await upload(api, "/upload/batch", all);
@@ -135,7 +133,6 @@ export const librechatRows: Row[] = [
   },
   {
     rule: "LibreChat: refusals have its form; a key in a request counts instead of compat_key",
-    server,
     async check(api) {
       expect(await told(exec(api, { lang: "d", code: "" }))).toEqual([
         400,
@@ -166,4 +163,4 @@ export const librechatRows: Row[] = [
       expect((await reply).status).toBe(200);
     },
   },
-];
+]);

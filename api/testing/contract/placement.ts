@@ -1,14 +1,11 @@
 import { expect } from "vitest";
 import { body, problemOf } from "./api.ts";
 import { agentWith, buildType, defaultImage, digest } from "./building.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 
-const server = "with job types";
-
-export const placementRows: Row[] = [
+export const placementRows = on("with job types", [
   {
     rule: "Jobs of a built type go to agents that have the image, which is pinned in their records",
-    server,
     async check(api) {
       await buildType(api, api.agent(), "build-4", { digest: digest(4) }, "v2.0.0");
       const { job_id } = await api.submit({ job_type: "build-4" });
@@ -25,7 +22,6 @@ export const placementRows: Row[] = [
   },
   {
     rule: "A record keeps its image reference when its job type is built again",
-    server,
     async check(api) {
       const agent = api.agent();
       const run = async (image: string) => {
@@ -50,7 +46,6 @@ export const placementRows: Row[] = [
   },
   {
     rule: "A job says why it waits when no agent has its image, and runs when the image is built again",
-    server,
     async check(api) {
       const agent = api.agent();
       await buildType(api, agent, "build-6", { digest: digest(60) });
@@ -73,7 +68,6 @@ export const placementRows: Row[] = [
   },
   {
     rule: "Jobs of a type that is not built go to an agent that has the base image, if there is one",
-    server,
     async check(api) {
       const { job_id } = await api.submit();
       await agentWith(api, defaultImage);
@@ -85,7 +79,6 @@ export const placementRows: Row[] = [
   },
   {
     rule: "If no agent has the base image, any agent may take the job and try to pull it",
-    server,
     async check(api) {
       const { job_id } = await api.submit({ job_type: "custom" });
       const { jobs } = await api.agent().poll({ images: [defaultImage] });
@@ -94,7 +87,6 @@ export const placementRows: Row[] = [
   },
   {
     rule: "Jobs go to agents whose operators accept their type, if there is one",
-    server,
     async check(api) {
       const [guarded, open] = [api.agent(), api.agent()];
       await open.poll({ free_slots: 0 });
@@ -109,7 +101,6 @@ export const placementRows: Row[] = [
   },
   {
     rule: "Jobs of a type with labels go to agents that have them; without such an agent the message says so",
-    server,
     async check(api) {
       const { job_id } = await api.submit({ job_type: "labelled" });
       const agent = api.agent();
@@ -122,4 +113,4 @@ export const placementRows: Row[] = [
       expect(jobs).toMatchObject([{ execution_id: job_id }]);
     },
   },
-];
+]);

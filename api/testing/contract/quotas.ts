@@ -4,10 +4,8 @@ import type { ExecutionPage } from "../../../shared/wire/execution.ts";
 import type { SubmittedBatch } from "../../../shared/wire/client/batch.ts";
 import { type Api, body, problemOf } from "./api.ts";
 import { bearer, newKey, operator } from "./keys.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 import { spareOperatorKey } from "./servers.ts";
-
-const server = "with keys";
 
 /** A key of a new tenant with these limits. */
 async function limited(api: Api, tenant: string, limits: object, by = operator) {
@@ -29,10 +27,9 @@ const code = { code: "print(1)" };
 const usage = async (api: Api, key: Record<string, string>) =>
   Usage.parse(body(await api.get("/usage", key))).usage;
 
-export const quotaRows: Row[] = [
+export const quotaRows = on("with keys", [
   {
     rule: "A tenant with max_queued waiting jobs gets no more: 429 quota_exceeded, with what it uses; a repeat finds its job",
-    server,
     async check(api) {
       const key = await limited(api, "queued", { max_queued: 2 });
       const first = { ...code, idempotency_key: "first" };
@@ -54,7 +51,6 @@ export const quotaRows: Row[] = [
   },
   {
     rule: "An atomic batch that is larger than a limit of its tenant is 422, not to be sent again; one that fits later is 429; a job too large alone is 413",
-    server,
     async check(api) {
       const key = await limited(api, "batched", { max_queued: 2, max_stored_bytes: 100 });
       const send = (jobs: object[]) => api.post("/execute/batch", { jobs, atomic: true }, key);
@@ -83,7 +79,6 @@ export const quotaRows: Row[] = [
   },
   {
     rule: "A tenant's stored bytes refuse submissions and uploads, and a removed file counts until it is gone",
-    server,
     async check(api) {
       const key = await limited(api, "stored", { max_stored_bytes: 1000 });
       const upload = (bytes: number) =>
@@ -110,7 +105,6 @@ export const quotaRows: Row[] = [
   },
   {
     rule: "A tenant without CPU time left gets no more until midnight (UTC)",
-    server,
     async check(api) {
       const key = await limited(api, "spent", { max_cpu_s_day: 0 });
       const refused = await api.post("/execute/async", code, key);
@@ -123,7 +117,6 @@ export const quotaRows: Row[] = [
   },
   {
     rule: "A tenant runs max_running jobs at once: others wait, and say so, while another tenant's run",
-    server,
     async check(api) {
       const key = await limited(api, "busy", { max_running: 1 });
       const other = await limited(api, "light", {});
@@ -167,4 +160,4 @@ export const quotaRows: Row[] = [
       }
     },
   },
-];
+]);

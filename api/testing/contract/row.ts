@@ -30,3 +30,8 @@ export function each<T>(
     check: (api) => check(api, one),
   }));
 }
+
+/** Rows that need this configuration, but for those that name another one. */
+export function on(server: ServerName, rows: Row[]): Row[] {
+  return rows.map((row) => ({ server, ...row }));
+}

@@ -3,10 +3,8 @@ import { ExecutionPage, ExecutionRecord, SyncResult } from "../../../shared/wire
 import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 import { end, queuedSession, served } from "./serving.ts";
-
-const server = "with sessions";
 
 async function submitCall(api: Api, id: string, fields: object = {}): Promise<SubmittedJob> {
   const reply = await api.post(`/sessions/${id}/execute/async`, { code: "1", ...fields });
@@ -28,10 +26,9 @@ const wrongCalls: [object, string][] = [
   [{ code: "1", timeout: "1" }, "timeout"],
 ];
 
-export const sessionCallRows: Row[] = [
+export const sessionCallRows = on("with sessions", [
   {
     rule: "POST /sessions/{id}/execute runs a call on the agent that holds the session, without a free slot, and answers with its result",
-    server,
     async check(api) {
       const { id, agent, leaseId } = await served(api);
       const asked = {
@@ -87,7 +84,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "Calls of a session run one at a time, in order; the result of one brings the next, and they wait for the session to be ready",
-    server,
     async check(api) {
       const id = await queuedSession(api);
       const [a, b] = [await submitCall(api, id), await submitCall(api, id)];
@@ -107,7 +103,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "POST /sessions/{id}/execute with Accept: text/event-stream brings the events of the call, up to its end",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const headers = { Accept: "text/event-stream" };
@@ -123,7 +118,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "A call that fails leaves its session ready; its record says why",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const answer = api.post(`/sessions/${id}/execute`, { code: "1" });
@@ -138,7 +132,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "POST /sessions/{id}/interrupt cancels the call that runs and no other; without one it does nothing",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const interrupt = async () => body(await api.post(`/sessions/${id}/interrupt`));
@@ -153,7 +146,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "POST /sessions/{id}/restart is a call without code that starts the interpreter anew",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const answer = api.post(`/sessions/${id}/restart`);
@@ -166,7 +158,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "A command runs in place of code",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       await submitCall(api, id, { code: undefined, command: ["ls", "-l"] });
@@ -178,7 +169,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "Contexts are interpreters that calls choose: 8 at most; each but default can be removed when no call needs it",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const path = `/sessions/${id}/contexts`;
@@ -205,7 +195,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "The end of a session cancels its calls: at once those that wait, and the one that runs keeps its output",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const [a, b] = [await submitCall(api, id), await submitCall(api, id)];
@@ -225,7 +214,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "A call with an idempotency key runs once; with another payload, or in another session, it is 409",
-    server,
     async check(api) {
       const [one, other] = [await queuedSession(api), await queuedSession(api)];
       const key = { idempotency_key: crypto.randomUUID() };
@@ -244,7 +232,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "GET /executions?session_id= lists the calls of a session; rerun and fork of one are 409",
-    server,
     async check(api) {
       const id = await queuedSession(api);
       const ids = [(await submitCall(api, id)).job_id, (await submitCall(api, id)).job_id];
@@ -265,7 +252,6 @@ export const sessionCallRows: Row[] = [
   },
   {
     rule: "A synchronous call whose client hangs up is cancelled; the session goes on",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const gone = new AbortController();
@@ -292,6 +278,5 @@ export const sessionCallRows: Row[] = [
       expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
       await end(api, id);
     },
-    { server },
   ),
-];
+]);

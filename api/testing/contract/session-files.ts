@@ -1,16 +1,14 @@
 import { expect } from "vitest";
 import { ExecutionPage } from "../../../shared/wire/execution.ts";
 import { body, expectFault, problemOf } from "./api.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 import { end, served } from "./serving.ts";
 
-const server = "with sessions";
 const octets = { "Content-Type": "application/octet-stream" };
 
-export const sessionFileRows: Row[] = [
+export const sessionFileRows = on("with sessions", [
   {
     rule: "PUT /sessions/{id}/files/{path} is a call that writes the file; lists leave it out unless they ask for it",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const path = `/sessions/${id}/files/tables/a.csv`;
@@ -35,7 +33,6 @@ export const sessionFileRows: Row[] = [
   },
   {
     rule: "GET and HEAD /sessions/{id}/files/{path} bring the file that a call fetches; one that is not there is 404",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const path = `/sessions/${id}/files/tables/a.csv`;
@@ -61,7 +58,6 @@ export const sessionFileRows: Row[] = [
   },
   {
     rule: "GET /sessions/{id}/files lists a folder by a program of the image; its output is checked",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const list = async (stdout: string, exit_code = 0) => {
@@ -103,7 +99,6 @@ export const sessionFileRows: Row[] = [
   },
   {
     rule: "DELETE /sessions/{id}/files/{path} removes by a program of the image; what it says comes back",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const remove = async (exit_code: number) => {
@@ -123,7 +118,6 @@ export const sessionFileRows: Row[] = [
   },
   {
     rule: "A path of a session's file must stay below /output",
-    server,
     async check(api) {
       const { id } = await served(api);
       const files = `/sessions/${id}/files`;
@@ -135,4 +129,4 @@ export const sessionFileRows: Row[] = [
       await end(api, id);
     },
   },
-];
+]);

@@ -6,12 +6,10 @@ import { ToolCalls } from "../../../shared/wire/tool-call.ts";
 import { Follower } from "../follower.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
 import { body, expectFault, problemOf } from "./api.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 import { end, served } from "./serving.ts";
 import { toolCall } from "./tool-calls.ts";
 import { asked } from "./tools.ts";
-
-const server = "with sessions";
 
 const answers = async (agent: ScriptedAgent, lease: string) => {
   const reply = await agent.get(`/leases/${lease}/answers?after=0&wait_s=20`);
@@ -25,10 +23,9 @@ const refused: [why: string, path: string, fields: object][] = [
   ["tool_timeout alone", "tool_timeout", { code: "x", tool_timeout: 5 }],
 ];
 
-export const sessionToolRows: Row[] = [
+export const sessionToolRows = on("with sessions", [
   {
     rule: "POST /sessions/{id}/execute with `tools` brings events, among them the tool calls, whose answers reach the agent; without events it is 400",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const path = `/sessions/${id}/execute`;
@@ -54,7 +51,6 @@ export const sessionToolRows: Row[] = [
   },
   {
     rule: "A call of a session has its own `tools` and tool calls: the next one has none of them, and an answer that comes then is 409",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const submit = async (fields: object) => {
@@ -86,6 +82,5 @@ export const sessionToolRows: Row[] = [
       expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
       await end(api, id);
     },
-    { server },
   ),
-];
+]);

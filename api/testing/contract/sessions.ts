@@ -3,11 +3,9 @@ import { waitUntil } from "../../../shared/testing/wait-until.ts";
 import { type Session, SessionPage } from "../../../shared/wire/client/session.ts";
 import { readyReport } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 import { end, holder, queuedSession, readSession, served, sessionOf } from "./serving.ts";
 import { maxSessions } from "./servers.ts";
-
-const server = "with sessions";
 
 /** The end of a session, as a call of it is told. */
 async function whyEnded(api: Api, id: string): Promise<string | undefined> {
@@ -36,10 +34,9 @@ const wrongFields: [object, string][] = [
   [{ files: [] }, "files"],
 ];
 
-export const sessionRows: Row[] = [
+export const sessionRows = on("with sessions", [
   {
     rule: "POST /sessions answers 201 with the session once an agent has started it, and gives the agent what it needs",
-    server,
     async check(api) {
       const asked = {
         env: { A: "b" },
@@ -84,7 +81,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "POST /sessions without an agent that takes sessions is 202 and says why it waits; GET /sessions/{id}?wait answers when it is ready",
-    server,
     async check(api) {
       await api.agent().poll();
       const reply = await api.post("/sessions", { wait: 0.1 });
@@ -99,7 +95,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "A session that its agent gives back before it was ready goes to another one, and fails the second time",
-    server,
     async check(api) {
       const id = await queuedSession(api);
       const error = { type: "docker_error", message: "no such image", phase: "startup" } as const;
@@ -121,11 +116,9 @@ export const sessionRows: Row[] = [
     async (api, [fields, path]) => {
       expectFault(await api.post("/sessions", fields), path);
     },
-    { server },
   ),
   {
     rule: "A lifetime above max_session_lifetime is 422, of a new session and of one that is there",
-    server,
     async check(api) {
       const tooLong = { lifetime: 86_401 };
       const created = await api.post("/sessions", tooLong);
@@ -142,7 +135,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "PATCH /sessions/{id} sets the lifetime from now on, idle_timeout and metadata; fields that are left out stay",
-    server,
     async check(api) {
       const id = await queuedSession(api, { metadata: { a: "b" } });
       const patch = async (fields: object) => {
@@ -162,7 +154,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "DELETE /sessions/{id} ends a session, and may be repeated; its agent loses the lease, and its record stays",
-    server,
     async check(api) {
       const { id, agent, leaseId } = await served(api);
       const polled = agent.poll({ wait_s: 20 });
@@ -178,7 +169,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "A session ends after its idle_timeout without a call, and at the end of its lifetime",
-    server,
     async check(api) {
       const { id, agent } = await served(api, { idle_timeout: 1 });
       const short = await queuedSession(api, { lifetime: 1 });
@@ -189,7 +179,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "A session ends as agent_stopped when its agent leaves, and for the agent's reason when its sandbox is gone",
-    server,
     async check(api) {
       const first = await served(api);
       await first.agent.leave();
@@ -204,7 +193,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "POST /sessions with an idempotency key makes one session; with another payload it is 409",
-    server,
     async check(api) {
       const key = { "Idempotency-Key": crypto.randomUUID() };
       const make = (fields: object) => api.post("/sessions", { wait: 0, ...fields }, key);
@@ -218,7 +206,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "A tenant with max_sessions_per_tenant sessions gets no more: 429 too_many_sessions, until one has ended",
-    server,
     async check(api) {
       const ids = await Promise.all(Array.from({ length: maxSessions }, () => queuedSession(api)));
       const refused = await api.post("/sessions", { wait: 0 });
@@ -232,7 +219,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "GET /sessions lists the newest first, by status and in pages",
-    server,
     async check(api) {
       const [a, b] = [await queuedSession(api), await queuedSession(api)];
       const ids = async (query: string) => {
@@ -248,7 +234,6 @@ export const sessionRows: Row[] = [
   },
   {
     rule: "A session id that names nothing is 404",
-    server,
     async check(api) {
       const id = crypto.randomUUID();
       const headers = { "Content-Type": "application/json" };
@@ -274,4 +259,4 @@ export const sessionRows: Row[] = [
       }
     },
   },
-];
+]);

@@ -7,9 +7,8 @@ import type { ExecutionPage } from "../../../shared/wire/execution.ts";
 import { body, expectFault, problemOf } from "./api.ts";
 import { bearer, newKey, operator } from "./keys.ts";
 import { callMcp } from "./mcp.ts";
-import type { Row } from "./row.ts";
+import { on } from "./row.ts";
 
-const server = "with keys";
 const as = (tenant: string) => ({ ...operator, "X-Airlock-Tenant": tenant });
 
 interface ToolResult {
@@ -17,10 +16,9 @@ interface ToolResult {
   content: [{ text: string }];
 }
 
-export const tenantRows: Row[] = [
+export const tenantRows = on("with keys", [
   {
     rule: "An admin's key sees its own tenant's records, those of the tenant in X-Airlock-Tenant, or with * those of all, with the tenant",
-    server,
     async check(api) {
       const { key } = await newKey(api, { tenant: "named", scopes: ["run", "read"] });
       const submitted = await api.post("/execute/async", { code: "1" }, bearer(key));
@@ -55,7 +53,6 @@ export const tenantRows: Row[] = [
   },
   {
     rule: "MCP: a tool acts on the tenant in X-Airlock-Tenant, if the key has the scope admin; a tool that changes something names one tenant",
-    server,
     async check(api) {
       const { key } = await newKey(api, { tenant: "by-tools", scopes: ["run", "read"] });
       const call = async (headers: Record<string, string>, name: string, given: object) => {
@@ -96,7 +93,6 @@ export const tenantRows: Row[] = [
   },
   {
     rule: "PUT /tenants/{name} makes the tenant and replaces its limits; a key sees its own tenant's",
-    server,
     async check(api) {
       const put = (limits: object) =>
         api.send("PUT", "/tenants/limited", {
@@ -122,7 +118,6 @@ export const tenantRows: Row[] = [
   },
   {
     rule: "The audit log has each change of keys and limits with who made it, and nothing of a change that was none",
-    server,
     async check(api) {
       const tenant = `audited-${randomBytes(4).toString("hex")}`;
       const { id, key } = await newKey(api, { tenant, scopes: ["read"] });
@@ -155,4 +150,4 @@ export const tenantRows: Row[] = [
       expect(AuditPage.parse(body(one)).items).toEqual([items[2]]);
     },
   },
-];
+]);

@@ -3,14 +3,13 @@ import { WebhookDelivery } from "../../../shared/wire/client/webhook.ts";
 import { answer } from "../receiver.ts";
 import { body, expectFault, problemOf } from "./api.ts";
 import { callsAbout, delivery, fail, list, own, server, withReceiver } from "./receiving.ts";
-import { each, type Row } from "./row.ts";
+import { each, on } from "./row.ts";
 
 const callback_url = "https://hooks.example/airlock?token=1";
 
-export const webhookRows: Row[] = [
+export const webhookRows = on(server, [
   {
     rule: "Every request that makes a job takes a callback_url; its full record has it, reruns and forks do not inherit it",
-    server,
     async check(api) {
       const { job_id } = await api.submit({ callback_url });
       expect((await api.record(job_id)).callback_url).toBe(callback_url);
@@ -51,10 +50,10 @@ export const webhookRows: Row[] = [
       );
       expect(await api.newest()).toEqual(stored);
     },
-    { server },
   ),
   {
     rule: "Without webhook_callbacks a callback_url is 400, alone and in a batch",
+    server: "open",
     async check(api) {
       expectFault(await api.post("/execute/async", { code: "1", callback_url }), "callback_url");
       const reply = await api.post("/execute/batch", { jobs: [{ code: "1", callback_url }] });
@@ -64,7 +63,6 @@ export const webhookRows: Row[] = [
   },
   {
     rule: "The same idempotency key with another callback_url is 409",
-    server,
     async check(api) {
       const key = { idempotency_key: crypto.randomUUID() };
       const { job_id } = await api.submit({ ...key, callback_url });
@@ -164,7 +162,6 @@ export const webhookRows: Row[] = [
     async (api, id) => {
       expect((await api.post(`/webhooks/deliveries/${id}/resend`)).status).toBe(404);
     },
-    { server },
   ),
   ...each(
     [
@@ -174,6 +171,5 @@ export const webhookRows: Row[] = [
     ] as const,
     ([query]) => `GET /webhooks/deliveries?${query} is 400 at that path`,
     async (api, [query, path]) => expectFault(await api.get(`/webhooks/deliveries?${query}`), path),
-    { server },
   ),
-];
+]);
