@@ -20,6 +20,8 @@ export class Api {
   /** Where commands of its operator find its data. */
   readonly databaseUrl: string;
   readonly #agents: ScriptedAgent[] = [];
+  /** Paths of sessions that it has made. */
+  readonly #sessions: string[] = [];
   /** Requests that may have made a job. */
   #making = 0;
 
@@ -59,6 +61,8 @@ export class Api {
       ),
       text: await body.text(),
     };
+    const made = reply.headers.get("Location");
+    if (path === "/sessions" && made !== null) this.#sessions.push(made);
     expectCommon(reply, method);
     await expectDescribed(this.#url, method, path, reply);
     return reply;
@@ -107,11 +111,12 @@ export class Api {
     return page.items.map(({ execution_id }) => execution_id);
   }
 
-  /** Removes all agents and unfinished jobs from the service. */
+  /** Removes all agents, unfinished jobs and the sessions of this row from the service. */
   async tidy(): Promise<void> {
     await Promise.all(this.#agents.map((agent) => agent.close()));
     if (this.#making === 0) return;
     const headers = { Authorization: `Bearer ${apiKeys[0]}` };
+    for (const path of this.#sessions) await this.send("DELETE", path, { headers });
     const reply = await this.get("/executions?limit=1000&status=queued", headers);
     for (const { execution_id } of ExecutionPage.parse(body(reply)).items) {
       await this.post(`/jobs/${execution_id}/cancel`, undefined, headers);

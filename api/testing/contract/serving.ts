@@ -37,7 +37,7 @@ export async function served(api: Api, fields: object = {}): Promise<Served> {
   return { id, agent, leaseId: lease_id };
 }
 
-/** Ends a session, so that the rows after this one have room. */
+/** Ends a session before the row does. */
 export async function end(api: Api, id: string): Promise<void> {
   expect((await api.send("DELETE", `/sessions/${id}`)).status).toBe(204);
 }

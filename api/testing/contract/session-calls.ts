@@ -79,7 +79,6 @@ export const sessionCallRows = on("with sessions", [
         context: "default",
         max_attempts: 1,
       });
-      await end(api, id);
     },
   },
   {
@@ -98,7 +97,6 @@ export const sessionCallRows = on("with sessions", [
       expect((await api.job(b.job_id)).message).toContain("at position 1");
       const { jobs } = await agent.resultAndTake(first.lease_id);
       expect(jobs).toMatchObject([{ execution_id: b.job_id, call: { number: 2 } }]);
-      await end(api, id);
     },
   },
   {
@@ -113,7 +111,6 @@ export const sessionCallRows = on("with sessions", [
       expect(text).toContain("event: stdout");
       expect(text).toContain("event: end");
       expect(text).toContain(`"session_id":"${id}"`);
-      await end(api, id);
     },
   },
   {
@@ -127,7 +124,6 @@ export const sessionCallRows = on("with sessions", [
       expect(resultOf(await answer)).toMatchObject({ success: false, error });
       const next = await submitCall(api, id);
       expect((await agent.takeCall()).execution_id).toBe(next.job_id);
-      await end(api, id);
     },
   },
   {
@@ -141,7 +137,6 @@ export const sessionCallRows = on("with sessions", [
       expect(await interrupt()).toEqual({ job_id: a.job_id });
       expect((await agent.poll()).cancel).toEqual([lease_id]);
       expect((await api.job(b.job_id)).status).toBe("queued");
-      await end(api, id);
     },
   },
   {
@@ -153,7 +148,6 @@ export const sessionCallRows = on("with sessions", [
       expect(call).toMatchObject({ code: "", call: { restart: true, context: "default" } });
       await agent.result(call.lease_id);
       expect(resultOf(await answer)).toMatchObject({ success: true });
-      await end(api, id);
     },
   },
   {
@@ -164,7 +158,6 @@ export const sessionCallRows = on("with sessions", [
       const call = await agent.takeCall();
       expect(call).toMatchObject({ code: "", program: { run: ["ls", "-l"], compile: [] } });
       expect(call.results).toBeUndefined();
-      await end(api, id);
     },
   },
   {
@@ -190,7 +183,6 @@ export const sessionCallRows = on("with sessions", [
       const { items } = body(await api.get(path)) as { items: unknown[] };
       expect(items).toHaveLength(8);
       expect(items[0]).toEqual({ context_id: "default" });
-      await end(api, id);
     },
   },
   {
@@ -227,7 +219,6 @@ export const sessionCallRows = on("with sessions", [
         expect(refused.status).toBe(409);
         expect(problemOf(refused).existing_job_id).toBe(first.job_id);
       }
-      for (const id of [one, other]) await end(api, id);
     },
   },
   {
@@ -247,7 +238,6 @@ export const sessionCallRows = on("with sessions", [
         );
         expect([refused.status, problemOf(refused).session_id]).toEqual([409, id]);
       }
-      await end(api, id);
     },
   },
   {
@@ -266,7 +256,6 @@ export const sessionCallRows = on("with sessions", [
       gone.abort();
       await expect(answer).rejects.toThrow(/abort/i);
       expect((await polled).cancel).toEqual([lease_id]);
-      await end(api, id);
     },
     only: { on: "node", why: "wrangler's proxy does not pass on that a client hangs up" },
   },
@@ -276,7 +265,6 @@ export const sessionCallRows = on("with sessions", [
     async (api, [fields, path]) => {
       const id = await queuedSession(api);
       expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
-      await end(api, id);
     },
   ),
 ]);

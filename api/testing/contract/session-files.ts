@@ -2,7 +2,7 @@ import { expect } from "vitest";
 import { ExecutionPage } from "../../../shared/wire/execution.ts";
 import { body, expectFault, problemOf } from "./api.ts";
 import { on } from "./row.ts";
-import { end, served } from "./serving.ts";
+import { served } from "./serving.ts";
 
 const octets = { "Content-Type": "application/octet-stream" };
 
@@ -28,7 +28,6 @@ export const sessionFileRows = on("with sessions", [
       expect([await count(""), await count("&kind=files"), await count("&kind=all")]).toEqual([
         0, 1, 1,
       ]);
-      await end(api, id);
     },
   },
   {
@@ -53,7 +52,6 @@ export const sessionFileRows = on("with sessions", [
       const missing = await answer;
       expect(missing.status).toBe(404);
       expect(problemOf(missing).detail).toContain("it is a link");
-      await end(api, id);
     },
   },
   {
@@ -94,7 +92,6 @@ export const sessionFileRows = on("with sessions", [
       expect((await list("", 44)).status).toBe(404);
       expect((await list('[["a.csv","file",-4,1e300]]')).status).toBe(409);
       expect((await list("nonsense")).status).toBe(409);
-      await end(api, id);
     },
   },
   {
@@ -113,7 +110,6 @@ export const sessionFileRows = on("with sessions", [
       expect((await remove(44)).status).toBe(404);
       const refused = await remove(1);
       expect([refused.status, problemOf(refused).detail]).toEqual([409, "a: busy"]);
-      await end(api, id);
     },
   },
   {
@@ -126,7 +122,6 @@ export const sessionFileRows = on("with sessions", [
       expectFault(await api.send("DELETE", `${files}/_code.py`), "path");
       const put = await api.send("PUT", `${files}/a%5Cb`, { headers: octets, body: "a" });
       expectFault(put, "path");
-      await end(api, id);
     },
   },
 ]);

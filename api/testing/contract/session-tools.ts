@@ -7,7 +7,7 @@ import { Follower } from "../follower.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
 import { body, expectFault, problemOf } from "./api.ts";
 import { each, on } from "./row.ts";
-import { end, served } from "./serving.ts";
+import { served } from "./serving.ts";
 import { toolCall } from "./tool-calls.ts";
 import { asked } from "./tools.ts";
 
@@ -46,7 +46,6 @@ export const sessionToolRows = on("with sessions", [
       expect(await answers(agent, lease_id)).toEqual([{ number: 1, result_json: "380" }]);
       await agent.result(lease_id);
       expect((await live.rest()).at(-1)).toMatchObject({ event: "end" });
-      await end(api, id);
     },
   },
   {
@@ -71,7 +70,6 @@ export const sessionToolRows = on("with sessions", [
       expect(await calls(second)).toEqual([]);
       const answer = (job: string) => api.post(`/jobs/${job}/tool-calls/1`, { result: 1 });
       expect([(await answer(first)).status, (await answer(second)).status]).toEqual([409, 404]);
-      await end(api, id);
     },
   },
   ...each(
@@ -80,7 +78,6 @@ export const sessionToolRows = on("with sessions", [
     async (api, [, path, fields]) => {
       const { id } = await served(api);
       expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
-      await end(api, id);
     },
   ),
 ]);
