@@ -16,10 +16,10 @@ from files import begin_file, write_file
 from job import INPUTS, Job, file_limits, fork_to
 from kernel import take_rights_of_code
 from supervisor import Supervisor
-from usage import Watch, others_cpu_ms
+from usage import others_cpu_ms
 
 _ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
-_INTERRUPT_S, _KILL_S = 2, 5
+_INTERRUPT_S, _KILL_S, _FOREVER_S = 2, 5, float("inf")
 # A change may be stamped with the last tick of the kernel's clock.
 _TICK_NS = 10_000_000
 _NO_PROCESS = {"mro": ["builtins.OSError", "builtins.Exception"], "message": "the session has no process left"}
@@ -45,15 +45,7 @@ class Session(Supervisor):
     def run_job(self):
         while True:
             super().run_job()
-            self.wait_for_call()
-
-    def wait_for_call(self):
-        watch = Watch(self.orders["max_sockets"])
-        while not self.may_go:
-            self.wait_and_handle(watch.due)
-            now = time.monotonic()
-            if now >= watch.due and watch.look_between_calls(now):
-                self.kill_all()
+            self.wait_for(lambda: self.may_go)
 
     def obey(self, kind, payload):
         if kind == b"N":
@@ -128,14 +120,13 @@ class Session(Supervisor):
         return "exited"
 
     def start_context(self, name):
-        limit = time.monotonic() + self.orders["timeout_ms"] / 1000
         try:
             job = Job(self.interpreter.start)
         except OSError:
             return  # no process is left for it
         self.starting = job
-        while job.state == "starting" and time.monotonic() < limit and not self.cancelled:
-            self.wait_and_handle(limit)
+        limit_s = self.orders["timeout_ms"] / 1000
+        self.wait_for(lambda: job.state != "starting" or self.cancelled, limit_s)
         self.starting = None
         self.interpreter.release()
         if job.state == "ready":
@@ -162,10 +153,18 @@ class Session(Supervisor):
         self.childless = False
         super().kill_all()
 
-    def wait_for(self, is_so, seconds):
+    def wait_for(self, is_so, seconds=_FOREVER_S):
+        """Waits for something, while the code may do what it likes: all of it ends if it makes too much."""
+        watch = self.watch.begin(self.orders["max_sockets"])
         limit = time.monotonic() + seconds
         while not is_so() and time.monotonic() < limit:
-            self.wait_and_handle(limit)
+            self.wait_and_handle(min(watch.due, limit))
+            now = time.monotonic()
+            if now >= watch.due and watch.look_between_calls(now):
+                self.kill_all()
+
+    def wait_for_collector(self):
+        self.wait_for(lambda: self.collector is None)
 
     def terminate(self):
         context = self.job

@@ -36,6 +36,7 @@ class Supervisor:
         self.orders = self.exit = self.collector = None
         self.may_go = self.cancelled = self.childless = False
         self.max_rss_kb = 0
+        self.watch = Watch()
         self.job = Job(interpreter.start)
 
     def run(self):
@@ -99,7 +100,7 @@ class Supervisor:
 
     def wait_for_end(self, deadline):
         """Waits for the job's end, or forces it."""
-        watch = Watch(self.orders["max_sockets"])
+        watch = self.watch.begin(self.orders["max_sockets"])
         while self.exit is None:
             now = time.monotonic()
             until = deadline + (self.job.calls.waited_s() if self.job.calls else 0)

@@ -83,13 +83,19 @@ def count_oom_kills():
 
 
 class Watch:
-    """Looks for what no limit of the kernel counts: sockets, and locks of files."""
+    """Looks for what no limit of the kernel counts: sockets, and locks of files. There is one for all calls of a
+    session: each may make few locks, and they stay."""
 
-    def __init__(self, most_sockets):
+    due = float("inf")
+    _looked_ms, _used_ms = None, 0.0
+
+    def begin(self, most_sockets):
+        """Also after a time in which it looked seldom, or not at all."""
         self._most = most_sockets
-        self._looked_ms = system_ms()
-        self._used_ms = 0.0
-        self.due = time.monotonic() + _LOOK_S
+        if self._looked_ms is None:
+            self._looked_ms = system_ms()
+        self.due = min(self.due, time.monotonic() + _LOOK_S)
+        return self
 
     def look(self, now):
         """Returns what there is too much of, or None."""

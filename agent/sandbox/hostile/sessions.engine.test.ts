@@ -115,6 +115,48 @@ threading.Thread(target=make).start()`,
     });
   });
 
+  describe("hostile 63: what no limit of the kernel counts", () => {
+    test("locks of files that many calls make, each few", async () => {
+      await using session = await open();
+      const { call } = session;
+      const few = `
+import fcntl, struct
+files = [*globals().get("files", []), open("/tmp/locked%d" % len(globals().get("files", [])), "w")]
+for n in range(1000): fcntl.fcntl(files[-1], fcntl.F_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 2 * n, 1, 0))`;
+      const ends = [];
+      for (let n = 0; n < 40; n++) ends.push((await call(few)).end);
+      // gVisor shows none, and has them in the sandbox's memory.
+      const isEnded = ends.some((end) => /^oom|interpreter_ended/.test(end));
+      expect(isEnded).toBe(!isGvisor);
+      expect(await call("1 + 1", { restart: true })).toMatchObject(works);
+    });
+
+    const whileStarting = "sockets that a process makes while an interpreter cannot start";
+    test.skipIf(isGvisor)(whileStarting, async () => {
+      await using session = await open({ loopback: "full" });
+      const { call } = session;
+      const terms = { maxSockets: 100, timeoutMs: 4000 };
+      await call(
+        `
+import os, resource, signal, socket, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        try: os.kill(os.getpid() + 1, signal.SIGSTOP)
+        except OSError: continue
+        break
+    kept = [socket.socket() for _ in range(500)]
+    time.sleep(2)
+    open("/tmp/kept", "w").close()`,
+        terms,
+      );
+      await call("1", { ...terms, context: "other", contexts: ["other"] });
+      const isKept = await call("import os\nos.path.exists('/tmp/kept')", { restart: true });
+      expect(isKept.shown).toEqual(["False"]);
+    });
+  });
+
   describe("hostile 59: files that change while they are sent", () => {
     test("threads that shrink, grow, remove and replace them", async () => {
       await using session = await open();
