@@ -131,8 +131,7 @@ for n in range(1000): fcntl.fcntl(files[-1], fcntl.F_SETLK, struct.pack("hhqqi",
       expect(await call("1 + 1", { restart: true })).toMatchObject(works);
     });
 
-    const whileStarting = "sockets that a process makes while an interpreter cannot start";
-    test.skipIf(isGvisor)(whileStarting, async () => {
+    test.skipIf(isGvisor)("sockets that a process makes while an interpreter starts", async () => {
       await using session = await open({ loopback: "full" });
       const { call } = session;
       const terms = { maxSockets: 100, timeoutMs: 4000 };
