@@ -158,18 +158,6 @@ describe("a post of a session", () => {
     expect(await findSession(store.db, id)).toMatchObject({ status: "ready" });
     expect((await postSession(crypto.randomUUID(), "ready", readyReport)).status).toBe(409);
   });
-
-  test("that gives it back brings it to the next agent, once", async () => {
-    const { id } = await newSession();
-    const error = { type: "docker_error", message: "gone", phase: "startup" } as const;
-    for (const status of ["queued", "ended"]) {
-      const [leased] = (await poll()).sessions!;
-      agent.heldSessions.clear();
-      expect((await postSession(leased!.lease_id, "release", { error })).status).toBe(200);
-      expect(await findSession(store.db, id)).toMatchObject({ status });
-    }
-    expect(await findSession(store.db, id)).toMatchObject({ reason: "start_failed", error });
-  });
 });
 
 describe("the sessions of an agent", () => {

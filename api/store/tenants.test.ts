@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import type { TenantLimits } from "../../shared/wire/tenant.ts";
+import { result } from "../testing/store-result.ts";
 import { by, handleOf, newExecution, noLimits, offers } from "../testing/temp-store.ts";
 import { miscounted } from "../testing/tenant-uses.ts";
 import { store, useStore } from "../testing/use-store.ts";
@@ -8,7 +9,7 @@ import { submitBatch } from "./batches/submit.ts";
 import { expectFile, recordFile, removeFile } from "./files.ts";
 import { advance } from "./jobs/advance.ts";
 import { claimNext } from "./jobs/claim.ts";
-import { finishExecution, type Result } from "./jobs/finish.ts";
+import { finishExecution } from "./jobs/finish.ts";
 import { submitExecution } from "./jobs/submit.ts";
 import { recordArtifact } from "./output/artifacts.ts";
 import { recordOutput } from "./output/chunks.ts";
@@ -235,21 +236,7 @@ async function finish(
   leaseId: string,
   { cpuMs = 0, stdout = new Uint8Array(), at }: { cpuMs?: number; stdout?: Uint8Array; at: number },
 ) {
-  const result: Result = {
-    status: "succeeded",
-    error: null,
-    exit_code: 0,
-    job_ref: null,
-    container_runtime: null,
-    timing: { container_wait_ms: 0, dep_install_ms: 0, execution_ms: 1, total_ms: 1 } as never,
-    resource_usage: { cpu_time_ms: cpuMs, max_rss_mb: 1, wall_time_ms: 1 },
-    stdout_truncated: false,
-    stderr_truncated: false,
-    artifacts: [],
-    hash: leaseId,
-    stdout,
-    stderr: new Uint8Array(),
-    output: null,
-  } as never;
-  await finishExecution(store.db, leaseId, result, at);
+  const resource_usage = { cpu_time_ms: cpuMs, max_rss_mb: 1, wall_time_ms: 1 };
+  const own = { resource_usage, stdout, hash: leaseId };
+  await finishExecution(store.db, leaseId, { ...result, ...own }, at);
 }

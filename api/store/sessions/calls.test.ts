@@ -1,13 +1,5 @@
-import { readyReport } from "../../testing/scripted-agent.ts";
 import { describe, expect, test } from "vitest";
-import {
-  created,
-  newCall,
-  readySession,
-  runningCall,
-  startingSession,
-  terms,
-} from "../../testing/session-store.ts";
+import { created, newCall, readySession, runningCall, terms } from "../../testing/session-store.ts";
 import { result } from "../../testing/store-result.ts";
 import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
 import { miscounted } from "../../testing/tenant-uses.ts";
@@ -25,30 +17,12 @@ import { readCounts } from "../statistics/counts.ts";
 import { readQueueStats } from "../statistics/queue.ts";
 import { advanceSession } from "./advance-session.ts";
 import { claimCalls } from "./claim-calls.ts";
-import { findSession } from "./sessions.ts";
 
 useStore();
 
 const remove = (id: string, now = 10) => advanceSession(store.db, { id }, { kind: "delete" }, now);
 
 describe("calls", () => {
-  test("are leased one at a time, in order, and only while the session is ready", async () => {
-    const { db } = store;
-    const { id, leaseId } = await startingSession(db);
-    const [a, b] = [await newCall(db, id), await newCall(db, id)];
-    expect(await claimCalls(db, terms(2))).toEqual([]);
-    const event = { kind: "ready", leaseId, report: readyReport } as const;
-    await advanceSession(db, { leaseId }, event, 2);
-    const [first, ...others] = await claimCalls(db, terms(3));
-    expect(others).toEqual([]);
-    expect(first).toMatchObject({ id: a, call: 1, attempt: 1, agentId: "a", status: "running" });
-    expect(await claimCalls(db, terms(4))).toEqual([]);
-    await finishExecution(db, first!.leaseId!, result, 5);
-    expect(await findSession(db, id)).toMatchObject({ usedAt: 5, calls: 2 });
-    expect(await claimCalls(db, terms(6, "b"))).toEqual([]);
-    expect(await claimCalls(db, terms(6))).toMatchObject([{ id: b, call: 2 }]);
-  });
-
   test("never run two at once in a session, whatever writes", async () => {
     const { id } = await readySession(store.db);
     await runningCall(store.db, id);

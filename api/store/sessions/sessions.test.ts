@@ -13,24 +13,21 @@ import { result } from "../../testing/store-result.ts";
 import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
 import { miscounted } from "../../testing/tenant-uses.ts";
 import { store, useStore } from "../../testing/use-store.ts";
-import { advance } from "../jobs/advance.ts";
 import { finishExecution } from "../jobs/finish.ts";
 import { listExecutions } from "../jobs/list.ts";
-import { findExecution } from "../jobs/read.ts";
 import { submitExecution } from "../jobs/submit.ts";
 import { advanceSession } from "./advance-session.ts";
-import { addContext, changeSession, removeContext } from "./change-session.ts";
+import { changeSession } from "./change-session.ts";
 import { claimCalls } from "./claim-calls.ts";
 import { createSession } from "./create-session.ts";
 import { forgetSessions } from "./forget-sessions.ts";
 import { removeExecutions } from "../retention.ts";
 import { claimSessions, dueSessions, renewSessions, undeliveredSessions } from "./session-lease.ts";
-import { busySessions, findSession, listSessions } from "./sessions.ts";
+import { busySessions, findSession } from "./sessions.ts";
 
 useStore();
 
 const remove = (id: string, now = 10) => advanceSession(store.db, { id }, { kind: "delete" }, now);
-const statusOf = async (id: string) => (await findExecution(store.db, id))?.status;
 
 describe("a new session", () => {
   test("waits, and its tenant has at most as many as it may", async () => {
@@ -65,31 +62,6 @@ describe("a new session", () => {
     await forgetSessions(db, 99, 9);
     expect(await stored()).toBe("[]{}".length);
     expect((await db.client.execute(miscounted)).rows).toEqual([]);
-  });
-
-  test("that has ended makes room for another", async () => {
-    const { id } = await created(store.db);
-    await remove(id);
-    expect((await createSession(store.db, newSession(), 1)).kind).toBe("created");
-  });
-
-  test("with an idempotency key is made once", async () => {
-    const first = await created(store.db, { idempotencyKey: "k" });
-    const again = await createSession(store.db, newSession({ idempotencyKey: "k" }), 1);
-    expect(again).toMatchObject({ kind: "existing", session: { id: first.id } });
-  });
-
-  test("is listed from the newest on, by status and after an id", async () => {
-    const [a, b] = [await created(store.db), await created(store.db)];
-    await remove(a.id);
-    const db = handleOf(store.db);
-    const ids = async (filter: Parameters<typeof listSessions>[1]) =>
-      (await listSessions(db, filter, 10, 0)).map(({ id }) => id);
-    expect(await ids({})).toEqual([b.id, a.id]);
-    expect(await ids({ status: "ended" })).toEqual([a.id]);
-    expect(await ids({ status: "queued" })).toEqual([b.id]);
-    expect(await ids({ before: b.id })).toEqual([a.id]);
-    expect(await listSessions(handleOf(store.db, "b"), {}, 10, 0)).toEqual([]);
   });
 });
 
@@ -134,37 +106,6 @@ describe("a claim of sessions", () => {
 });
 
 describe("the end of a session", () => {
-  test("cancels the calls that wait, and asks the one that runs to end", async () => {
-    const { db } = store;
-    const { id } = await readySession(db);
-    const { id: running } = await runningCall(db, id);
-    const waiting = await newCall(db, id);
-    const ended = await remove(id);
-    expect(ended).toMatchObject({ kind: "changed", session: { status: "ended", env: null } });
-    expect(await findExecution(db, running)).toMatchObject({
-      status: "running",
-      cancelRequested: true,
-    });
-    expect(await findExecution(db, waiting)).toMatchObject({
-      status: "cancelled",
-      error: { type: "cancelled", message: "The session ended: deleted.", phase: "startup" },
-    });
-    expect(ended.kind === "changed" && ended.calls.map((call) => call.id)).toEqual([
-      waiting,
-      running,
-    ]);
-  });
-
-  test("fails the call that runs if the agent is lost", async () => {
-    const { id } = await readySession(store.db);
-    const { id: running } = await runningCall(store.db, id);
-    await advanceSession(store.db, { id }, { kind: "expire" }, 2000);
-    expect(await findExecution(store.db, running)).toMatchObject({
-      status: "failed",
-      error: { message: "The session was lost before the call ended." },
-    });
-  });
-
   test("by idleness waits for its calls, and for a call that comes at that moment", async () => {
     const { db } = store;
     const { id } = await readySession(db);
@@ -217,36 +158,6 @@ test("no call stays open that comes while its session ends", async () => {
 });
 
 describe("an open session", () => {
-  test("gets another lifetime, idle timeout and metadata; what is not given stays", async () => {
-    const { id } = await created(store.db, { metadata: { a: "b" } });
-    const db = handleOf(store.db);
-    expect(await changeSession(db, id, { expiresAt: 7 })).toMatchObject({
-      expiresAt: 7,
-      idleTimeoutS: 100,
-      metadata: { a: "b" },
-    });
-    expect(await changeSession(db, id, { idleTimeoutS: null, metadata: {} })).toMatchObject({
-      expiresAt: 7,
-      idleTimeoutS: null,
-      metadata: {},
-    });
-    await remove(id);
-    expect(await changeSession(db, id, { expiresAt: 9 })).toBeUndefined();
-  });
-
-  test("has at most 8 contexts, and loses one only if no call needs it", async () => {
-    const { id } = await created(store.db);
-    const db = handleOf(store.db);
-    for (let n = 1; n < 8; n++) expect(await addContext(db, id, `c${n}`)).toBeDefined();
-    expect(await addContext(db, id, "c8")).toBeUndefined();
-    const call = await newCall(store.db, id, { context: "c1" });
-    expect(await removeContext(db, id, "c1")).toBeUndefined();
-    await advance(store.db, { id: call }, { kind: "cancel" }, 1);
-    const left = (await removeContext(db, id, "c1"))?.contexts;
-    expect(left).toEqual(["c2", "c3", "c4", "c5", "c6", "c7"]);
-    expect(await statusOf(call)).toBe("cancelled");
-  });
-
   test("is busy while a call waits or runs", async () => {
     const { id } = await created(store.db);
     const busy = async () => [...(await busySessions(handleOf(store.db), [id]))];

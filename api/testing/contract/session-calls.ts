@@ -167,10 +167,11 @@ export const sessionCallRows = on("with sessions", [
       const path = `/sessions/${id}/contexts`;
       const make = () => api.post(path);
       const { context_id: made } = body(await make()) as { context_id: string };
+      const remove = (context: string) => api.send("DELETE", `${path}/${context}`);
       await submitCall(api, id, { context: made });
+      expect((await remove(made)).status).toBe(409);
       const { lease_id, call } = await agent.takeCall();
       expect(call).toMatchObject({ context: made, contexts: [made] });
-      const remove = (context: string) => api.send("DELETE", `${path}/${context}`);
       expect((await remove(made)).status).toBe(409);
       await agent.result(lease_id);
       expect((await remove(made)).status).toBe(204);
