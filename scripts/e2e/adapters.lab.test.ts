@@ -2,11 +2,11 @@ import { execFile } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { examplesOf } from "../../clients/testing/examples-of.ts";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { needs } from "../testing/needs.ts";
-import { startTestService, type TestService } from "../testing/test-service.ts";
+import { service, useTestService } from "../testing/use-test-service.ts";
 
 /** The frameworks, as their users have them. */
 const pinned = {
@@ -18,12 +18,7 @@ const guide = "docs/guides/mcp.md";
 const key = "lab-key-0123456789abcdef";
 const run = promisify(execFile);
 
-let service: TestService;
-beforeAll(async () => {
-  service = await startTestService({ key });
-  await service.startAgent();
-});
-afterAll(() => service?.[Symbol.asyncDispose]());
+useTestService({ key });
 
 describe("LangChain", needs("venv"), () => {
   test("the guide's tool runs code", async () => {

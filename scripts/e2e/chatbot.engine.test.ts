@@ -4,17 +4,12 @@ import { rmSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { json } from "node:stream/consumers";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { examplesOf } from "../../clients/testing/examples-of.ts";
 import { listen } from "../../shared/testing/listen.ts";
-import { startTestService, type TestService } from "../testing/test-service.ts";
+import { service, useTestService } from "../testing/use-test-service.ts";
 
-let service: TestService;
-beforeAll(async () => {
-  service = await startTestService();
-  await service.startAgent();
-});
-afterAll(() => service[Symbol.asyncDispose]());
+useTestService();
 
 type Message = { role: string; content?: string; tool_calls?: object[] };
 

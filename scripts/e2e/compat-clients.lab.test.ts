@@ -2,10 +2,10 @@ import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { needs } from "../testing/needs.ts";
-import { startTestService, type TestService } from "../testing/test-service.ts";
+import { service, useTestService } from "../testing/use-test-service.ts";
 
 /** Other services' own clients, as their users have them. */
 const pinned = {
@@ -16,13 +16,7 @@ const pinned = {
 const run = promisify(execFile);
 const key = "lab-key-0123456789abcdef";
 
-let service: TestService;
-beforeAll(async () => {
-  const api = { AIRLOCK_COMPAT: "sandbox-fusion,piston", AIRLOCK_COMPAT_KEY: key };
-  service = await startTestService({ key, api });
-  await service.startAgent();
-});
-afterAll(() => service?.[Symbol.asyncDispose]());
+useTestService({ key, api: { AIRLOCK_COMPAT: "sandbox-fusion,piston", AIRLOCK_COMPAT_KEY: key } });
 
 describe("SandboxFusion's users", needs("venv"), () => {
   const folder = tempFolder();

@@ -2,10 +2,10 @@ import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { needs } from "../testing/needs.ts";
-import { startTestService, type TestService } from "../testing/test-service.ts";
+import { service, useTestService } from "../testing/use-test-service.ts";
 
 /** E2B's own clients, as their users have them. */
 const pinned = {
@@ -15,12 +15,7 @@ const pinned = {
 const run = promisify(execFile);
 const key = "lab-key-0123456789abcdef";
 
-let service: TestService;
-beforeAll(async () => {
-  service = await startTestService({ key, api: { AIRLOCK_COMPAT: "e2b" } });
-  await service.startAgent("agent", { AIRLOCK_CONTAINER_BACKEND: "zygote" });
-});
-afterAll(() => service?.[Symbol.asyncDispose]());
+useTestService({ key, api: { AIRLOCK_COMPAT: "e2b" } }, { AIRLOCK_CONTAINER_BACKEND: "zygote" });
 
 function env(): NodeJS.ProcessEnv {
   const url = `${service.url}/compat/e2b`;

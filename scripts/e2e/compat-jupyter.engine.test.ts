@@ -1,15 +1,9 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../testing/test-service.ts";
+import { expect, test } from "vitest";
+import { service, useTestService } from "../testing/use-test-service.ts";
 
 const key = "key-0123456789abcdef";
 
-let service: TestService;
-beforeAll(async () => {
-  const api = { AIRLOCK_COMPAT: "sandbox-fusion", AIRLOCK_COMPAT_KEY: key };
-  service = await startTestService({ key, api });
-  await service.startAgent();
-});
-afterAll(() => service[Symbol.asyncDispose]());
+useTestService({ key, api: { AIRLOCK_COMPAT: "sandbox-fusion", AIRLOCK_COMPAT_KEY: key } });
 
 async function runJupyter(asked: object): Promise<{ status: number; json: unknown }> {
   const url = `${service.url}/compat/sandbox-fusion/run_jupyter`;

@@ -1,16 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestService, type TestService } from "../testing/test-service.ts";
+import { describe, expect, test } from "vitest";
+import { service, useTestService } from "../testing/use-test-service.ts";
 
 const key = "key-0123456789abcdef";
 
-let service: TestService;
-beforeAll(async () => {
-  const api = { AIRLOCK_COMPAT: "librechat", AIRLOCK_COMPAT_KEY: key };
-  service = await startTestService({ key, api });
-  // Only forked jobs have /mnt/data.
-  await service.startAgent("agent", { AIRLOCK_CONTAINER_BACKEND: "zygote" });
-});
-afterAll(() => service[Symbol.asyncDispose]());
+// Only forked jobs have /mnt/data.
+useTestService(
+  { key, api: { AIRLOCK_COMPAT: "librechat", AIRLOCK_COMPAT_KEY: key } },
+  { AIRLOCK_CONTAINER_BACKEND: "zygote" },
+);
 
 const base = () => `${service.url}/compat/librechat`;
 interface Answer {

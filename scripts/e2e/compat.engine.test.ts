@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestService, type TestService } from "../testing/test-service.ts";
+import { describe, expect, test } from "vitest";
+import { service, useTestService } from "../testing/use-test-service.ts";
 
 const key = "key-0123456789abcdef";
 const bothKeys = {
@@ -7,12 +7,10 @@ const bothKeys = {
   AIRLOCK_COMPAT_KEY: key,
 };
 
-let service: TestService;
-beforeAll(async () => {
-  service = await startTestService({ key, api: { ...bothKeys, AIRLOCK_MAX_QUEUE_SIZE: "2" } });
-  await service.startAgent("agent", { AIRLOCK_MAX_WORKERS: "1" });
-});
-afterAll(() => service[Symbol.asyncDispose]());
+useTestService(
+  { key, api: { ...bothKeys, AIRLOCK_MAX_QUEUE_SIZE: "2" } },
+  { AIRLOCK_MAX_WORKERS: "1" },
+);
 
 async function call(path: string, body?: object | string, headers: Record<string, string> = {}) {
   const text = typeof body === "string" ? body : JSON.stringify(body);

@@ -1,18 +1,13 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { startCuttingProxy } from "../../../scripts/testing/cutting-proxy.ts";
-import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { service, useTestService } from "../../../scripts/testing/use-test-service.ts";
 import { pythonClient } from "../../testing/python-client.ts";
 import { connect, type JobEvent } from "../src/index.ts";
 
 needsThroughout("python3");
 
-let service: TestService;
-beforeAll(async () => {
-  service = await startTestService();
-  await service.startAgent();
-});
-afterAll(() => service[Symbol.asyncDispose]());
+useTestService();
 
 const code = `import sys, time
 for n in range(20):

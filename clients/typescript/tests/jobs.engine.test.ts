@@ -2,21 +2,19 @@ import { execFile } from "node:child_process";
 import { rmSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { beforeAll, expect, test } from "vitest";
+import { service, useTestService } from "../../../scripts/testing/use-test-service.ts";
 import { examplesOf } from "../../testing/examples-of.ts";
 import { allOf } from "../../testing/all-of.ts";
 import { type Airlock, connect, NotFoundError } from "../src/index.ts";
 
 const key = "key-0123456789abcdef";
-let service: TestService;
+useTestService({ key });
+
 let airlock: Airlock;
-beforeAll(async () => {
-  service = await startTestService({ key });
-  await service.startAgent();
+beforeAll(() => {
   airlock = connect({ url: service.url, key });
 });
-afterAll(() => service[Symbol.asyncDispose]());
 
 test("run answers with the full record of what the code did, and its files can be read", async () => {
   const record = await airlock.run({

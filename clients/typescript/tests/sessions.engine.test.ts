@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { beforeAll, expect, test } from "vitest";
+import { service, useTestService } from "../../../scripts/testing/use-test-service.ts";
 import { allOf } from "../../testing/all-of.ts";
 import {
   type Airlock,
@@ -10,14 +10,12 @@ import {
 } from "../src/index.ts";
 
 const key = "key-0123456789abcdef";
-let service: TestService;
+useTestService({ key });
+
 let airlock: Airlock;
-beforeAll(async () => {
-  service = await startTestService({ key });
-  await service.startAgent();
+beforeAll(() => {
   airlock = connect({ url: service.url, key });
 });
-afterAll(() => service[Symbol.asyncDispose]());
 
 const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 

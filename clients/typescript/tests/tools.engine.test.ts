@@ -1,17 +1,15 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../scripts/testing/test-service.ts";
+import { beforeAll, expect, test } from "vitest";
+import { service, useTestService } from "../../../scripts/testing/use-test-service.ts";
 import { type Airlock, connect, ForbiddenError, type OwnTool } from "../src/index.ts";
 
 const key = "key-0123456789abcdef";
 const operator = "operator-0123456789abcdef";
-let service: TestService;
+useTestService({ key, api: { AIRLOCK_OPERATOR_KEYS: operator } });
+
 let airlock: Airlock;
-beforeAll(async () => {
-  service = await startTestService({ key, api: { AIRLOCK_OPERATOR_KEYS: operator } });
-  await service.startAgent();
+beforeAll(() => {
   airlock = connect({ url: service.url, key });
 });
-afterAll(() => service[Symbol.asyncDispose]());
 
 const price: OwnTool = {
   name: "price",
