@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { pageOf } from "./page.ts";
 import { Attempt } from "./attempt.ts";
 import { ExecutionError } from "./errors.ts";
 import { JsonObjectSchema } from "./json-object.ts";
@@ -268,15 +269,7 @@ export const InProgressResult = z
   .meta({ id: "InProgressResult" });
 export type InProgressResult = z.infer<typeof InProgressResult>;
 
-export const ExecutionPage = z
-  .object({
-    items: z.array(ExecutionRecord),
-    limit: z.int(),
-    offset: z.int(),
-    has_more: z.boolean(),
-    count: z.int().meta({ description: "Items in this response." }),
-  })
-  .meta({ id: "ExecutionPage" });
+export const ExecutionPage = pageOf(ExecutionRecord).meta({ id: "ExecutionPage" });
 export type ExecutionPage = z.infer<typeof ExecutionPage>;
 
 /** A record with the fields that the query asked for. */

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { pageOf } from "./page.ts";
 import { artifactNameRule, isArtifactName } from "../artifact-name.ts";
 import { JobId } from "./execution.ts";
 import { limits } from "./limits.ts";
@@ -143,15 +144,7 @@ export const UploadedFile = z
   .meta({ id: "UploadedFile" });
 export type UploadedFile = z.infer<typeof UploadedFile>;
 
-export const FilePage = z
-  .object({
-    items: z.array(UploadedFile),
-    limit: z.int(),
-    offset: z.int(),
-    has_more: z.boolean(),
-    count: z.int().meta({ description: "Items in this response." }),
-  })
-  .meta({ id: "FilePage" });
+export const FilePage = pageOf(UploadedFile).meta({ id: "FilePage" });
 export type FilePage = z.infer<typeof FilePage>;
 
 export const FileDeleted = z

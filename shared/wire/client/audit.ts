@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { cursorPageOf } from "../page.ts";
 import { orNull } from "../../or-null.ts";
 import { JsonObjectSchema } from "../json-object.ts";
 import { auditActions } from "./audit-actions.ts";
@@ -27,14 +28,11 @@ export const AuditEntry = z
   .meta({ id: "AuditEntry" });
 export type AuditEntry = z.infer<typeof AuditEntry>;
 
-export const AuditPage = z
-  .object({
-    items: z.array(AuditEntry),
-    limit: z.int(),
+export const AuditPage = cursorPageOf(AuditEntry)
+  .extend({
     has_more: z.boolean().meta({
       description: "Whether there are older entries: ask again with `before` = the last `id`.",
     }),
-    count: z.int().meta({ description: "Items in this response." }),
   })
   .meta({ id: "AuditPage" });
 export type AuditPage = z.infer<typeof AuditPage>;

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { pageOf } from "../page.ts";
 import { ExecutionErrorType } from "../errors.ts";
 import { JsonObjectSchema } from "../json-object.ts";
 import { ShownTenant } from "../tenant.ts";
@@ -25,15 +26,7 @@ export const DeadLetter = z
   .meta({ id: "DeadLetter" });
 export type DeadLetter = z.infer<typeof DeadLetter>;
 
-export const DeadLetterPage = z
-  .object({
-    items: z.array(DeadLetter),
-    limit: z.int(),
-    offset: z.int(),
-    has_more: z.boolean(),
-    count: z.int().meta({ description: "Items in this response." }),
-  })
-  .meta({ id: "DeadLetterPage" });
+export const DeadLetterPage = pageOf(DeadLetter).meta({ id: "DeadLetterPage" });
 export type DeadLetterPage = z.infer<typeof DeadLetterPage>;
 
 export const DeadLetterStats = z

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { pageOf } from "../page.ts";
 import { isArtifactName } from "../../artifact-name.ts";
 import { orNull } from "../../or-null.ts";
 import { EndReason } from "../end-reason.ts";
@@ -115,15 +116,7 @@ export const Session = z
   .meta({ id: "Session" });
 export type Session = z.infer<typeof Session>;
 
-export const SessionPage = z
-  .object({
-    items: z.array(Session),
-    limit: z.int(),
-    offset: z.int(),
-    has_more: z.boolean(),
-    count: z.int().meta({ description: "Items in this response." }),
-  })
-  .meta({ id: "SessionPage" });
+export const SessionPage = pageOf(Session).meta({ id: "SessionPage" });
 
 const folders = /^\/(output|tmp|input)\//;
 const isSessionPath = (path: string): boolean => isArtifactName(path.replace(folders, ""));

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { cursorPageOf } from "../page.ts";
 import { orNull } from "../../or-null.ts";
 import { ExecutionErrorType, ExecutionPhase } from "../errors.ts";
 import { JobId, Relationship, TerminalStatus } from "../execution.ts";
@@ -106,14 +107,9 @@ export const WebhookDelivery = z
   .meta({ id: "WebhookDelivery" });
 export type WebhookDelivery = z.infer<typeof WebhookDelivery>;
 
-export const WebhookDeliveryPage = z
-  .object({
-    items: z.array(WebhookDelivery),
-    limit: z.int(),
-    has_more: z.boolean(),
-    count: z.int().meta({ description: "Items in this response." }),
-  })
-  .meta({ id: "WebhookDeliveryPage" });
+export const WebhookDeliveryPage = cursorPageOf(WebhookDelivery).meta({
+  id: "WebhookDeliveryPage",
+});
 export type WebhookDeliveryPage = z.infer<typeof WebhookDeliveryPage>;
 
 /** A request's own receiver. Its host is checked against the configuration. */
