@@ -11,7 +11,6 @@ import { findCallers, identifyCaller } from "./identify.ts";
 import { checkTable } from "./scopes.ts";
 
 const configured = "a-key-of-16-characters";
-const operator = "an-operator-of-16-characters";
 const maker = { ...by(), scopes: Scope.options };
 
 useStore();
@@ -29,7 +28,7 @@ beforeEach(() => {
     return execute(statement);
   };
   background = [];
-  const config = { api_auth_enabled: true, api_keys: [configured], operator_keys: [operator] };
+  const config = { api_auth_enabled: true, api_keys: [configured] };
   deps = {
     ...testDeps(store.db, store.folder, () => now, config),
     waitUntil: (work) => void background.push(work),
@@ -180,17 +179,6 @@ test("the time of last use is written once a minute, and a failure of that refus
   );
   expect(await statusWith(key)).toBe(200);
   await Promise.all(background);
-});
-
-test("configured keys have the scopes of clients, those of operators all", async () => {
-  for (const path of ["/executions", "/metrics", "/job-types", "/usage"]) {
-    expect(await statusWith(configured, path)).toBe(200);
-  }
-  for (const path of ["/hosts", "/keys", "/tenants", "/audit"]) {
-    expect([await statusWith(configured, path), await statusWith(operator, path)]).toEqual([
-      403, 200,
-    ]);
-  }
 });
 
 describe("without keys", () => {

@@ -72,10 +72,19 @@ export class Api {
     return this.send("GET", path, { headers });
   }
 
-  /** Posts a value as JSON, or a text unchanged. */
-  post(path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
+  post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply> {
+    return this.sendJson("POST", path, body, headers);
+  }
+
+  /** Sends a value as JSON, or a text unchanged. */
+  sendJson(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers: Record<string, string> = {},
+  ): Promise<Reply> {
     const text = typeof body === "string" ? body : JSON.stringify(body);
-    return this.send("POST", path, {
+    return this.send(method, path, {
       ...(body !== undefined && { body: text }),
       headers: { "Content-Type": "application/json", ...headers },
     });

@@ -9,9 +9,7 @@ import { spareOperatorKey } from "./servers.ts";
 
 /** A key of a new tenant with these limits. */
 async function limited(api: Api, tenant: string, limits: object, by = operator) {
-  const path = `/tenants/${tenant}`;
-  const headers = { ...by, "Content-Type": "application/json" };
-  expect((await api.send("PUT", path, { headers, body: JSON.stringify(limits) })).status).toBe(200);
+  expect((await api.sendJson("PUT", `/tenants/${tenant}`, limits, by)).status).toBe(200);
   const { key } = await newKey(api, { tenant, scopes: ["run", "read"] }, by);
   return bearer(key);
 }

@@ -123,21 +123,14 @@ export const sessionRows = on("with sessions", [
       expect(created.status).toBe(422);
       expect(problemOf(created).errors).toMatchObject([{ path: "lifetime" }]);
       const id = await queuedSession(api);
-      const init = {
-        headers: { "Content-Type": "application/json" },
-        body: JSON.stringify(tooLong),
-      };
-      expect((await api.send("PATCH", `/sessions/${id}`, init)).status).toBe(422);
+      expect((await api.sendJson("PATCH", `/sessions/${id}`, tooLong)).status).toBe(422);
     },
   },
   {
     rule: "PATCH /sessions/{id} sets the lifetime from now on, idle_timeout and metadata; fields that are left out stay",
     async check(api) {
       const id = await queuedSession(api, { metadata: { a: "b" } });
-      const patch = async (fields: object) => {
-        const headers = { "Content-Type": "application/json" };
-        return api.send("PATCH", `/sessions/${id}`, { headers, body: JSON.stringify(fields) });
-      };
+      const patch = (fields: object) => api.sendJson("PATCH", `/sessions/${id}`, fields);
       const before = Date.now();
       const longer = sessionOf(await patch({ lifetime: 80_000 }));
       expect(Date.parse(longer.expires_at)).toBeGreaterThan(before + 79_000_000);
@@ -231,15 +224,14 @@ export const sessionRows = on("with sessions", [
     rule: "A session id that names nothing is 404",
     async check(api) {
       const id = crypto.randomUUID();
-      const headers = { "Content-Type": "application/json" };
-      const requests: [string, string, string?][] = [
+      const requests: [method: string, path: string, body?: object][] = [
         ["GET", ""],
-        ["PATCH", "", "{}"],
+        ["PATCH", "", {}],
         ["DELETE", ""],
-        ["POST", "/execute", '{"code":"1"}'],
-        ["POST", "/execute/async", '{"code":"1"}'],
+        ["POST", "/execute", { code: "1" }],
+        ["POST", "/execute/async", { code: "1" }],
         ["POST", "/interrupt"],
-        ["POST", "/restart", "{}"],
+        ["POST", "/restart", {}],
         ["POST", "/contexts"],
         ["GET", "/contexts"],
         ["DELETE", "/contexts/x"],
@@ -247,9 +239,8 @@ export const sessionRows = on("with sessions", [
         ["GET", "/files/a"],
         ["DELETE", "/files/a"],
       ];
-      for (const [method, path, text] of requests) {
-        const init = { headers, ...(text !== undefined && { body: text }) };
-        const reply = await api.send(method, `/sessions/${id}${path}`, init);
+      for (const [method, path, fields] of requests) {
+        const reply = await api.sendJson(method, `/sessions/${id}${path}`, fields);
         expect([method, path, reply.status]).toEqual([method, path, 404]);
       }
     },

@@ -94,11 +94,7 @@ export const tenantRows = on("with keys", [
   {
     rule: "PUT /tenants/{name} makes the tenant and replaces its limits; a key sees its own tenant's",
     async check(api) {
-      const put = (limits: object) =>
-        api.send("PUT", "/tenants/limited", {
-          headers: { ...operator, "Content-Type": "application/json" },
-          body: JSON.stringify(limits),
-        });
+      const put = (limits: object) => api.sendJson("PUT", "/tenants/limited", limits, operator);
       const first = Tenant.parse(body(await put({ max_queued: 5, max_cpu_s_day: 60 })));
       expect(first).toMatchObject({ name: "limited", usage: { queued: 0, running: 0 } });
       expect(first.limits).toMatchObject({ max_queued: 5, max_cpu_s_day: 60, max_running: null });
@@ -122,15 +118,9 @@ export const tenantRows = on("with keys", [
       const tenant = `audited-${randomBytes(4).toString("hex")}`;
       const { id, key } = await newKey(api, { tenant, scopes: ["read"] });
       await api.post(`/keys/${id}/rotate`, {}, operator);
-      const limits = { headers: { ...operator, "Content-Type": "application/json" }, body: "{}" };
-      await api.send("PUT", `/tenants/${tenant}`, {
-        ...limits,
-        body: JSON.stringify({ max_queued: 3 }),
-      });
-      await api.send("PUT", `/tenants/${tenant}`, {
-        ...limits,
-        body: JSON.stringify({ max_queued: 3 }),
-      });
+      for (let n = 0; n < 2; n++) {
+        await api.sendJson("PUT", `/tenants/${tenant}`, { max_queued: 3 }, operator);
+      }
       for (let n = 0; n < 2; n++) await api.post(`/keys/${id}/revoke`, undefined, operator);
       const reply = await api.get(`/audit?tenant=${tenant}`, operator);
       const { items } = AuditPage.parse(body(reply));
