@@ -64,7 +64,8 @@ export async function readChanges(db: Database, awaited: Awaited, now: number): 
 
 /** Each value comes from an index over unfinished rows only, or from a single row. */
 const marksSql = `SELECT
-  (SELECT seq FROM executions WHERE status = 'queued' AND session_id IS NULL AND available_at <= ? ORDER BY seq LIMIT 1) AS head,
+  (SELECT seq FROM executions WHERE status = 'queued' AND session_id IS NULL AND available_at <= ?
+    ORDER BY job_type, rank, seq LIMIT 1) AS head,
   coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'executions'), 0) AS submitted,
   (SELECT coalesce(sum(n), 0) FROM counts WHERE name = 'retries') AS retries,
   (SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM builds

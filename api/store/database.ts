@@ -51,11 +51,12 @@ export function toStatement(query: SQLWrapper | InStatement): InStatement {
   return { sql: text, args: params as InValue[] };
 }
 
-/** Inserts one row if a condition is true when the statement runs. */
+/** Inserts one row if a condition is true when the statement runs; `from` is a row that the values use. */
 export function insertWhere<T extends Table>(
   table: T,
   values: T["$inferInsert"],
   condition: SQL | undefined,
+  from = sql``,
 ): SQL {
   const columns = getTableColumns(table);
   const given = Object.entries(values).flatMap(([key, value]) => {
@@ -64,7 +65,7 @@ export function insertWhere<T extends Table>(
   });
   const names = given.map(({ column }) => sql.identifier(column.name));
   const params = given.map(({ column, value }) => sql.param(value, column));
-  return sql`insert into ${table} (${sql.join(names, sql`, `)}) select ${sql.join(params, sql`, `)} where ${condition ?? sql`1`}`;
+  return sql`insert into ${table} (${sql.join(names, sql`, `)}) select ${sql.join(params, sql`, `)} ${from} where ${condition ?? sql`1`}`;
 }
 
 /** `a IS b`: like `=`, but NULL equals NULL. */

@@ -189,23 +189,27 @@ function insertOf(columns: string[], hasKey: boolean): TenantStatement {
   const isFull = sql`(${isQueueFull} or ${isCpuUsed}
     or ${storedBytes} + ${sql.placeholder("submittedBytes")} > ${maxStoredBytes})`;
   const made = perTenant((own) => {
-    const place = isCall ? { call: nextCall(own) } : placeInLine(own);
+    const place = isCall ? { call: nextCall(own) } : placeInLine;
     const row = { ...Object.fromEntries(given), tenant: own.tenant, ...place };
     const length = isCall ? callsWaiting(own) : sql`(${queued})`;
     const hasRoom = lt(length, sql.placeholder("maxQueueSize"));
     const hasQuota = sql`not exists (select 1 from ${tenants} where ${own(tenants)} and ${isFull})`;
     const isKeyFree = hasKey ? sql`not exists (${selectHolder(own)})` : undefined;
     const isTaken = isCall ? takesCall(own) : undefined;
-    return insertWhere(executions, row as never, and(hasRoom, hasQuota, isKeyFree, isTaken));
+    const condition = and(hasRoom, hasQuota, isKeyFree, isTaken);
+    return insertWhere(executions, row as never, condition, isCall ? undefined : lineOf(own));
   });
   inserts.set(name, made);
   return made;
 }
 
-function placeInLine(own: Owner) {
-  const turn = nextTurn(own, sql`${sql.placeholder("jobType")}`);
-  return { turn, rank: sql`${turn} - ${sql.placeholder("priority")}` };
-}
+const placeInLine = {
+  turn: sql`line.turn`,
+  rank: sql`line.turn - ${sql.placeholder("priority")}`,
+};
+/** The limit has SQLite look for the turn once, not once for each mention. */
+const lineOf = (own: Owner): SQL =>
+  sql`from (select ${nextTurn(own, sql`${sql.placeholder("jobType")}`)} as turn limit 1) as line`;
 
 const insertPayload = perTenant((own) =>
   insertWhere(

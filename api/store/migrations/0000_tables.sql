@@ -202,7 +202,6 @@ CREATE INDEX `executions_session` ON `executions` (`session_id`,`seq`) WHERE "ex
 CREATE INDEX `executions_waiting_call` ON `executions` (`session_id`,`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NOT NULL;--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_running_call` ON `executions` (`session_id`) WHERE "executions"."status" = 'running' AND "executions"."session_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_start_by` ON `executions` (`start_by`) WHERE "executions"."status" = 'queued' AND "executions"."start_by" IS NOT NULL;--> statement-breakpoint
-CREATE INDEX `executions_queue` ON `executions` (`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
 CREATE INDEX `executions_position` ON `executions` (`tenant`,`rank`,`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
 CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint

@@ -150,9 +150,6 @@ export const executions = sqliteTable(
     index("executions_start_by")
       .on(t.startBy)
       .where(sql`${t.status} = 'queued' AND ${t.startBy} IS NOT NULL`),
-    index("executions_queue")
-      .on(t.seq)
-      .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL`),
     index("executions_position")
       .on(t.tenant, t.rank, t.seq)
       .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL`),

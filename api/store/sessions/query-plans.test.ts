@@ -51,7 +51,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["the calls of a session", [], () => listExecutions(handleOf(db), { sessionId: "s" }, 10, 0)],
   [
     "news for agents that hold sessions",
-    ["SCAN executions USING INDEX executions_queue", "SCAN sessions USING INDEX sessions_queue"],
+    ["SCAN executions USING INDEX executions_rank", "SCAN sessions USING INDEX sessions_queue"],
     () =>
       readChanges(
         db,

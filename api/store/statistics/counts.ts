@@ -1,4 +1,4 @@
-import { and, asc, isNull } from "drizzle-orm";
+import { and, isNull, min } from "drizzle-orm";
 import type { Database } from "../database.ts";
 import { counts, durations, executions, isInLine } from "../schema.ts";
 
@@ -21,11 +21,9 @@ export async function readCounts(db: Database): Promise<Counts> {
     db.orm.select().from(counts),
     db.orm.select().from(durations).orderBy(durations.jobType, durations.phase, durations.leMs),
     db.orm
-      .select({ createdAt: executions.createdAt })
+      .select({ createdAt: min(executions.createdAt) })
       .from(executions)
-      .where(and(isInLine, isNull(executions.runAt)))
-      .orderBy(asc(executions.seq))
-      .limit(1),
+      .where(and(isInLine, isNull(executions.runAt))),
   ]);
   return { totals, durations: phases, oldestQueuedAt: oldest[0]?.createdAt ?? null };
 }
