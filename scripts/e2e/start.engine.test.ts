@@ -54,7 +54,7 @@ test("serves jobs, and Ctrl-C leaves neither container nor process", async () =>
   expect(await get(`${url}/health`)).toMatchObject({ status: "healthy", docker_available: true });
 
   const children = childrenOf(airlock.pid);
-  // The API, the agent, and tsx's compiler where its cache is cold.
+  // The API and the agent.
   expect(children.length).toBeGreaterThanOrEqual(2);
   airlock.signal("SIGINT");
   expect(await airlock.exited).toBe(0);

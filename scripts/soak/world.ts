@@ -8,6 +8,7 @@ import { openDatabase } from "../../api/platform/libsql.node.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
 import { Config } from "../../shared/config/config.ts";
 import { connect } from "../setup/engine/connect.ts";
+import { sourceFlags } from "../../shared/testing/program.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
 import { startAudit } from "../testing/ledger.ts";
 import { makeNetwork, type Network } from "../testing/network.ts";
@@ -135,7 +136,7 @@ function node(
     enter.length > 0 ? [...enter, process.execPath] : [];
   return {
     name,
-    command: [program, ...args, "--max-semi-space-size=8", "--import", "tsx", file] as const,
+    command: [program, ...args, "--max-semi-space-size=8", ...sourceFlags, file] as const,
     env: { PATH: process.env["PATH"], AIRLOCK_LOG_LEVEL: "warning", ...env },
     logFile: join(place, `${name}.log`),
     hasChannel: true,

@@ -19,13 +19,11 @@ export type Child = {
 const HURRY_MS = 3000;
 
 /**
- * Starts an entry point of Airlock. If this process dies, the IPC channel closes and the child ends
- * by itself.
+ * Starts an entry point of Airlock, with this process's options of Node. If this process dies, the IPC channel closes
+ * and the child ends by itself.
  */
 export function startChild(name: string, file: string, env: NodeJS.ProcessEnv): Child {
   const child = fork(file, [], {
-    // The same options as in scripts/run.
-    execArgv: ["--max-semi-space-size=8", "--import", "tsx"],
     // A process group of its own: Ctrl-C then reaches only this process, which stops the children
     // in order.
     detached: true,

@@ -41,6 +41,8 @@ const folder = resolve("node_modules/.cache/airlock-tests");
 export default async function bundlePrograms(): Promise<(() => void) | undefined> {
   if (process.env[PROGRAMS] !== undefined) return undefined;
   process.env[PROGRAMS] = folder;
+  // That of scripts/run: the bundles have their own.
+  delete process.env["NODE_COMPILE_CACHE"];
   const worker = mkdtempSync(join(tmpdir(), "airlock-bundle-"));
   process.env[WORKER_BUNDLE] = worker;
   await buildConsole();

@@ -15,7 +15,9 @@ export type StartProcess = {
 
 /** Runs `npm start` without npm, in `cwd`, with these additions to the environment. API and agent start from source. */
 export function startProcess(cwd: string, env: Record<string, string>): StartProcess {
-  const child = spawn(process.execPath, programArgs("scripts/start.ts"), {
+  // As scripts/run starts it.
+  const args = ["--max-semi-space-size=8", ...programArgs("scripts/start.ts")];
+  const child = spawn(process.execPath, args, {
     cwd,
     env: { ...process.env, ...env },
   });

@@ -9,6 +9,9 @@ export const WORKER_BUNDLE = "TEST_WORKER_BUNDLE";
 
 const root = join(import.meta.dirname, "../..");
 
+/** What a source needs, as in scripts/run. */
+export const sourceFlags = process.version < "v24" ? ["--import", "tsx"] : [];
+
 /** The file that Node runs, and the flags that it needs for that. */
 export type Program = { readonly entry: string; readonly flags: readonly string[] };
 
@@ -20,7 +23,7 @@ export function programOf(source: string): Program {
   const folder = process.env[PROGRAMS];
   const entry = folder && join(folder, bundleOf(source));
   if (entry && existsSync(entry)) return { entry, flags: [] };
-  return { entry: join(root, source), flags: ["--import", "tsx"] };
+  return { entry: join(root, source), flags: sourceFlags };
 }
 
 /** Node's arguments that run a program. */
