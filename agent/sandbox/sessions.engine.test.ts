@@ -1,12 +1,14 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { once } from "node:events";
 import { readdirSync } from "node:fs";
+import { sandboxRuntime } from "./testing/backend.ts";
 import { rawEngine } from "./testing/raw-engine.ts";
 import { testEngine } from "./testing/engine.ts";
 import { openSession } from "./testing/open-session.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
 beforeAll(async () => void (place = await testEngine()));
+const isGvisor = sandboxRuntime === "runsc";
 
 const still = { end: "succeeded - 0", shown: ["1"], err: "" };
 const ended = "failed interpreter_ended null";
@@ -56,7 +58,7 @@ describe("the end of a call", () => {
     ["os._exit(0)", "succeeded - 0"],
     ["os.kill(os.getpid(), signal.SIGSEGV)", "failed segfault 139"],
     ["os.kill(os.getpid(), signal.SIGKILL)", "failed killed 137"],
-    ["x = b'x' * (1 << 30)", "oom oom 137"],
+    ...(isGvisor ? [] : [["x = b'x' * (1 << 30)", "oom oom 137"]]),
   ])("%s ends the interpreter, as it ends a job", async (code, end) => {
     const { call } = await openSession(place);
     const died = await call(`import os, signal\nprint("last words", flush=True)\n${code}`);
@@ -176,6 +178,28 @@ describe("contexts", () => {
     expect(await call("x", other)).toMatchObject({ end: "failed name_error 1" });
   });
 
+  test("a restart ends what has left its interpreter's group, and nothing of another context", async () => {
+    const { call } = await openSession(place);
+    const other = { context: "other", contexts: ["other"] };
+    const first = { contexts: ["other"] };
+    const leave = `
+import os, subprocess
+p = subprocess.Popen(["sleep", "600"], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: os.execvp("sleep", ["sleep", "600"])
+    os._exit(0)
+os.wait()
+def sleepers(): return sum(open(f"/proc/{n}/cmdline").read().startswith("sleep") for n in os.listdir("/proc") if n.isdigit())`;
+    await call(leave, first);
+    expect(await call(`${leave}\nsleepers()`, other)).toMatchObject({ shown: ["4"] });
+    await call("", { ...first, restart: true });
+    expect(await call("sleepers(), p.poll()", other)).toMatchObject({ shown: ["(2, None)"] });
+    await call(leave, first);
+    await call("", { ...other, restart: true });
+    expect(await call("sleepers(), p.poll()", first)).toMatchObject({ shown: ["(2, None)"] });
+  });
+
   test("a restarted interpreter knows nothing of the one before, and has the session's environment", async () => {
     const { call } = await openSession(place, {}, { env: { OF: "session" } });
     await call(
@@ -209,22 +233,26 @@ describe("programs", () => {
     expect(await call("x")).toMatchObject(still);
   });
 
-  test("programs, restarts and contexts leave no descriptors to PID 1", async () => {
-    const { call, sandbox } = await openSession(place, {}, { backend: "engine" });
-    const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
-    const opened = (): number => readdirSync(`/proc/${State.Pid}/fd`).length;
-    await call("1");
-    const before = opened();
-    const other = { context: "other", contexts: ["other"] };
-    for (let n = 0; n < 4; n++) {
-      await call("true", sh(["true"], ["true"]));
-      await call("true", sh(["no-such-program"]));
-      await call("1", other);
-      await call("1", { restart: true });
-    }
-    expect(await call("1")).toMatchObject(still);
-    expect(opened()).toBe(before);
-  });
+  // gVisor's processes have no descriptors of the host.
+  test.skipIf(isGvisor)(
+    "programs, restarts and contexts leave no descriptors to PID 1",
+    async () => {
+      const { call, sandbox } = await openSession(place, {}, { backend: "engine" });
+      const { State } = await rawEngine.getContainer(sandbox.containerId).inspect();
+      const opened = (): number => readdirSync(`/proc/${State.Pid}/fd`).length;
+      await call("1");
+      const before = opened();
+      const other = { context: "other", contexts: ["other"] };
+      for (let n = 0; n < 4; n++) {
+        await call("true", sh(["true"], ["true"]));
+        await call("true", sh(["no-such-program"]));
+        await call("1", other);
+        await call("1", { restart: true });
+      }
+      expect(await call("1")).toMatchObject(still);
+      expect(opened()).toBe(before);
+    },
+  );
 
   test("a program that does not end is killed with its group, and the interpreter stays", async () => {
     const { call } = await openSession(place);
@@ -243,10 +271,18 @@ describe("programs", () => {
   });
 });
 
-test.each([
-  ["x = 1", false],
-  ["x = b'x' * (1 << 30)", true],
-])(
+test.runIf(isGvisor)("under gVisor, too much memory ends the session with its call", async () => {
+  const { call, sandbox } = await openSession(place);
+  const died = once(sandbox.died, "abort");
+  expect(await call("x = b'x' * (1 << 30)")).toMatchObject({ end: "oom oom 137" });
+  await died;
+  expect(await sandbox.whyDied()).toMatchObject({ outOfMemory: true });
+  await expect(call("1")).rejects.toThrow("the supervisor ended");
+});
+
+const deaths: [string, boolean][] = [["x = 1", false]];
+if (!isGvisor) deaths.push(["x = b'x' * (1 << 30)", true]);
+test.each(deaths)(
   "PID 1 that is killed after the cell %s ends the session; out of memory: %s",
   async (code, outOfMemory) => {
     const { call, sandbox } = await openSession(place, {}, { backend: "engine" });

@@ -17,9 +17,9 @@ export const testFiles = "{api,agent,shared,scripts,clients}/**/*.test.ts";
 export const repeatedFiles = `{${[
   "agent/job/run.engine",
   "agent/sandbox/hostile/*",
-  "agent/sandbox/{cpu-count,randomness,usage,filter/seccomp-probe}.engine",
+  "agent/sandbox/{cpu-count,randomness,sessions,session-files,session-tools,usage,filter/seccomp-probe}.engine",
   "api/tests/{docs,fuzz,fuzz-agent}.service",
-  "scripts/e2e/{job-types,whole}.engine",
+  "scripts/e2e/{job-types,sessions,session-files,session-tools,whole}.engine",
   "scripts/hostile/{secrets,whole-path}.engine",
 ].join()}}.test.ts`;
 

@@ -4,9 +4,11 @@ The files of a call, while processes of the session may change them: what it has
 
 import os
 
-from collect import DIRECTORY, FILE, Collector, not_plain
+from collect import FILE, Collector, not_plain
 from link import MAX_DATA, to_json
 
+# A folder on the way to a file. Without O_PATH, older versions of gVisor follow a link.
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FETCHED = "_fetched/"
 _MAY_FETCH = ("output", "tmp", "input")
 
@@ -70,9 +72,9 @@ class CallCollector(Collector):
         if parts[0] not in _MAY_FETCH or len(parts) < 2 or not _is_plain(parts):
             self._skip("unsafe_name", path)
             return
-        directory = os.open("/", DIRECTORY)
+        directory = os.open("/", _FOLDER)
         for part in parts[:-1]:
-            inner = self._open(directory, part, DIRECTORY)
+            inner = self._open(directory, part, _FOLDER)
             os.close(directory)
             if inner is None:
                 self._skip("missing", path)
@@ -116,13 +118,13 @@ def write_files(files, said):
 def _write(source, parts):
     if not _is_plain(parts):
         raise ValueError("this is no path below /output")
-    directory = os.open("/output", DIRECTORY)
+    directory = os.open("/output", _FOLDER)
     for part in parts[:-1]:
         try:
             os.mkdir(part, 0o755, dir_fd=directory)
         except FileExistsError:
             pass
-        directory = os.open(part, DIRECTORY, dir_fd=directory)
+        directory = os.open(part, _FOLDER, dir_fd=directory)
     try:
         os.unlink(parts[-1], dir_fd=directory)
     except FileNotFoundError:

@@ -212,9 +212,9 @@ def make_pipes_for_code(count):
         close_memory()
 
 
-def become_unprivileged():
-    """Turns the calling process irreversibly into uid 1000 without groups or capabilities."""
-    os.setgroups([])
+def become_unprivileged(groups=()):
+    """Turns the calling process irreversibly into uid 1000 without capabilities, and with these groups besides 1000."""
+    os.setgroups(groups)
     os.setresgid(CODE_UID, CODE_UID, CODE_UID)
     os.setresuid(CODE_UID, CODE_UID, CODE_UID)
     _set_capabilities(0)

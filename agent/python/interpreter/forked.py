@@ -36,7 +36,7 @@ def fork_jobs(known, took_ms):
         logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
 
 
-def become_interpreter(blocked, go, tell, out, err):
+def become_interpreter(blocked, groups, go, tell, out, err):
     import _signal
     import posix
     import sys
@@ -51,6 +51,6 @@ def become_interpreter(blocked, go, tell, out, err):
     kernel.close_descriptors_except({0, 1, 2, go_fd, tell_fd})
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     _signal.set_wakeup_fd(-1)
-    kernel.become_unprivileged()
+    kernel.become_unprivileged(groups)
     kernel.open_memory()
     posix.chdir("/output")

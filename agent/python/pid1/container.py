@@ -24,7 +24,7 @@ class Interpreter:
         self._gate, self.cells, self.serve = codes["gate"], codes["cells"], codes["serve"]
         self._preload = preload
 
-    def start(self, go, tell, out, err):
+    def start(self, go, tell, out, err, groups=()):
         """Starts the interpreter, which imports what it preloads and then waits."""
         go_fd, tell_fd = _high_descriptors()
         os.mkdir(GATE_DIR, 0o755)
@@ -42,7 +42,7 @@ class Interpreter:
                 env.setdefault("PYTHONUNBUFFERED", "1")
                 env["PYTHONPATH"] = ":".join(filter(None, [GATE_DIR, python_path]))
                 descriptors = {0: null, 1: out, 2: err, go_fd: go, tell_fd: tell}
-                exec_as_code(["python3", "/code/main.py"], descriptors, env)
+                exec_as_code(["python3", "/code/main.py"], descriptors, env, groups)
             except BaseException as error:
                 os.write(err, repr(error).encode())
                 os._exit(127)

@@ -207,11 +207,11 @@ def code_word(code):
     return b"c" + len(code).to_bytes(4, "big") + code
 
 
-def exec_as_code(arguments, descriptors, env):
+def exec_as_code(arguments, descriptors, env, groups=()):
     """Becomes a program with the rights of the code, in a session of its own, with these descriptors by number."""
     os.setsid()
     prefer_for_oom()
-    become_unprivileged()
+    become_unprivileged(groups)
     # Other programs expect the default effect of those that Python ignores or handles.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)

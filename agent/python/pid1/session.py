@@ -11,15 +11,15 @@ import _signal as signal
 import os
 import time
 
-from context import CallStream, Context, Nothing
+from context import KILL_S, CallStream, Context, Nothing, free_groups, kill_processes, send_signal
 from files import begin_file, write_file
 from job import INPUTS, Job, file_limits, fork_to
 from kernel import take_rights_of_code
 from supervisor import Supervisor
-from usage import others_cpu_ms
+from usage import children_cpu_ms, cpu_ms_of, others_cpu_ms
 
 _ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
-_INTERRUPT_S, _KILL_S, _FOREVER_S = 2, 5, float("inf")
+_INTERRUPT_S, _FOREVER_S = 2, float("inf")
 # A change may be stamped with the last tick of the kernel's clock.
 _TICK_NS = 10_000_000
 _NO_PROCESS = {"mro": ["builtins.OSError", "builtins.Exception"], "message": "the session has no process left"}
@@ -37,6 +37,8 @@ class Session(Supervisor):
         self.brought = []
         self.scanned_ns = 0
         self.contexts = {"default": self.serve(self.job)}
+        # By name, what kill_processes knows the processes of a context by.
+        self.groups = {"default": ()}
         self.job = Nothing()
 
     def serve(self, job):
@@ -83,8 +85,9 @@ class Session(Supervisor):
     def prepare(self):
         self.tell_start()
         name, *_ = self.call[b"c"]
-        for other in self.contexts.keys() - {"default", name, *self.call.get(b"l", [])}:
+        for other in self.groups.keys() - {"default", name, *self.call.get(b"l", [])}:
             self.end_context(other)
+            del self.groups[other]
         problem = self.brought and self.write_brought()
         if problem:
             return self.end_with(1, Nothing(problem))
@@ -105,6 +108,8 @@ class Session(Supervisor):
         return None
 
     def start_job(self):
+        if not self.others_cpu_before_ms and isinstance(self.job, Context):
+            self.cpu_before_ms += cpu_ms_of(self.job.pid)
         try:
             super().start_job()
         except OSError:
@@ -121,7 +126,8 @@ class Session(Supervisor):
 
     def start_context(self, name):
         try:
-            job = Job(self.interpreter.start)
+            groups = self.groups.setdefault(name, free_groups(self.groups.values()))
+            job = Job(lambda *pipes: self.interpreter.start(*pipes, groups))
         except OSError:
             return  # no process is left for it
         self.starting = job
@@ -135,14 +141,15 @@ class Session(Supervisor):
             job.close()  # which ends it
 
     def end_context(self, name):
-        """Ends an interpreter, and all other processes if there is no other interpreter."""
+        """Ends an interpreter with all processes that its code has left; everything, if there is no other one."""
         context = self.contexts.get(name)
         if context is not None:
             context.kill()
-            self.wait_for(lambda: not context.is_alive, _KILL_S)
+            self.wait_for(lambda: not context.is_alive, KILL_S)
             del self.contexts[name]
             context.close()
-        if not any(other.is_alive for other in self.contexts.values()):
+        is_alone = not any(other.is_alive for other in self.contexts.values())
+        if is_alone or (name in self.groups and not kill_processes(self.groups[name], self.wait_for)):
             self.kill_all()
 
     def kill_all(self):
@@ -157,11 +164,14 @@ class Session(Supervisor):
         """Waits for something, while the code may do what it likes: all of it ends if it makes too much."""
         watch = self.watch.begin(self.orders["max_sockets"])
         limit = time.monotonic() + seconds
-        while not is_so() and time.monotonic() < limit:
+        while not is_so():
+            if time.monotonic() >= limit:
+                return False
             self.wait_and_handle(min(watch.due, limit))
             now = time.monotonic()
             if now >= watch.due and watch.look_between_calls(now):
                 self.kill_all()
+        return True
 
     def wait_for_collector(self):
         self.wait_for(lambda: self.collector is None)
@@ -175,13 +185,10 @@ class Session(Supervisor):
         self.wait_for(lambda: self.exit is not None, _INTERRUPT_S)
         if self.exit is None:
             self.signal_group(signal.SIGKILL)
-            self.wait_for(lambda: self.exit is not None, _KILL_S)
+            self.wait_for(lambda: self.exit is not None, KILL_S)
 
     def signal_group(self, number):
-        try:
-            os.killpg(self.job.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
+        send_signal(os.killpg, self.job.pid, number)
 
     def settle(self):
         if self.exit is None:
@@ -202,8 +209,10 @@ class Session(Supervisor):
         self.job = Nothing()
 
     def cpu_ms(self):
-        """Other processes of the session count, too."""
-        return max(0.0, others_cpu_ms() - self.others_cpu_before_ms)
+        """Other processes of the session count, too, if a control group counts them."""
+        if self.others_cpu_before_ms:
+            return max(0.0, others_cpu_ms() - self.others_cpu_before_ms)
+        return max(0.0, children_cpu_ms() + cpu_ms_of(self.job.pid) - self.cpu_before_ms)
 
     def to_read(self):
         found = {}

@@ -56,10 +56,10 @@ def serve_mother(took_ms):
 
         cells, serve = program["cells"], program["serve"]
 
-        def start(self, go, tell, out, err):
+        def start(self, go, tell, out, err, groups=()):
             if posix.fork():
                 return
-            become_interpreter(blocked, go, tell, out, err)  # noqa: F821
+            become_interpreter(blocked, groups, go, tell, out, err)  # noqa: F821
             raise Forked
 
         def release(self):

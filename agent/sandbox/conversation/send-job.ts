@@ -64,6 +64,7 @@ export function sendSession(input: Writable, env: Readonly<Record<string, string
  * @throws EngineError if it ends; the disk's errors.
  */
 export async function sendCall(link: Link, call: SandboxCall, died: AbortSignal): Promise<void> {
+  died.throwIfAborted();
   link.input.write(encodeFrame("N", callWords(call)));
   const files = call.files.map((file) =>
     file.to === "work" ? { ...file, name: `/output/${file.name}` } : file,

@@ -55,7 +55,21 @@ def message(kind, text): return kind + len(text).to_bytes(4, "big") + text`;
   });
 
   describe("hostile 58: processes that cells leave behind", () => {
-    test("a fork bomb: a restart ends it", async () => {
+    // There, processes are bounded by memory alone.
+    test.runIf(isGvisor)("a fork bomb under gVisor ends its session, out of memory", async () => {
+      await using session = await open();
+      const { call, sandbox } = session;
+      const bomb =
+        "import os\nif os.fork() == 0:\n    while True:\n        try: os.fork()\n        except OSError: pass";
+      const ended = await call(bomb, { timeoutMs: 60_000 });
+      if (ended.report.lostReason === null)
+        await call("import time\ntime.sleep(60)", { timeoutMs: 120_000 });
+      expect(sandbox.died.aborted).toBe(true);
+      expect(await sandbox.whyDied()).toMatchObject({ outOfMemory: true });
+      await expect(call("1")).rejects.toThrow("the supervisor ended");
+    });
+
+    test.skipIf(isGvisor)("a fork bomb: a restart ends it", async () => {
       await using session = await open({ pids: 64 });
       const { call } = session;
       const bomb = await call(
@@ -75,6 +89,32 @@ def message(kind, text): return kind + len(text).to_bytes(4, "big") + text`;
         "import os\n[n for n in os.listdir('/proc') if n.isdigit() and int(n) not in (1, os.getpid())]";
       expect(await call(left)).toMatchObject({ shown: ["[]"] });
     });
+
+    test.skipIf(isGvisor).each(["default", "other"])(
+      "a fork bomb of the context %s, beside another one: a restart ends it, and the other one goes on",
+      async (name) => {
+        await using session = await open({ pids: 64 });
+        const in_ = { context: name, contexts: ["other"] };
+        const beside = {
+          context: name === "other" ? "default" : "other",
+          contexts: ["other"],
+          timeoutMs: 5000,
+        };
+        const { call } = session;
+        await call("import os, subprocess\np = subprocess.Popen(['sleep', '600'])\nx = 2", beside);
+        await call(
+          "import os\nif os.fork() == 0:\n    os.setsid()\n    while True:\n        try: os.fork()\n        except OSError: pass",
+          { ...in_, timeoutMs: 5000 },
+        );
+        expect(await call("1 + 1", { ...in_, restart: true })).toMatchObject(works);
+        expect(await call("x", beside)).toMatchObject(works);
+        const left =
+          "p.poll(), {n for n in os.listdir('/proc') if n.isdigit()} - {'1', str(os.getpid()), str(p.pid)} == {open('/tmp/pid').read()}";
+        const own = "import os\n_ = open('/tmp/pid', 'w').write(str(os.getpid()))";
+        expect((await call(own, in_)).end).toBe("succeeded - 0");
+        expect(await call(left, beside)).toMatchObject({ shown: ["(None, True)"] });
+      },
+    );
 
     test.each(["SIGKILL", "SIGSTOP"])("kill -1 with %s without end", async (signal) => {
       await using session = await open();

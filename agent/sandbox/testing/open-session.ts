@@ -5,7 +5,7 @@ import type { RunOptions, SandboxCall, SandboxJob } from "../job.ts";
 import type { RunReport } from "../report.ts";
 import type { Sandbox } from "../sandbox.ts";
 import { type SandboxSpec } from "../spec.ts";
-import { openOn } from "./backend.ts";
+import { openOn, sandboxRuntime } from "./backend.ts";
 import type { testEngine } from "./engine.ts";
 import { files, openOnHost, type Start, text } from "./host-run.ts";
 import { specWith } from "./report.ts";
@@ -93,7 +93,7 @@ export async function openSession(
   }: { env?: Record<string, string>; agentName?: string; backend?: string } = {},
 ) {
   const owner = { agentId: randomUUID(), agentName, leaseId: null };
-  const own = specWith({ image: place.image, labels: owner, ...spec });
+  const own = specWith({ image: place.image, labels: owner, runtime: sandboxRuntime, ...spec });
   const sandbox = await openOn(place, own, AbortSignal.timeout(60_000), backend);
   onTestFinished(() => sandbox.close());
   const close = () => sandbox.close();
