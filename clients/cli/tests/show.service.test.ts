@@ -1,11 +1,14 @@
+import { on } from "node:events";
 import { expect, test, vi } from "vitest";
 import { dockerError, release } from "../../../api/testing/contract/working.ts";
 import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { startNode } from "../../../api/testing/start-node.ts";
+import { connect } from "../../typescript/src/index.ts";
 import { commandFor } from "./testing/run-command.ts";
 
+const token = "agent-token-0123456789";
+
 test("show has a line for each attempt: its agent, how it ended, and why", async () => {
-  const token = "agent-token-0123456789";
   const api = await startNode({ AIRLOCK_AGENT_TOKENS: token });
   try {
     const airlock = commandFor(api.url);
@@ -44,6 +47,57 @@ test("show says what a queued job waits for", async () => {
     expect(stdout).toMatch(/^reason +Waiting for a worker, at position 1\. No agent is connected/m);
     await airlock.run(["cancel", id]);
     expect((await airlock.run(["show", id])).stdout).not.toContain("reason");
+  } finally {
+    await api.close();
+  }
+});
+
+test("show and logs say which tool calls wait for an answer, and no more once they have one", async () => {
+  const api = await startNode({ AIRLOCK_AGENT_TOKENS: token });
+  try {
+    const airlock = commandFor(api.url);
+    const client = connect(api.url);
+    const names = ["get_price", "send_mail"];
+    const { job_id } = await client.submit({ code: "x", tools: names.map((name) => ({ name })) });
+    const agent = new ScriptedAgent(api.url, token);
+    const { lease_id } = await agent.takeJob();
+    await agent.post(lease_id, "started", { job_ref: null });
+    // More than come in one answer, and one that would write to the terminal.
+    const items = [1, 2, 3, 4, 5, 6].map((number) => ({
+      number,
+      name: names[0],
+      arguments: { item: number === 6 ? `\u001b[2J${"x".repeat(500)}` : number },
+      stdout_at: 0,
+      stderr_at: 0,
+    }));
+    await agent.post(lease_id, "items", { items });
+    const waiting = (number: number) => `call ${number} waits for an answer: get_price(`;
+    const show = async () => (await airlock.run(["show", job_id])).stdout;
+    const logs = async () => (await airlock.run(["logs", job_id])).stderr;
+    const [shown, logged] = [await show(), await logs()];
+    for (const number of [1, 2, 3, 4, 5]) {
+      expect(shown).toContain(`tools      ${waiting(number)}{"item":${number}})\n`);
+      expect(logged).toContain(`airlock: ${waiting(number)}{"item":${number}})\n`);
+    }
+    expect(shown).toMatch(/call 6 waits for an answer: get_price\(.{160}\)\n/);
+    const followed = airlock.start(["logs", "-f", job_id]);
+    await Promise.all(
+      items.map(({ number: $number }) =>
+        client.api.answerToolCall({ id: job_id, $number, toolAnswer: { result: 1 } }),
+      ),
+    );
+    expect(await show()).not.toContain("waits for an answer");
+    await agent.post(lease_id, "items", {
+      items: [{ ...items[0], number: 7, name: names[1] }],
+    });
+    let told = "";
+    for await (const [text] of on(followed.child.stderr, "data")) {
+      told += String(text);
+      if (told.includes('call 7 waits for an answer: send_mail({"item":1})\n')) break;
+    }
+    await agent.result(lease_id);
+    expect((await followed.ended).code).toBe(0);
+    expect(await show()).not.toContain("waits for an answer");
   } finally {
     await api.close();
   }

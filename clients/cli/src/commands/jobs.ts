@@ -1,13 +1,14 @@
 import type { Command } from "commander";
 import type { ExecutionRecord } from "../../../typescript/src/index.ts";
 import { consoleAddress } from "../jobs/console-address.ts";
-import { describeRecord } from "../jobs/describe-record.ts";
+import { describeRecord, row } from "../jobs/describe-record.ts";
 import { exitCode } from "../exit.ts";
 import { exitCodeOfRecord, explainEnd, follow } from "../jobs/follow.ts";
 import { readText } from "../files/read-text.ts";
 import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
+import { waitingCalls } from "../jobs/tool-calls.ts";
 import { addCommand, does, oneOf, tenantColumn, type Tool } from "../tool.ts";
 import { age, between, collect, moreThan, parseCount, parsePairs, parseSince } from "../words.ts";
 import { submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
@@ -44,6 +45,9 @@ export function addJobs(program: Command): void {
         if (terminal.json) return terminal.document(record);
         const job = record.status === "queued" ? await airlock.api.getJob({ id }) : undefined;
         for (const line of describeRecord(record, job?.message)) terminal.line(line);
+        if (record.tools) {
+          for await (const line of waitingCalls(airlock, id)) terminal.line(row("tools", line));
+        }
         terminal.line(`console    ${consoleAddress(settings.url, id)}`);
       }),
     );
@@ -148,6 +152,7 @@ async function showLogs(
     if (terminal.json) terminal.document({ stdout: record.stdout, stderr: record.stderr });
     await terminal.write(record.stdout);
     await terminal.writeError(record.stderr);
+    for await (const line of waitingCalls(airlock, id)) terminal.note(`airlock: ${line}`);
     terminal.note("airlock: the job still runs; -f follows it");
     return 0;
   }

@@ -2,7 +2,7 @@ import type { ExecutionRecord } from "../../../typescript/src/index.ts";
 import { plain } from "../terminal.ts";
 import { age, between, bytes, duration } from "../words.ts";
 
-const row = (name: string, value: string): string => `${name.padEnd(10)} ${plain(value)}`;
+export const row = (name: string, value: string): string => `${name.padEnd(10)} ${plain(value)}`;
 
 /**
  * A record as lines for people.

@@ -1,6 +1,7 @@
 import type { ExecutionRecord, ResultItem } from "../../../typescript/src/index.ts";
 import { exitCode } from "../exit.ts";
 import type { Tool } from "../tool.ts";
+import { describeCall } from "./tool-calls.ts";
 import { outputWriter } from "./write-output.ts";
 
 export type EndedRecord = Omit<ExecutionRecord, "stdout" | "stderr">;
@@ -41,6 +42,8 @@ export async function follow(
       terminal.note(`airlock: ${data.stream} is near its limit: the rest comes at the end, cut`);
     } else if (event === "display") {
       await terminal.write(`${textOf(data)}\n`);
+    } else if (event === "tool_call") {
+      terminal.note(`airlock: ${describeCall(data)}`);
     } else if (event === "retry") {
       output.restart();
       terminal.note("airlock: the agent was lost; the job starts again");
