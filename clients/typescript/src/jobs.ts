@@ -8,6 +8,7 @@ import type {
   ForkRequest,
   JobStatus,
   RerunRequest,
+  ResultItem,
   SubmittedBatch,
   SubmittedJob,
 } from "./generated.ts";
@@ -27,6 +28,8 @@ export interface WaitOptions extends CallOptions {
   /** Gets the standard output as it happens, in pieces, from its beginning. */
   onStdout?: ((text: string) => unknown) | undefined;
   onStderr?: ((text: string) => unknown) | undefined;
+  /** Gets each value that the code shows, as it shows it: in sessions, and in jobs with `results: true` or tools. */
+  onResult?: ((item: ResultItem) => unknown) | undefined;
   /** Functions that the code can call. `run` gives their descriptions to the code; `wait` only answers. */
   tools?: readonly OwnTool[] | undefined;
 }
@@ -37,6 +40,7 @@ export interface ListFilters {
   job_type?: string;
   batch_id?: string;
   parent_execution_id?: string;
+  session_id?: string;
   metadata?: Record<string, string>;
   /** A text in the type or message of the error. */
   error?: string;
@@ -105,10 +109,18 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs & { run
     ask(`${pathOf("jobs", id)}/cancel`, { method: "POST" }, options);
 
   const wait: Jobs["wait"] = async (jobId, options = {}) => {
-    const { waitS = Infinity, onStdout, onStderr, tools = [], signal: own, ...call } = options;
+    const {
+      waitS = Infinity,
+      onStdout,
+      onStderr,
+      onResult,
+      tools = [],
+      signal: own,
+      ...call
+    } = options;
     const until = performance.now() + waitS * 1000;
     const leftMs = () => Math.max(0, until - performance.now());
-    if (onStdout || onStderr || tools.length > 0) {
+    if (onStdout || onStderr || onResult || tools.length > 0) {
       const { take, failed } = answering(ask, jobId, tools, { ...call, signal: own });
       const told = within(
         leftMs(),
@@ -117,6 +129,7 @@ export function jobs(ask: Ask, stream: Stream, service: Transport): Jobs & { run
           for await (const { event, data } of stream(jobId, { ...call, signal })) {
             if (event === "stdout") await onStdout?.(data.text);
             else if (event === "stderr") await onStderr?.(data.text);
+            else if (event === "display") await onResult?.(data);
             else if (event === "tool_call") take(data);
           }
         },

@@ -101,6 +101,8 @@ test("a call calls functions of this program; the next one has their names no mo
   };
   const record = await session.run("x = double(double(double(5)))\nx", { tools: [double] });
   expect(record.results?.[0]?.data["text/plain"]).toBe("40");
+  const [only, ...others] = await allOf(airlock.list({ session_id: session.id }));
+  expect([only?.execution_id, others]).toEqual([record.execution_id, []]);
   const { run: _, ...described } = double;
   expect(record.tools).toEqual([described]);
   expect(await session.run("double(1)")).toMatchObject({ error: { type: "name_error" } });

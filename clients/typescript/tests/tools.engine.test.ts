@@ -52,6 +52,19 @@ for failing in (lambda: price("gold"), function_, infinite, large):
   expect(record.tools?.[0]).toEqual(described);
 });
 
+test("values that the code shows come as it shows them", async () => {
+  const shown: [text: string | undefined, isMain: boolean][] = [];
+  const record = await airlock.run("display(1)\nprint(seen())\n2", {
+    tools: [{ name: "seen", run: () => shown.length }],
+    onResult: ({ data, main }) => shown.push([data["text/plain"], main]),
+  });
+  expect(record.stdout).toBe("1\n");
+  expect(shown).toEqual([
+    ["1", false],
+    ["2", true],
+  ]);
+});
+
 test("all calls that wait are answered at once", async () => {
   const meeting = Promise.withResolvers<void>();
   let waiting = 0;

@@ -6,16 +6,17 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
 
-from .batches import Batches
-from .cancel import Cancel
-from .dead_letters import DeadLetters
-from .events import JobEvent, OnOutput, stream
-from .files import Artifacts, Files
+from .event import JobEvent
+from .jobs.batches import Batches
+from .transport.cancel import Cancel
+from .jobs.dead_letters import DeadLetters
+from .jobs.files import Artifacts, Files
 from .record import shape
-from .sessions import OpenSession, Sessions
+from .sessions.open_session import OpenSession
+from .sessions.sessions import Sessions
 from .tenants import Keys, Tenants, audit
-from .tools import AnyTool, given
-from .transport import Transport, step
+from .tools.describe import AnyTool, given
+from .transport.transport import Transport, step
 from .types import (
     AsyncSubmitRequest,
     AsyncSubmitRequestOptional,
@@ -32,7 +33,9 @@ from .types import (
     SubmittedJob,
     Usage,
 )
-from .wait import run_to_end, wait
+from .jobs.follow import Callbacks, OnOutput, OnResult
+from .jobs.stream import stream
+from .jobs.wait import run_to_end, wait
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -105,6 +108,7 @@ class Airlock:
         *,
         on_stdout: Optional[OnOutput] = None,
         on_stderr: Optional[OnOutput] = None,
+        on_result: Optional[OnResult] = None,
         wait_s: float = math.inf,
         **fields: Unpack[AsyncSubmitRequestOptional],
     ) -> ExecutionRecord:
@@ -113,11 +117,13 @@ class Airlock:
         If the call is interrupted, or ``on_stdout`` raises, the job is cancelled.
 
         :param on_stdout: Is called with each piece of output as it happens; so is ``on_stderr``.
+        :param on_result: Is called with each value that the code shows, as it happens, if ``results`` is True.
         :param wait_s: See :meth:`wait`.
         :param fields: See :meth:`submit`. Functions in ``tools`` run in this thread: see :meth:`wait`.
         """
         job_id, tools = self.submit(code, **fields).job_id, fields.get("tools") or ()
-        return run_to_end(self._transport, job_id, on_stdout, on_stderr, tools, wait_s)
+        callbacks = Callbacks(on_stdout, on_stderr, on_result, tools)
+        return run_to_end(self._transport, job_id, callbacks, wait_s)
 
     def submit(self, code: str, **fields: Unpack[AsyncSubmitRequestOptional]) -> SubmittedJob:
         """Queues code. With its own idempotency key, it is safe to repeat, which the client does.
@@ -135,6 +141,7 @@ class Airlock:
         *,
         on_stdout: Optional[OnOutput] = None,
         on_stderr: Optional[OnOutput] = None,
+        on_result: Optional[OnResult] = None,
         tools: Sequence[AnyTool] = (),
         wait_s: float = math.inf,
     ) -> ExecutionRecord:
@@ -142,12 +149,14 @@ class Airlock:
 
         :param on_stdout: Is called with each piece of output, from the first on; so is ``on_stderr``. If the
             service loses an attempt, the next one's output comes after it.
+        :param on_result: Is called with each value that the code shows.
         :param tools: Functions that the code calls. They run in this thread, one after the other. The code gets what
             one returns, or the text of its exception.
         :param wait_s: Seconds after which to raise WaitTimeoutError, or ConnectionError where the service is
             silent or gone. The job goes on.
         """
-        return wait(self._transport, job_id, on_stdout, on_stderr, tools, wait_s)
+        callbacks = Callbacks(on_stdout, on_stderr, on_result, tools)
+        return wait(self._transport, job_id, callbacks, wait_s)
 
     def get(self, job_id: str) -> ExecutionRecord:
         """The full record of a job as it is now, whether it has ended or not."""
@@ -157,25 +166,30 @@ class Airlock:
     def list(
         self,
         *,
-        status: Optional[ExecutionStatus] = None,
+        status: Union[ExecutionStatus, Sequence[ExecutionStatus], None] = None,
+        error: Optional[str] = None,
         job_type: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
         batch_id: Optional[str] = None,
         parent_execution_id: Optional[str] = None,
+        session_id: Optional[str] = None,
         created_after: Optional[str] = None,
         created_before: Optional[str] = None,
         limit: Optional[int] = None,
     ) -> Iterator[ExecutionRecord]:
         """The full records, the newest first. They are fetched page by page, as they are read.
 
+        :param error: A text in the type or message of the error.
         :param limit: So many at most.
         """
         query = {
             "status": status,
+            "error": error,
             "job_type": job_type,
             "metadata": [f"{name}:{value}" for name, value in (metadata or {}).items()],
             "batch_id": batch_id,
             "parent_execution_id": parent_execution_id,
+            "session_id": session_id,
             "created_after": created_after,
             "created_before": created_before,
             "view": "full",

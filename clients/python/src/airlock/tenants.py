@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence
 
 from .record import shape
-from .transport import Transport, step
+from .transport.part import Part
+from .transport.transport import Transport, step
 from .types import ApiKey, AuditAction, AuditEntry, NewApiKey, Scope, Tenant, TenantLimits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Keys:
+class Keys(Part):
     """API keys. Needs a key with the scope ``admin``."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def create(
         self,
@@ -56,11 +54,8 @@ class Keys:
         return shape(ApiKey, self._transport.send("POST", f"/keys/{step(id)}/revoke"))
 
 
-class Tenants:
+class Tenants(Part):
     """Who owns records, and what each may use. Needs a key with the scope ``admin``."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def list(self) -> List[Tenant]:
         """All of them, with their limits and what they use."""

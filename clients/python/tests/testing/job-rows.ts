@@ -142,6 +142,9 @@ async def main():
         (await client.batches.cancel(batch.batch_id)).finished,
         [one.execution_id async for one in client.list(batch_id=batch.batch_id)] == [job.job_id],
         len([one async for one in client.list(limit=2)]),
+        [one.execution_id async for one in client.list(status=["failed", "oom"], error=record.error.type, limit=1,
+            batch_id=batch.batch_id)] == [job.job_id],
+        [one async for one in client.list(error="another", batch_id=batch.batch_id)],
         [(one.status, one.relationship, one.stdout) for one in ended],
         [letter.job_data.code == code, stats.total, job.job_id in left],
         sorted(str(path.relative_to(folder)) + path.read_text() for path in folder.rglob("*") if path.is_file()),
@@ -152,6 +155,8 @@ print(json.dumps(asyncio.run(main())))`;
       true,
       true,
       2,
+      true,
+      [],
       [
         ["failed", "rerun", ""],
         ["succeeded", "fork", "in\n"],

@@ -32,7 +32,7 @@ def search(text: str, limit: int = 10, *, kinds: Optional[List[str]] = None, ord
     """
 def first(a, /): pass
 async def wait(n: "int"): pass
-from airlock.tools import describe
+from airlock.tools.describe import describe
 class Odd:
     def __call__(self): pass
 def problem(tool):
@@ -129,6 +129,31 @@ print(sum(await asyncio.gather(*[meet(n) for n in range(10)])), plain())
     print(json.dumps([record.stdout, again.stdout]))
 asyncio.run(main())`;
     expect(await python.run(program, service.url, key)).toEqual(["45 False\n", "False\n"]);
+  });
+
+  test("values that the code shows come as it shows them, also for asyncio", async () => {
+    const program = `
+code = "display(1)\\nprint(seen())\\n2"
+def told(items): return [[item.data["text/plain"], item.main] for item in items]
+shown = []
+def seen(): return len(shown)
+record = airlock.connect(sys.argv[1], sys.argv[2]).run(code, tools=[seen], on_result=shown.append)
+async def main():
+    items = []
+    async def note(item): items.append(item)
+    async def seen(): return len(items)
+    client = airlock.connect_async(sys.argv[1], sys.argv[2])
+    record = await client.run("display(1)\\nprint(await seen())\\n2", tools=[seen], on_result=note)
+    return record.stdout, told(items)
+print(json.dumps([[record.stdout, told(shown)], asyncio.run(main())]))`;
+    const expected = [
+      "1\n",
+      [
+        ["1", false],
+        ["2", true],
+      ],
+    ];
+    expect(await python.run(program, service.url, key)).toEqual([expected, expected]);
   });
 
   test("an interrupt inside a function cancels the job", async () => {

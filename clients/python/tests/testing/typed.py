@@ -14,6 +14,8 @@ names: List[str] = [file.name for file in record.artifacts or []]
 metadata: Optional[str] = (record.metadata or {}).get("a")
 _ = record.sttaus  # type: ignore
 client.run("1", timout=1)  # type: ignore
+client.run("1", results=True, on_result=lambda item: print(item.data["text/plain"]))
+failed = client.list(status=["failed", "oom"], error="Memory", session_id="a")
 client.files.upload("a", "a")  # type: ignore
 client.files.upload("a", Path("a"))
 client.batch(["1", {"code": "1", "files": [{"name": "a", "text": "a"}]}])
@@ -35,7 +37,10 @@ client.session(idle_timout=1)  # type: ignore
 
 async def use(client: airlock.AsyncAirlock) -> str:
     async with client.session() as session:
-        return (await session.run("1", on_stdout=print)).stdout
+        await session.run("1", contxt="a")  # type: ignore
+        await session.files.write("a", Path("a"))
+        names: List[str] = [one.path for one in await session.files.list()]
+        return (await session.run("1", on_stdout=print)).stdout + names[0]
 
 
 async def wait(client: airlock.AsyncAirlock) -> str:
@@ -43,6 +48,13 @@ async def wait(client: airlock.AsyncAirlock) -> str:
         print(text)
 
     await client.run("1", on_stdout=show, on_stderr=print)
+    await client.run("1", timout=1)  # type: ignore
+    await client.run(1)  # type: ignore
+    await client.keys.create("ci", ["fly"])  # type: ignore
+    key: airlock.NewApiKey = await client.keys.create("ci", ["run"])
+    print(key.kye)  # type: ignore
+    async for letter in client.dead_letters.list(limit=1):
+        print(letter.job_id)
     try:
         return [record.status async for record in client.list(status="failed")][0]
     except airlock.InvalidRequestError as error:

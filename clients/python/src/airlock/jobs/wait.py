@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Optional, Sequence
-
-from .cancel import Cancel
-from .errors import AirlockError
-from .events import OnOutput, follow
-from .problems import WaitTimeoutError
-from .record import shape
-from .retries import is_worth_repeating, pause_s
-from .tools import AnyTool, Tools
-from .transport import Transport, step
-from .types import ExecutionRecord
+from ..transport.cancel import Cancel
+from ..errors import AirlockError
+from .follow import Callbacks, follow
+from ..problems import WaitTimeoutError
+from ..record import shape
+from ..transport.retries import is_worth_repeating, pause_s
+from ..transport.transport import Transport, step
+from ..types import ExecutionRecord
 
 # How much later than asked the service's own answer may come.
 _SLACK_S = 2
@@ -25,20 +22,12 @@ _CANCEL_S = 3
 
 
 def wait(
-    transport: Transport,
-    job_id: str,
-    on_stdout: Optional[OnOutput],
-    on_stderr: Optional[OnOutput],
-    tools: Sequence[AnyTool],
-    wait_s: float,
+    transport: Transport, job_id: str, callbacks: Callbacks, wait_s: float
 ) -> ExecutionRecord:
     """See :meth:`airlock.Airlock.wait`."""
     path = f"/jobs/{step(job_id)}/result"
     until = time.monotonic() + wait_s
-    own = tools if isinstance(tools, Tools) else Tools(tools)
-    if on_stdout or on_stderr or own.functions:
-        calls = {"stdout": on_stdout, "stderr": on_stderr}
-        follow(transport, step(job_id), until, calls, own)
+    follow(transport, step(job_id), until, callbacks)
     is_endless = wait_s == math.inf
     while True:
         left_s = min(_ROUND_S, max(0, until - time.monotonic()))
@@ -63,16 +52,11 @@ def wait(
 
 
 def run_to_end(
-    transport: Transport,
-    job_id: str,
-    on_stdout: Optional[OnOutput],
-    on_stderr: Optional[OnOutput],
-    tools: Sequence[AnyTool],
-    wait_s: float,
+    transport: Transport, job_id: str, callbacks: Callbacks, wait_s: float
 ) -> ExecutionRecord:
     """The same, but cancels the job if the call is interrupted, or a callback raises."""
     try:
-        return wait(transport, job_id, on_stdout, on_stderr, tools, wait_s)
+        return wait(transport, job_id, callbacks, wait_s)
     except BaseException as error:
         if isinstance(error, AirlockError):
             error.job_id = job_id

@@ -7,20 +7,18 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import BinaryIO, Generator, List, Union
 
-from .download import parts, save
-from .record import shape
-from .transport import Transport, step
-from .types import Artifact, UploadedFile
+from ..transport.download import parts, save
+from ..record import shape
+from ..transport.part import Part
+from ..transport.transport import step
+from ..types import Artifact, UploadedFile
 
 #: A file on disk, bytes, or a binary file that is open and can be read again.
 FileBody = Union["PathLike[str]", bytes, BinaryIO]
 
 
-class Files:
+class Files(Part):
     """Files that jobs get by their ``file_id``."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def upload(self, name: str, body: FileBody) -> UploadedFile:
         """Stores a file. If the connection breaks, it is sent again.
@@ -35,12 +33,8 @@ class Files:
 
     def list(self) -> List[UploadedFile]:
         """All of them, the newest first."""
-        found: List[UploadedFile] = []
-        while True:
-            page = self._transport.send("GET", "/files", {"offset": len(found)})
-            found += [shape(UploadedFile, item) for item in page["items"]]
-            if not page["has_more"]:
-                return found
+        items = self._transport.pages("/files", {}, "file_id", None)
+        return [shape(UploadedFile, item) for item in items]
 
     def get(self, file_id: str) -> bytes:
         """The whole file."""
@@ -55,11 +49,8 @@ class Files:
         self._transport.send("DELETE", f"/files/{step(file_id)}")
 
 
-class Artifacts:
+class Artifacts(Part):
     """The files that jobs wrote to /output."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def list(self, job_id: str) -> List[Artifact]:
         """Their names, sizes and hashes."""

@@ -8,7 +8,7 @@ import uuid
 from os import PathLike
 from typing import Iterator, Optional, Union
 
-from .errors import AirlockError, lasting
+from ..errors import AirlockError, lasting
 from .retries import is_worth_repeating, pause_s
 from .transport import Transport
 

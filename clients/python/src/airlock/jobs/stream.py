@@ -7,54 +7,17 @@ import math
 import socket
 import time
 from http.client import HTTPResponse
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Iterator, Optional
 
-from .errors import AirlockError, ConnectionError, lasting
-from .record import Record, shape
-from .retries import is_worth_repeating, pause_s
-from .tools import Tools
-from .transport import Transport
-
-#: Gets the output of a job as it happens, in pieces of any length.
-OnOutput = Callable[[str], object]
+from ..errors import AirlockError, ConnectionError, lasting
+from ..event import JobEvent
+from ..record import shape
+from ..transport.retries import is_worth_repeating, pause_s
+from ..transport.transport import Transport
 
 # The service sends an empty line after 15 s in which nothing happened.
 _IDLE_S = 30.0
 _TYPE = "application/x-ndjson"
-
-
-class JobEventData(Record):
-    """docs/guides/live-output.md says which of these each event has."""
-
-    job_id: str
-    attempt: int
-    at: str
-    status: Optional[str]
-    #: Why a queued job waits.
-    reason: Optional[str]
-    position: Optional[int]
-    #: Name of the agent that runs it.
-    agent: Optional[str]
-    #: Output.
-    text: Optional[str]
-    #: ``stdout`` or ``stderr``.
-    stream: Optional[str]
-    #: What the code showed, by MIME type; ``number`` and ``main`` are those of a ResultItem.
-    data: Optional[Dict[str, str]]
-    number: Optional[int]
-    main: Optional[bool]
-    #: A call of a tool: ``number`` names it.
-    name: Optional[str]
-    arguments: Optional[Dict[str, Any]]
-
-
-class JobEvent(Record):
-    """What happens to a job. Newer services may send other events: ignore what you do not know."""
-
-    #: Give it as ``after`` to continue. An event that may come again has none.
-    id: Optional[str]
-    event: str
-    data: JobEventData
 
 
 def stream(
@@ -94,23 +57,6 @@ def stream(
         if time.monotonic() >= until:
             return
         transport.cancel.sleep(min(pause_s(max(1, breaks), failure), until - time.monotonic()))
-
-
-def follow(
-    transport: Transport,
-    job_id: str,
-    until: float,
-    calls: Dict[str, Optional[OnOutput]],
-    tools: Tools,
-) -> None:
-    """Calls the callbacks for each piece of output, and the functions that the code calls, until the job ends or the
-    time is up."""
-    for event in stream(transport, job_id, None, until):
-        if event.event == "tool_call":
-            tools.take(transport, job_id, event.data)
-        call = calls.get(event.event)
-        if call:
-            call(event.data.text or "")
 
 
 def _limit(timeout: float, until: float) -> float:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from .record import shape
-from .transport import Transport, step
-from .types import Batch
+from ..record import shape
+from ..transport.part import Part
+from ..transport.transport import step
+from ..types import Batch
 
 
-class Batches:
+class Batches(Part):
     """The state of batches, by ``batch_id``. ``Airlock.list`` has their jobs."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def get(self, batch_id: str) -> Batch:
         """How many of its jobs have each status."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from .errors import AirlockError
+from ..errors import AirlockError
 
 
 def checked_key(key: Optional[str]) -> Optional[str]:

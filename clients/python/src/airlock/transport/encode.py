@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, cast
 
-from .errors import AirlockError
+from ..errors import AirlockError
 
 
 def as_json(body: Any) -> bytes:

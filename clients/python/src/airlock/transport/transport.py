@@ -31,7 +31,7 @@ from .cancel import Cancel
 from .check_options import checked_key, checked_tenant
 from .connection import Address
 from .encode import as_json, has_own_key, in_query
-from .errors import (
+from ..errors import (
     AirlockError,
     Cancelled,
     ConnectionError,

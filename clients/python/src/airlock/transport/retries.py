@@ -6,7 +6,7 @@ import random
 import re
 from typing import Mapping, Optional
 
-from .errors import AirlockError, ConnectionError, ProblemError
+from ..errors import AirlockError, ConnectionError, ProblemError
 
 # Requests that make jobs, files or sessions. With an idempotency key, a repeat makes no second one.
 _TAKES_KEY = re.compile(r"/execute/(async|batch)$|/jobs/[^/]+/(rerun|fork)$|^/(files|sessions)$")

@@ -10,7 +10,7 @@ from typing import Dict, Optional, Tuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from .errors import AirlockError
+from ..errors import AirlockError
 
 # Longer than three lost packets take. A host that does not exist is reported by then.
 _CONNECT_S = 10.0

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Iterator, Optional
 
-from .record import shape
-from .transport import Transport
-from .types import DeadLetter, DeadLetterStats, ExecutionErrorType
+from ..record import shape
+from ..transport.part import Part
+from ..types import DeadLetter, DeadLetterStats, ExecutionErrorType
 
 
-class DeadLetters:
+class DeadLetters(Part):
     """Asynchronous jobs that failed, with what was submitted."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def list(
         self, *, error_type: Optional[ExecutionErrorType] = None, limit: Optional[int] = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Mapping, Optional, cast
 
-from .errors import ProblemError
-from .problems import problem_classes
-from .record import shape
-from .types import Problem
+from ..errors import ProblemError
+from ..problems import problem_classes
+from ..record import shape
+from ..types import Problem
 
 
 def problem_error(

@@ -1,0 +1,1 @@
+"""The client for asyncio: the same calls, each in a thread of its own."""

@@ -1,0 +1,1 @@
+"""What is made of jobs: their events, ends, files, batches and dead letters."""

@@ -1,0 +1,1 @@
+"""Sessions: interpreters that remember from call to call."""

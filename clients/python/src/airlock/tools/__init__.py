@@ -1,0 +1,1 @@
+"""Functions of this program that the code of a job can call."""

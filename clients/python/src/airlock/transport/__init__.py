@@ -1,0 +1,1 @@
+"""Requests: connections, retries, time-outs, idempotency keys, cancelling."""
