@@ -36,6 +36,7 @@ export function pythonText({ components, paths }: OpenApiDocument): string {
   const schemas = Object.entries(components["schemas"] as Record<string, Schema>);
   const isDict = (name: string, properties: object = {}) =>
     asked.has(name) || "items" in properties || "keys" in properties;
+  const written = new Map<string, string>();
   const isRecord = ([, { properties }]: [string, Schema]) => properties !== undefined;
   // The value of an alias is evaluated: what it names comes before it.
   const [aliases, records] = [schemas.filter((s) => !isRecord(s)), schemas.filter(isRecord)];
@@ -44,10 +45,12 @@ export function pythonText({ components, paths }: OpenApiDocument): string {
   );
   return [
     head,
-    `__all__ = [\n${all.map((name) => `    "${name}",\n`).join("")}]\n`,
+    `__all__ = [\n${inLines(all)}]\n`,
     ...aliases.map(([name, schema]) => `${name} = ${typeOf(schema, true)}\n`),
     ...records.flatMap(([name, schema]) =>
-      isDict(name, schema.properties) ? dictText(name, schema) : [recordText(name, schema)],
+      isDict(name, schema.properties)
+        ? dictText(name, schema, written)
+        : [recordText(name, schema)],
     ),
   ].join("\n");
 }
@@ -59,12 +62,22 @@ export function pythonProblemsText({ components }: OpenApiDocument): string {
   return [
     `"""A class for each problem code. Written by \`npm run docs\` from the OpenAPI document."""\n`,
     `from typing import Dict, Type\n\nfrom .errors import ProblemError\nfrom .types import ProblemCode\n`,
-    `__all__ = [\n${[...names, "problem_classes"].map((name) => `    "${name}",\n`).join("")}]\n`,
+    `__all__ = [\n${inLines([...names, "problem_classes"])}]\n`,
     ...names.map((name) => `\nclass ${name}(ProblemError):\n    pass\n`),
     "\nproblem_classes: Dict[ProblemCode, Type[ProblemError]] = {",
     ...codes.map((code, n) => `    "${code}": ${names[n]!},`),
     "}\n",
   ].join("\n");
+}
+
+/** Names of a list, as many in a line as fit. */
+function inLines(names: string[]): string {
+  const lines = [""];
+  for (const name of names) {
+    if (lines.at(-1)!.length + name.length > 90) lines.push("");
+    lines.push(`${lines.pop()} "${name}",`);
+  }
+  return lines.map((line) => `   ${line}\n`).join("");
 }
 
 function pascalCase(name: string): string {
@@ -104,24 +117,29 @@ function recordText(name: string, { properties = {}, required = [], description 
   return `\nclass ${name}(${base}):\n${about}${fields.map((field) => fieldText(field)).join("")}`;
 }
 
-/** Fields that may be missing are in a class of their own, which is also the type of keyword arguments. */
-function dictText(name: string, schema: Schema): string[] {
+/**
+ * Fields that may be missing are in a class of their own, which is also the type of keyword arguments.
+ *
+ * @param written Names of classes by their fields: one with the same fields is based on the first.
+ */
+function dictText(name: string, schema: Schema, written: Map<string, string>): string[] {
   const { properties = {}, required = [], description } = schema;
   const [given, optional] = [true, false].map((isGiven) =>
-    Object.entries(properties).filter(([field]) => hasPlace(field, required) === isGiven),
-  ) as [[string, Schema][], [string, Schema][]];
+    Object.entries(properties)
+      .filter(([field]) => hasPlace(field, required) === isGiven)
+      .map((field) => fieldText(field, ownTypes[field[0]]))
+      .join(""),
+  ) as [string, string];
   const about = description === undefined ? "" : `    """${description}"""\n\n`;
-  const fields = (list: [string, Schema][]) =>
-    list.map((field) => fieldText(field, ownTypes[field[0]])).join("") || "    pass\n";
-  if (given.length === 0) {
-    return [`\nclass ${name}(TypedDict, total=False):\n${about}${fields(optional)}`];
-  }
+  const classOf = (own: string, base: string, fields: string) =>
+    `\nclass ${own}(${base}):\n${own === name ? about : ""}${fields || "    pass\n"}`;
+  if (optional === "") return [classOf(name, "TypedDict", given)];
+  const own = given === "" ? name : `${name}Optional`;
+  const same = written.get(optional);
+  written.set(optional, own);
+  const first = same ? classOf(own, same, "") : classOf(own, "TypedDict, total=False", optional);
   const total = required.length === 0 ? ", total=False" : "";
-  if (optional.length === 0) return [`\nclass ${name}(TypedDict):\n${about}${fields(given)}`];
-  return [
-    `\nclass ${name}Optional(TypedDict, total=False):\n${fields(optional)}`,
-    `\nclass ${name}(${name}Optional${total}):\n${about}${fields(given)}`,
-  ];
+  return given === "" ? [first] : [first, classOf(name, `${own}${total}`, given)];
 }
 
 /** Types of fields in requests that the client makes from more than JSON. */

@@ -6,31 +6,13 @@ from .errors import ProblemError
 from .types import ProblemCode
 
 __all__ = [
-    "InvalidRequestError",
-    "UnauthorizedError",
-    "ForbiddenError",
-    "NotFoundError",
-    "MethodNotAllowedError",
-    "WaitTimeoutError",
-    "ConflictError",
-    "SessionEndedError",
-    "LeaseLostError",
-    "LengthRequiredError",
-    "TooLargeError",
-    "RangeNotSatisfiableError",
-    "TimeoutTooLongError",
-    "LanguageUnavailableError",
-    "BatchTooLargeError",
-    "FilesTooLargeError",
-    "BuildFailedError",
-    "RateLimitedError",
-    "QuotaExceededError",
-    "TooManySessionsError",
-    "HeadersTooLargeError",
-    "InternalError",
-    "EngineFailedError",
-    "UnavailableError",
-    "problem_classes",
+    "InvalidRequestError", "UnauthorizedError", "ForbiddenError", "NotFoundError",
+    "MethodNotAllowedError", "WaitTimeoutError", "ConflictError", "SessionEndedError",
+    "LeaseLostError", "LengthRequiredError", "TooLargeError", "RangeNotSatisfiableError",
+    "TimeoutTooLongError", "LanguageUnavailableError", "BatchTooLargeError",
+    "FilesTooLargeError", "BuildFailedError", "RateLimitedError", "QuotaExceededError",
+    "TooManySessionsError", "HeadersTooLargeError", "InternalError", "EngineFailedError",
+    "UnavailableError", "problem_classes",
 ]
 
 

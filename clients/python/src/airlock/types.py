@@ -7,138 +7,31 @@ from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, Typed
 from .record import Record, Shown
 
 __all__ = [
-    "WebhookEvent",
-    "WebhookType",
-    "WebhookData",
-    "WebhookError",
-    "ExecutionErrorType",
-    "ExecutionPhase",
-    "Relationship",
-    "WebhookLinks",
-    "Problem",
-    "ProblemCode",
-    "FieldError",
-    "ExecutionError",
-    "Quota",
-    "SessionEndReason",
-    "SyncResult",
-    "ResultItem",
-    "Compilation",
-    "ExecuteRequest",
-    "ExecuteRequestOptional",
-    "InputFile",
-    "InputFileOptional",
-    "ArtifactOfJob",
-    "Tool",
-    "ToolOptional",
-    "ExecutionRecord",
-    "ExecutionStatus",
-    "Timing",
-    "PhaseAtExit",
-    "Artifact",
-    "ResourceUsage",
-    "SubmissionMode",
-    "Attempt",
-    "AttemptOutcome",
-    "SubmittedJob",
-    "AsyncSubmitRequest",
-    "AsyncSubmitRequestOptional",
-    "SubmittedBatch",
-    "BatchRequest",
-    "BatchRequestOptional",
-    "Batch",
-    "BatchCounts",
-    "UploadedFile",
-    "FilePage",
-    "FileDeleted",
-    "Session",
-    "SessionStatus",
-    "ContainerBackend",
-    "SessionRequest",
-    "SessionPage",
-    "SessionPatch",
-    "CallRequest",
-    "CallRequestOptional",
-    "CallInputFile",
-    "CallInputFileOptional",
-    "Interrupted",
-    "RestartRequest",
-    "SessionContext",
-    "SessionContexts",
-    "SessionFiles",
-    "SessionFile",
-    "SessionFileType",
-    "JobStatus",
-    "InProgressResult",
-    "QueueStatus",
-    "ToolCalls",
-    "ToolCall",
-    "ToolAnswer",
-    "AnsweredCall",
-    "DerivedJob",
-    "RerunRequest",
-    "ForkRequest",
-    "ForkRequestOptional",
-    "ArtifactList",
-    "ExecutionList",
-    "ExecutionPage",
-    "NarrowedPage",
-    "NarrowedRecord",
-    "ExecutionDeleted",
-    "JobTypeList",
-    "JobType",
-    "Language",
-    "BuildResult",
-    "Build",
-    "BuildStatus",
-    "DeadLetterPage",
-    "DeadLetter",
-    "DeadLetterJob",
-    "DeadLetterStats",
-    "DeadLetterDeleted",
-    "WebhookDeliveryPage",
-    "WebhookDelivery",
-    "DeliveryStatus",
-    "WebhookEventPage",
-    "WebhookMessage",
-    "Usage",
-    "TenantUsage",
-    "TenantLimits",
-    "Health",
-    "CircuitBreaker",
-    "BreakerState",
-    "QueueStats",
-    "PoolStats",
-    "WorkerStats",
-    "QueueUse",
-    "PoolAgent",
-    "SessionUse",
-    "GpuCount",
-    "PoolKind",
-    "EngineHealth",
-    "EngineErrors",
-    "MissingImage",
-    "PoolHistory",
-    "HistoryPoint",
-    "EndedCounts",
-    "HostList",
-    "JoinedHost",
-    "Invitation",
-    "InvitationRequest",
-    "AuditPage",
-    "AuditEntry",
-    "AuditAction",
-    "OwnKey",
-    "Scope",
-    "NewApiKey",
-    "KeyRequest",
-    "KeyRequestOptional",
-    "ApiKeyList",
-    "ApiKey",
-    "KeyRotation",
-    "TenantList",
-    "Tenant",
-    "Probe",
+    "WebhookEvent", "WebhookType", "WebhookData", "WebhookError", "ExecutionErrorType",
+    "ExecutionPhase", "Relationship", "WebhookLinks", "Problem", "ProblemCode", "FieldError",
+    "ExecutionError", "Quota", "SessionEndReason", "SyncResult", "ResultItem", "Compilation",
+    "ExecuteRequest", "ExecuteRequestOptional", "InputFile", "InputFileOptional",
+    "ArtifactOfJob", "Tool", "ToolOptional", "ExecutionRecord", "ExecutionStatus", "Timing",
+    "PhaseAtExit", "Artifact", "ResourceUsage", "SubmissionMode", "Attempt", "AttemptOutcome",
+    "SubmittedJob", "AsyncSubmitRequest", "AsyncSubmitRequestOptional", "SubmittedBatch",
+    "BatchRequest", "BatchRequestOptional", "Batch", "BatchCounts", "UploadedFile", "FilePage",
+    "FileDeleted", "Session", "SessionStatus", "ContainerBackend", "SessionRequest",
+    "SessionPage", "SessionPatch", "CallRequest", "CallRequestOptional", "CallInputFile",
+    "CallInputFileOptional", "Interrupted", "RestartRequest", "SessionContext",
+    "SessionContexts", "SessionFiles", "SessionFile", "SessionFileType", "JobStatus",
+    "InProgressResult", "QueueStatus", "ToolCalls", "ToolCall", "ToolAnswer", "AnsweredCall",
+    "DerivedJob", "RerunRequest", "ForkRequest", "ForkRequestOptional", "ArtifactList",
+    "ExecutionList", "ExecutionPage", "NarrowedPage", "NarrowedRecord", "ExecutionDeleted",
+    "JobTypeList", "JobType", "Language", "BuildResult", "Build", "BuildStatus",
+    "DeadLetterPage", "DeadLetter", "DeadLetterJob", "DeadLetterStats", "DeadLetterDeleted",
+    "WebhookDeliveryPage", "WebhookDelivery", "DeliveryStatus", "WebhookEventPage",
+    "WebhookMessage", "Usage", "TenantUsage", "TenantLimits", "Health", "CircuitBreaker",
+    "BreakerState", "QueueStats", "PoolStats", "WorkerStats", "QueueUse", "PoolAgent",
+    "SessionUse", "GpuCount", "PoolKind", "EngineHealth", "EngineErrors", "MissingImage",
+    "PoolHistory", "HistoryPoint", "EndedCounts", "HostList", "JoinedHost", "Invitation",
+    "InvitationRequest", "AuditPage", "AuditEntry", "AuditAction", "OwnKey", "Scope",
+    "NewApiKey", "KeyRequest", "KeyRequestOptional", "ApiKeyList", "ApiKey", "KeyRotation",
+    "TenantList", "Tenant", "Probe",
 ]
 
 WebhookType = Literal["execution.succeeded", "execution.failed", "execution.timeout", "execution.oom", "execution.cancelled"]
@@ -548,46 +441,8 @@ class SubmittedJob(Record):
     correlation_id: str
 
 
-class AsyncSubmitRequestOptional(TypedDict, total=False):
-    #: Written to /input/data.json.
-    input_data: Dict[str, Any]
-    #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
-    timeout: int
-    #: Seconds for container creation and dependency install.
-    startup_timeout: int
-    job_type: str
-    #: Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.
-    requirements: List[str]
-    #: Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files.
-    files: List[InputFile]
-    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
-    idempotency_key: str
-    #: Language of the code; default: python. The image of the job type must have its compiler and its program.
-    language: str
-    #: A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.
-    command: List[str]
-    #: Time limit of the compiler in seconds; its time is not part of `timeout`. Default: 10.
-    compile_timeout: int
-    #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
-    stdin: str
-    #: The arguments of the code: `sys.argv[1:]`.
-    args: List[str]
-    #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
-    results: bool
-    #: Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
-    tools: Sequence[Union[Tool, Callable[..., Any]]]
-    #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
-    tool_timeout: int
-    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
-    metadata: Dict[str, str]
-    #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
-    run_at: str
-    #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.
-    queue_timeout: int
-    #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
-    max_attempts: int
-    #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
-    callback_url: str
+class AsyncSubmitRequestOptional(ExecuteRequestOptional):
+    pass
 
 
 class AsyncSubmitRequest(AsyncSubmitRequestOptional):
@@ -928,32 +783,8 @@ class RerunRequest(TypedDict, total=False):
     callback_url: str
 
 
-class ForkRequestOptional(TypedDict, total=False):
-    job_type: str
-    #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
-    timeout: int
-    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
-    idempotency_key: str
-    #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
-    stdin: str
-    #: The arguments of the code: `sys.argv[1:]`.
-    args: List[str]
-    #: true: Python code runs as a cell of a notebook. The record's `results` has the value of its last expression, what it passes to `display`, and matplotlib's figures; `await` works outside functions.
-    results: bool
-    #: Functions that the code can call by name. Each call is an event `tool_call`; the function returns what `POST /jobs/{id}/tool-calls/{number}` answers. The code runs as with `results: true`, and with `max_attempts` 1.
-    tools: Sequence[Union[Tool, Callable[..., Any]]]
-    #: Seconds that calls of `tools` may wait for their answers, all together; they are not part of `timeout`. Default: 300. At most the configured `max_timeout`.
-    tool_timeout: int
-    #: The client's own words about the job. Its record has them, and lists can be filtered by them.
-    metadata: Dict[str, str]
-    #: The job waits until then. It takes a place in the queue meanwhile. A time in the past is now.
-    run_at: str
-    #: Seconds that the job may wait for its start, from `run_at` or its submission on. If no agent has taken it by then, it ends as `timeout`.
-    queue_timeout: int
-    #: 1: the code never starts twice, for code with side effects; if its agent is lost, the job fails. Default 2. A try that ended before the code started is not counted, but there are two at most.
-    max_attempts: int
-    #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
-    callback_url: str
+class ForkRequestOptional(RerunRequest):
+    pass
 
 
 class ForkRequest(ForkRequestOptional):
