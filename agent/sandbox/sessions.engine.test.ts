@@ -182,20 +182,22 @@ describe("contexts", () => {
     const { call } = await openSession(place);
     const other = { context: "other", contexts: ["other"] };
     const first = { contexts: ["other"] };
-    const leave = `
-import os, subprocess
+    const leave = (most: number) => `
+import os, subprocess, time
 p = subprocess.Popen(["sleep", "600"], start_new_session=True)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0: os.execvp("sleep", ["sleep", "600"])
     os._exit(0)
 os.wait()
-def sleepers(): return sum(open(f"/proc/{n}/cmdline").read().startswith("sleep") for n in os.listdir("/proc") if n.isdigit())`;
-    await call(leave, first);
-    expect(await call(`${leave}\nsleepers()`, other)).toMatchObject({ shown: ["4"] });
+def sleepers(): return sum(open(f"/proc/{n}/cmdline").read().startswith("sleep") for n in os.listdir("/proc") if n.isdigit())
+while sleepers() < ${most}: time.sleep(0.01)
+sleepers()`;
+    await call(leave(2), first);
+    expect(await call(leave(4), other)).toMatchObject({ shown: ["4"] });
     await call("", { ...first, restart: true });
     expect(await call("sleepers(), p.poll()", other)).toMatchObject({ shown: ["(2, None)"] });
-    await call(leave, first);
+    await call(leave(4), first);
     await call("", { ...other, restart: true });
     expect(await call("sleepers(), p.poll()", first)).toMatchObject({ shown: ["(2, None)"] });
   });
