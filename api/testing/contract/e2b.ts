@@ -139,8 +139,13 @@ export const e2bRows = on(server, [
       const wrong = await post({}, { "X-API-Key": "another-key-0123456789" });
       expect([wrong.status, JSON.parse(wrong.text)]).toMatchObject([401, { code: 401 }]);
       expect((await ask(api, "POST", "/sandboxes/x/pause")).status).toBe(501);
-      const ordered = await ask(api, "GET", "/v2/sandboxes?order=asc");
-      expect([ordered.status, ordered.text]).toEqual([400, expect.stringContaining("order")]);
+      for (const [query, word] of [
+        ["order=asc", "order"],
+        ["metadata=%2525", "metadata"],
+      ]) {
+        const listed = await ask(api, "GET", `/v2/sandboxes?${query}`);
+        expect([listed.status, listed.text]).toEqual([400, expect.stringContaining(word!)]);
+      }
     },
   },
 ]);

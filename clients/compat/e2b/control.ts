@@ -126,7 +126,7 @@ async function list(call: Call): Promise<Response> {
   const size = Math.min(100, Number(limit) || 100);
   const before = nextToken ? `&before=${encodeURIComponent(nextToken)}` : "";
   const page = SessionPage.parse(await ask(call, `/sessions?status=ready&limit=${size}${before}`));
-  const wanted = [...new URLSearchParams(metadata)].map((pair) => pair.map(decodeURIComponent));
+  const wanted = wantedOf(metadata);
   const found = page.items.filter((one) =>
     wanted.every(([name, value]) => one.metadata?.[name ?? ""] === value),
   );
@@ -135,6 +135,15 @@ async function list(call: Call): Promise<Response> {
   const last = page.items.at(-1)?.session_id;
   const headers = page.has_more && last !== undefined ? { "x-next-token": last } : {};
   return Response.json(await Promise.all(sandboxes), { headers });
+}
+
+/** Pairs that clients encode twice. @throws Refusal 400 */
+function wantedOf(metadata: string | undefined): string[][] {
+  try {
+    return [...new URLSearchParams(metadata)].map((pair) => pair.map(decodeURIComponent));
+  } catch {
+    throw new Refusal(400, "metadata: is not percent-encoded");
+  }
 }
 
 /** @throws Refusal 404 if the session is unknown or has ended. */
