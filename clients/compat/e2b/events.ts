@@ -3,7 +3,7 @@ import { type EventData, eventData, type EventName } from "../../../shared/wire/
 import { readLines } from "../../typescript/src/read-lines.ts";
 import { type Call, problemOf, Refusal } from "../facade.ts";
 
-type CallEvent = { [E in EventName]: { event: E; data: EventData<E> } }[EventName];
+export type CallEvent = { [E in EventName]: { event: E; data: EventData<E> } }[EventName];
 
 /** The service sends something more often than this. */
 const silenceMs = 60_000;

@@ -4,7 +4,7 @@ import type { EventData } from "../../../shared/wire/client/events.ts";
 import { exceptionOf } from "../exception.ts";
 import { type Call, parseBody } from "../facade.ts";
 import type { Service } from "./control.ts";
-import { run } from "./events.ts";
+import { type CallEvent, run } from "./events.ts";
 import { streamed } from "./stream.ts";
 
 const Execute = z.object({
@@ -28,29 +28,33 @@ export async function execute(call: Call, service: Service, session: string): Pr
   const signal = AbortSignal.any([call.signal, ended.signal]);
   const events = isKnown ? await run(call, session, fields, signal) : undefined;
   const keepAlive = lineOf({ type: "keepalive" });
-  return streamed("application/x-ndjson", keepAlive, call.signal, async (send, hangUp) => {
-    hangUp.addEventListener("abort", () => ended.abort());
-    if (events === undefined) {
-      const value = `${language} has no interpreter here`;
-      send(lineOf({ type: "error", name: "UnsupportedLanguage", value, traceback: "" }));
-      return;
-    }
-    let stderr = "";
-    for await (const { event, data } of events) {
-      if (event === "stdout" || event === "stderr") {
-        const timestamp = Date.parse(data.at) * 1_000_000;
-        send(lineOf({ type: event, text: data.text, timestamp }));
-        if (event === "stderr") stderr = (stderr + data.text).slice(-tracebackMax);
-      } else if (event === "display") send(lineOf(resultOf(data)));
-      else if (event === "end") {
-        if (data.call !== undefined) {
-          send(lineOf({ type: "number_of_executions", execution_count: data.call }));
-        }
-        const exception = exceptionOf(data, stderr);
-        if (exception) send(lineOf({ type: "error", ...exception }));
+  const lines = events ? linesOf(events) : unknownLanguage(language ?? "");
+  return streamed("application/x-ndjson", keepAlive, lines, () => ended.abort());
+}
+
+type Lines = AsyncGenerator<Uint8Array, void>;
+
+async function* linesOf(events: AsyncGenerator<CallEvent, void>): Lines {
+  let stderr = "";
+  for await (const { event, data } of events) {
+    if (event === "stdout" || event === "stderr") {
+      const timestamp = Date.parse(data.at) * 1_000_000;
+      yield lineOf({ type: event, text: data.text, timestamp });
+      if (event === "stderr") stderr = (stderr + data.text).slice(-tracebackMax);
+    } else if (event === "display") yield lineOf(resultOf(data));
+    else if (event === "end") {
+      if (data.call !== undefined) {
+        yield lineOf({ type: "number_of_executions", execution_count: data.call });
       }
+      const exception = exceptionOf(data, stderr);
+      if (exception) yield lineOf({ type: "error", ...exception });
     }
-  });
+  }
+}
+
+async function* unknownLanguage(language: string): Lines {
+  const value = `${language} has no interpreter here`;
+  yield lineOf({ type: "error", name: "UnsupportedLanguage", value, traceback: "" });
 }
 
 /** Lines of IPython that all run programs, such as `!pip install …` of smolagents; their status is no error there. */

@@ -3,7 +3,7 @@ import type { EventData } from "../../../shared/wire/client/events.ts";
 import { type Call, parseBody, signalOf } from "../facade.ts";
 import { frame, lastFrame, readFrame, streamType } from "./connect.ts";
 import type { Service } from "./control.ts";
-import { run } from "./events.ts";
+import { type CallEvent, run } from "./events.ts";
 import { homeFolder, toOurs } from "./paths.ts";
 import { streamed } from "./stream.ts";
 
@@ -34,15 +34,16 @@ export async function start(call: Call, service: Service, session: string): Prom
   const signal = AbortSignal.any([call.signal, ended.signal]);
   const events = await run(call, session, fields, signal);
   const keepAlive = frame({ event: { keepalive: {} } });
-  return streamed(streamType, keepAlive, call.signal, async (send, hangUp) => {
-    hangUp.addEventListener("abort", () => ended.abort());
-    send(frame({ event: { start: { pid } } }));
-    for await (const { event, data } of events) {
-      if (event === "stdout" || event === "stderr") {
-        send(frame({ event: { data: { [event]: base64(data.text) } } }));
-      } else if (event === "end") for (const part of endOf(data)) send(part);
-    }
-  });
+  return streamed(streamType, keepAlive, partsOf(events), () => ended.abort());
+}
+
+async function* partsOf(events: AsyncGenerator<CallEvent, void>): AsyncGenerator<Uint8Array, void> {
+  yield frame({ event: { start: { pid } } });
+  for await (const { event, data } of events) {
+    if (event === "stdout" || event === "stderr") {
+      yield frame({ event: { data: { [event]: base64(data.text) } } });
+    } else if (event === "end") yield* endOf(data);
+  }
 }
 
 function commandOf({ cmd, args, cwd }: z.infer<typeof Start>["process"]): string[] {

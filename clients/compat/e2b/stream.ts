@@ -1,39 +1,45 @@
 const keepAliveMs = 10_000;
 
 /**
- * An answer whose headers go at once, and whose parts come from `produce`. It ends with it; a client that hangs up aborts
- * its signal.
+ * An answer whose headers go at once. The next part is made when the client has taken the one before it, so that a slow
+ * client holds no more than that one.
  *
  * @param keepAlive A part that clients ignore, for times without any.
+ * @param hangUp Called when the client goes.
  */
 export function streamed(
   contentType: string,
   keepAlive: Uint8Array,
-  clientSignal: AbortSignal,
-  produce: (send: (part: Uint8Array) => void, signal: AbortSignal) => Promise<void>,
+  parts: AsyncGenerator<Uint8Array, void>,
+  hangUp: () => void,
 ): Response {
-  const gone = new AbortController();
-  const signal = AbortSignal.any([clientSignal, gone.signal]);
-  let timer: ReturnType<typeof setInterval> | undefined;
-  const body = new ReadableStream<Uint8Array>({
-    async start(controller) {
-      const send = (part: Uint8Array) => {
-        if (!signal.aborted) controller.enqueue(part);
-      };
-      timer = setInterval(() => send(keepAlive), keepAliveMs);
-      void produce(send, signal)
-        .catch((error: unknown) => {
-          if (!signal.aborted) controller.error(error);
-        })
-        .finally(() => {
-          clearInterval(timer);
-          if (!signal.aborted) controller.close();
-        });
+  let next: Promise<IteratorResult<Uint8Array, void>> | undefined;
+  const body = new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        next ??= parts.next();
+        const step = await within(keepAliveMs, next);
+        if (step === undefined) return controller.enqueue(keepAlive);
+        next = undefined;
+        if (step.done) controller.close();
+        else controller.enqueue(step.value);
+      },
+      cancel: hangUp,
     },
-    cancel() {
-      clearInterval(timer);
-      gone.abort();
-    },
-  });
+    { highWaterMark: 0 },
+  );
   return new Response(body, { headers: { "Content-Type": contentType } });
+}
+
+/** Undefined if it takes longer. */
+async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(() => resolve(undefined), ms);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
