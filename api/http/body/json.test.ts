@@ -1,14 +1,26 @@
-import { Hono } from "hono";
+import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
 import { expect, test } from "vitest";
+import type { AppEnv } from "../context.ts";
 import { optionalJsonBody } from "./json.ts";
 
-const app = new Hono().post("/", optionalJsonBody(100), async (c) => c.json(await c.req.json()));
+const app = new OpenAPIHono<AppEnv>();
+const route = createRoute({
+  method: "post",
+  path: "/",
+  middleware: optionalJsonBody(100),
+  request: {
+    body: { content: { "application/json": { schema: z.object({ a: z.int().optional() }) } } },
+  },
+  responses: { 200: { description: "What was sent." } },
+});
+app.openapi(route, async (c) => c.json(await c.req.json()));
 app.onError((error, c) => c.text(error.message, 400));
 
 const json = { "Content-Type": "application/json" };
 
 test.for<[title: string, init: RequestInit, answer: string]>([
   ["no body", {}, "{}"],
+  ["a body that may come, and does not", { body: new Blob([]).stream(), duplex: "half" }, "{}"],
   ["a body of no bytes", { body: "", headers: json }, "{}"],
   ["a body without Content-Length", { body: '{"a":1}', headers: json }, '{"a":1}'],
   [

@@ -40,6 +40,8 @@ function bodyOf(read: (c: Context) => Promise<unknown>) {
 export function optionalJsonBody(maxBytes: number) {
   return bodyOf(async (c) => {
     const bytes = await readBytes(c.req.raw, maxBytes);
+    // Zod's middleware asks for it if the request names no type.
+    c.req.arrayBuffer = () => Promise.resolve(bytes.buffer);
     if (bytes.length === 0) return {};
     requireJson(c);
     return withPlainNumbers(parseBytes(bytes));
