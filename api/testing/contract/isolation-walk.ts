@@ -60,6 +60,7 @@ const plain: Record<string, string | undefined> = {
   Range: undefined,
   "X-Airlock-SHA256": undefined,
   "X-Correlation-ID": undefined,
+  all: "true",
   created_after: undefined,
   created_before: undefined,
   endpoint: undefined,
