@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Engine } from "../engine/engine.ts";
 import { openSandbox } from "./open-sandbox.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
@@ -7,10 +7,7 @@ import { rawEngine } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
 import { type Run, runCode, type Settings } from "../sandbox/testing/run-code.ts";
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => {
-  place = await testEngine();
-});
+const place = await testEngine();
 
 describe.each(["runc", "runsc"])("under %s", (runtime) => {
   const isGvisor = runtime === "runsc";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterEach, beforeAll, expect, test } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { labels } from "../sandbox/labels.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { killAgent } from "../sandbox/testing/kill-agent.ts";
@@ -10,18 +10,13 @@ import { specWith } from "../sandbox/testing/report.ts";
 import type { RunReport } from "../sandbox/report.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxLabels } from "../sandbox/spec.ts";
-import type { Engine } from "../engine/engine.ts";
 import { openSandbox } from "./open-sandbox.ts";
 import { createReaper } from "./reap.ts";
 
-let engine: Engine;
-let image: string;
+const { engine, image } = await testEngine();
 const agentId = randomUUID();
 const agentName = `reaper-${agentId}`;
 
-beforeAll(async () => {
-  ({ engine, image } = await testEngine());
-});
 afterEach(async () => {
   const left = await containersOf(agentId);
   if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);

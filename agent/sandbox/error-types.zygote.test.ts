@@ -1,11 +1,8 @@
-import { beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { testEngine } from "./testing/engine.ts";
 import { runCode } from "./testing/run-code.ts";
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => {
-  place = await testEngine();
-});
+const place = await testEngine();
 
 test.each([
   ["syntax_error", "def"],

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { backend, openOn } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
@@ -7,10 +7,7 @@ import { specWith } from "./testing/report.ts";
 import { runCode, runIn, type Settings, writeFiles } from "./testing/run-code.ts";
 import type { SandboxJob } from "./job.ts";
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => {
-  place = await testEngine();
-});
+const place = await testEngine();
 
 /** What the code prints. The code must succeed. */
 async function printed(

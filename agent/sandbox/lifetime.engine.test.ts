@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { afterEach, beforeAll, expect, test } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { type Engine } from "../engine/engine.ts";
 import { labels } from "./labels.ts";
 import { openSandbox } from "../container/open-sandbox.ts";
@@ -9,14 +9,10 @@ import { runIn } from "./testing/run-code.ts";
 import { specWith } from "./testing/report.ts";
 import type { SandboxSpec } from "./spec.ts";
 
-let engine: Engine;
-let image: string;
+const { engine, image } = await testEngine();
 const agentId = randomUUID();
 const agentName = `lifetime-${agentId}`;
 
-beforeAll(async () => {
-  ({ engine, image } = await testEngine());
-});
 afterEach(async () => {
   const left = await containersOf(agentId);
   if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);

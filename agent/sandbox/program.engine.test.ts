@@ -1,12 +1,9 @@
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Program } from "./job.ts";
 import { testEngine } from "./testing/engine.ts";
 import { runCode, type Settings } from "./testing/run-code.ts";
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => {
-  place = await testEngine();
-});
+const place = await testEngine();
 
 const shell = (compile: string[] = [], compileTimeoutMs = 60_000): Program => {
   return { file: "main.sh", compile, compileTimeoutMs, run: ["bash", "/code/main.sh"] };

@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { describeLeftOut } from "./output/classify.ts";
 import type { CallFile } from "./job.ts";
@@ -6,8 +6,7 @@ import { testEngine } from "./testing/engine.ts";
 import { openSession } from "./testing/open-session.ts";
 import { writeFiles } from "./testing/run-code.ts";
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => void (place = await testEngine()));
+const place = await testEngine();
 
 function filesTo(to: CallFile["to"], contents: Record<string, string>): CallFile[] {
   return writeFiles(tempFolder(), contents).map((file) => ({ ...file, to }));

@@ -1,11 +1,10 @@
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { CallAnswer } from "./job.ts";
 import { answering, tools } from "./testing/answer-calls.ts";
 import { testEngine } from "./testing/engine.ts";
 import { openSession } from "./testing/open-session.ts";
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => void (place = await testEngine()));
+const place = await testEngine();
 
 type Own = Parameters<typeof answering>[0];
 

@@ -1,13 +1,10 @@
-import { beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { CallAnswer, SandboxJob } from "./job.ts";
 import { answering, tools } from "./testing/answer-calls.ts";
 import { testEngine } from "./testing/engine.ts";
 import { runCode } from "./testing/run-code.ts";
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => {
-  place = await testEngine();
-});
+const place = await testEngine();
 
 type Own = Parameters<typeof answering>[0];
 

@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { sandboxRuntime as runtime } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { runCode, type Settings } from "./testing/run-code.ts";
@@ -7,10 +7,7 @@ import { runCode, type Settings } from "./testing/run-code.ts";
 
 const MiB = 1024 * 1024;
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => {
-  place = await testEngine();
-});
+const place = await testEngine();
 
 /** `burn` uses CPU time in this thread; `tell` prints what this process has used since it began. */
 const head = `

@@ -3,9 +3,8 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
-import { afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import { waitUntil } from "../../../shared/testing/wait-until.ts";
-import type { Engine } from "../../engine/engine.ts";
 import type { PackageRequest } from "../package-request.ts";
 import { labels } from "../labels.ts";
 import { testEngine } from "../testing/engine.ts";
@@ -22,11 +21,7 @@ import {
 import { deriveImage, rawEngine, removeImages } from "../testing/raw-engine.ts";
 import { runCode } from "../testing/run-code.ts";
 
-let engine: Engine;
-let image: string;
-beforeAll(async () => {
-  ({ engine, image } = await testEngine());
-});
+const { engine, image } = await testEngine();
 afterEach(closeAll);
 
 /** A server on another port of the index's host, which nobody may reach. */

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { ensureScienceImage } from "../../../scripts/setup/images/science-image.ts";
 import { type CallNumbers, denied } from "../testing/denied-calls.ts";
 import { backend, sandboxRuntime as runtime } from "../testing/backend.ts";
@@ -10,10 +10,7 @@ import type { SandboxSpec } from "../spec.ts";
 
 type Call = readonly [numbers: CallNumbers, args: readonly (number | string)[]];
 
-let place: Awaited<ReturnType<typeof testEngine>>;
-beforeAll(async () => {
-  place = await testEngine();
-});
+const place = await testEngine();
 
 const program = (name: string): string =>
   readFileSync(new URL(`../testing/${name}.py`, import.meta.url), "utf8");
