@@ -20,7 +20,8 @@ export function bytecodes(limit = 64): Bytecodes {
     keep(image, bytecode) {
       byImage.delete(image);
       if (bytecode === null) return;
-      byImage.set(image, Uint8Array.from(bytecode));
+      const { program, later } = bytecode;
+      byImage.set(image, { program: Uint8Array.from(program), later: Uint8Array.from(later) });
       const [oldest] = byImage.keys();
       if (byImage.size > limit && oldest !== undefined) byImage.delete(oldest);
     },

@@ -4,6 +4,7 @@ import { containerProfile } from "./container-profile.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { noMemory } from "../sandbox/conversation/install-packages.ts";
 import { openConversation } from "../sandbox/conversation/conversation.ts";
+import { encodeFrame } from "../sandbox/protocol/frames.ts";
 import { linkOf } from "../engine/attach.ts";
 import { supervisorProgram } from "../python/program.ts";
 import { EngineError } from "../sandbox/errors.ts";
@@ -52,6 +53,11 @@ export async function openSandbox(
       throw error instanceof EngineError ? await explained(engine, containerId, error) : error;
     });
     if (conversation.bytecode !== null) programs.keep(spec.image, conversation.bytecode);
+    let later = known?.later;
+    function bringModules(): void {
+      if (later) link.input.write(encodeFrame("B", later));
+      later = undefined;
+    }
     let closed: Promise<void> | null = null;
     function close(): Promise<void> {
       closed ??= end().catch((error: unknown) => {
@@ -81,9 +87,13 @@ export async function openSandbox(
         });
       },
       giveFiles: (files, limit) => conversation.giveFiles(files, limit),
-      beginSession: conversation.beginSession,
+      beginSession(env) {
+        bringModules();
+        conversation.beginSession(env);
+      },
       whyDied: () => autopsy(engine, containerId),
       async run(job, options) {
+        if (job.results) bringModules();
         const report = await conversation.run(job, options);
         return report.ending === "lost" ? autopsied(engine, containerId, report) : report;
       },

@@ -66,15 +66,9 @@ export const pid1Command: readonly string[] = [
 ];
 
 /** Bytecode is valid only for the Python version with the same magic number. */
-const packing = `import marshal
+const magic = `import marshal
 import sys
 magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
-def pack(codes):
-    return magic + marshal.dumps(codes)
-def unpack(data):
-    if data[:4] != magic:
-        raise SystemExit("bytecode of another Python")
-    return marshal.loads(data[4:])
 `;
 
 /** Kept as bytes, so that jobs that do not need them pay nothing. */
@@ -93,8 +87,15 @@ const loading = `def load(name, text=None):
 
 const ofPid1 = sources(programs.pid1);
 
+/** Modules that come to PID 1 of a container with its first session or cell. */
+const later = [...ofCells, ...ofSessions];
+
 /** Bytecode that a supervisor compiled from its program, for others with the same Python; see main in container.py. */
-export type Bytecode = Uint8Array;
+export interface Bytecode {
+  readonly program: Uint8Array;
+  /** Modules of sessions and cells: the frame B brings them, before what needs them. */
+  readonly later: Uint8Array;
+}
 
 /**
  * The program of a sandbox's PID 1: the first bytes that go to its stdin.
@@ -107,15 +108,22 @@ export function supervisorProgram(
 ): Buffer {
   const codes =
     bytecode === null
-      ? compiled(ofPid1) + packed([...ofCells, ...ofSessions])
-      : `codes = unpack(take(${bytecode.length}))\n`;
+      ? `${compiled(ofPid1)}${packed(apart)}later = {name: codes.pop(name) for name in ${JSON.stringify(later)}}
+told = [magic + marshal.dumps(codes), marshal.dumps(later)]
+codes.update(later)
+`
+      : `told = []
+if take(4) != magic:
+    raise SystemExit("bytecode of another Python")
+codes = marshal.loads(take(${bytecode.program.length - 4}))
+`;
   const names = Object.keys(ofPid1).filter((name) => !apart.includes(name));
   const run = `for name in ${JSON.stringify(names)}:
     load(name)
-sys.modules["container"].main(codes, ${JSON.stringify(preload)}, ${bytecode === null ? "pack" : "None"})
+sys.modules["container"].main(codes, ${JSON.stringify(preload)}, told)
 `;
-  const program = asFirstBytes(packing + codes + loading + run);
-  return bytecode === null ? program : Buffer.concat([program, bytecode]);
+  const program = asFirstBytes(magic + codes + loading + run);
+  return bytecode === null ? program : Buffer.concat([program, bytecode.program]);
 }
 
 /** Id range of zygotes: the first id, and the number of ids. */
@@ -222,10 +230,10 @@ ${compiled(modules)}${loading}for name in codes:
 `;
 }
 
-/** A JSON string is also a Python string. */
+/** A JSON string is also a Python string. Texts that only people read would be in each container's memory. */
 function compiled(texts: Readonly<Record<string, string>>): string {
   return `codes = {
-    name: compile(text, "airlock/%s.py" % name, "exec")
+    name: compile(text, "airlock/%s.py" % name, "exec", optimize=2)
     for name, text in ${JSON.stringify(texts)}.items()
 }
 `;

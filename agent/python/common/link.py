@@ -15,7 +15,8 @@ to the supervisor    J job (numbers)  C code  I input  T stdin  V arguments, eac
                        frames: words of session.py; a NUL between two
                      L lines of /input/_requirements.txt, before the job
                      P packages (JSON), before the job: packages.py says what follows
-to the agent         B bytecode of this program, if it came as text
+                     B bytecode of modules, before the first session or cell, if the program came as bytecode
+to the agent         B bytecode of this program, if it came as text, and another one of what comes with the other B
                      R ready (JSON)  F failed to get ready (JSON)  S started
                      Y end of the compiler (JSON)  O stdout  E stderr  X exit (JSON)
                      H a piece of an item of a cell (JSON), before it 1, or 0 with the last piece

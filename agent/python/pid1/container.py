@@ -21,15 +21,25 @@ class Interpreter:
     """An interpreter that runs one job and is started before the job is known."""
 
     def __init__(self, codes, preload):
-        self._gate, self.cells, self.serve = codes["gate"], codes["cells"], codes["serve"]
-        self._preload = preload
+        self._codes, self._preload = codes, preload
+
+    @property
+    def cells(self):
+        return self._codes["cells"]
+
+    @property
+    def serve(self):
+        return self._codes["serve"]
+
+    def take_modules(self, payload):
+        self._codes.update(marshal.loads(payload))
 
     def start(self, go, tell, out, err, groups=()):
         """Starts the interpreter, which imports what it preloads and then waits."""
         go_fd, tell_fd = _high_descriptors()
         os.mkdir(GATE_DIR, 0o755)
         python_path = os.environ.get("PYTHONPATH")
-        _write_gate(self._gate, (go_fd, tell_fd, None, GATE_DIR, python_path, tuple(self._preload)))
+        _write_gate(marshal.loads(self._codes["gate"]), (go_fd, tell_fd, None, GATE_DIR, python_path, tuple(self._preload)))
         try:
             pid = os.fork()
         except OSError:
@@ -75,14 +85,14 @@ def _write_gate(gate, settings):
     write_file(_GATE, magic + bytes(12) + marshal.dumps(gate.replace(co_consts=constants)))
 
 
-def main(codes, preload, pack):
-    """Runs until the job is over. With `pack` it first sends the bytecode that it compiled."""
+def main(codes, preload, compiled):
+    """Runs until the job is over. It first sends the bytecode that it compiled."""
     if os.getpid() != 1:
         raise SystemExit("not PID 1: its signals to every process would reach the host's")
     harden_supervisor()
     supervisor = Supervisor(Interpreter(codes, preload))
-    if pack:
-        supervisor.outbox.put(b"B", pack(codes))
+    while compiled:
+        supervisor.outbox.put(b"B", compiled.pop(0))
     supervisor.run()
     # A normal exit of the interpreter would take as long as a short job.
     os._exit(0)

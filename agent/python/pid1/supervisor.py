@@ -263,6 +263,8 @@ class Supervisor:
         elif kind == b"U":
             while payload:
                 payload = payload[os.write(self.input_file, payload) :]
+        elif kind == b"B":
+            self.interpreter.take_modules(payload)
         elif kind == b"N":
             load("context")  # noqa: F821  its loader gives it this
             self.__class__ = load("session").Session  # noqa: F821

@@ -139,8 +139,12 @@ async function* readFrames(link: Link): Frames {
 async function readReady(frames: Frames): Promise<{ ready: Ready; bytecode: Bytecode | null }> {
   try {
     let { type, payload } = (await frames.next()).value;
-    const bytecode = type === "B" ? payload : null;
-    if (bytecode !== null) ({ type, payload } = (await frames.next()).value);
+    let bytecode: Bytecode | null = null;
+    if (type === "B") {
+      const { value: later } = await frames.next();
+      bytecode = { program: payload, later: later.payload };
+      ({ type, payload } = (await frames.next()).value);
+    }
     if (type === "R") return { ready: parseMessage(Ready, payload), bytecode };
     const { message, output } = parseMessage(NotReady, payload);
     throw new EngineError("command_not_found", `${message}: ${output}`.trim());
