@@ -66,8 +66,10 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     deps.engine.slotsToOffer(1, 1) > 0;
 
   const runJob: Run = (lease, asked) => runLease(deps, lease, () => (asked(), mayTake()));
+  const graceOver = new AbortController();
   /** The reply to a call's result may bring the next call of the session, even while the agent stops. */
-  const runNextCall: Run = (lease, asked) => runCall(deps, lease, () => (asked(), !halt.aborted));
+  const runNextCall: Run = (lease, asked) =>
+    runCall(deps, lease, () => (asked(), !halt.aborted && !graceOver.signal.aborted));
 
   const background = Promise.all([
     deps.engine.run(end.signal).catch(fail),
@@ -88,7 +90,7 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
   ).catch(fail);
   // No job will use the ready containers any more.
   const emptied = deps.sandboxes.close();
-  await drain(deps, halt);
+  await drain(deps, halt, graceOver);
   await abortable(Promise.all([emptied, deps.sandboxes.close()]), halt).catch(() => {});
   const hasLeft = !halt.aborted && (await leave(deps, halt));
   end.abort();
@@ -144,13 +146,18 @@ async function workOnSession(deps: AgentDeps, lease: Lease<LeasedSession>): Prom
  * Waits for the held leases to end. Sessions end as soon as no call runs. After the grace it cancels all, then drops
  * those still held. `halt` skips the waits.
  */
-async function drain(deps: AgentDeps, halt: AbortSignal): Promise<void> {
+async function drain(
+  deps: AgentDeps,
+  halt: AbortSignal,
+  graceOver: AbortController,
+): Promise<void> {
   const { leases, builds, calls, sessions, changes, clock } = deps;
   const held = [leases, builds, calls, sessions];
   const idle = changes.waitUntil(() => held.every((each) => each.free() === each.size));
   sessions.cancelAll();
   using grace = deadline(clock, deps.drainGraceMs);
   await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});
+  graceOver.abort();
   for (const each of held) each.cancelAll();
   using lastPosts = deadline(clock, LAST_POSTS_MS);
   await abortable(idle, AbortSignal.any([halt, lastPosts.signal])).catch(() => {});

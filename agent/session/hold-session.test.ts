@@ -100,12 +100,13 @@ describe("a session", () => {
     await sandbox.closed;
   });
 
-  it("whose sandbox dies during a call has ended after the call's result", async () => {
+  it("whose sandbox dies during a call has ended before the call's result: the API leases no further one", async () => {
     const { session, sandbox } = await begin();
     const { call } = await callIn(session);
     sandbox.die();
-    expect((await t.api.request("/result")).path).toContain(call.lease_id);
     expect((await t.api.request("/ended")).json).toMatchObject({ reason: "engine_lost" });
+    expect(t.api.count("/result")).toBe(0);
+    expect((await t.api.request("/result")).path).toContain(call.lease_id);
   });
 
   it("whose sandbox dies during a call asks for no next one", async () => {
@@ -195,10 +196,13 @@ describe("when the agent stops", () => {
     agent.stop();
     await t.clock.sleeping(10_000);
     t.clock.advance(10_000);
-    expect((await t.api.request("/result")).json).toMatchObject({
+    const result = await t.api.request("/result");
+    expect(result.json).toMatchObject({
       status: "cancelled",
       error: { message: "The agent was stopped while the code ran." },
     });
+    // It asks for no next call.
+    expect(result.headers["x-airlock-take"]).toBeUndefined();
     await t.api.request("/ended");
     await agent.ended;
   });

@@ -46,10 +46,10 @@ export async function holdSession(agent: SessionDeps, lease: Lease<LeasedSession
   try {
     await using place = await openPlace(deps, start, noFiles, gpus, () => {});
     const { sandbox } = place.acquired;
-    using open = await serve(deps, lease, place.acquired);
+    using _open = await serve(deps, lease, place.acquired);
     await whenAborted(AbortSignal.any([drop.signal, cancel.signal, sandbox.died]));
-    if (sandbox.died.aborted) open[Symbol.dispose]();
-    await agent.changes.waitUntil(() => ofSession().length === 0);
+    const idle = agent.changes.waitUntil(() => ofSession().length === 0);
+    await Promise.race([idle, whenAborted(sandbox.died)]);
     if (drop.signal.aborted) return log.info("a session has ended");
     const end = await endOf(sandbox);
     lease.isReporting = true;
@@ -74,10 +74,14 @@ async function serve(
 ): Promise<Disposable> {
   const { sandbox, jobRef, runtime } = acquired;
   const { lease_id, env } = job;
-  const close = (): void => void openSessions.delete(lease_id);
+  const over = Promise.withResolvers<void>();
+  const close = (): void => {
+    openSessions.delete(lease_id);
+    over.resolve();
+  };
   sandbox.beginSession(env);
   // A call may come before the answer to this post.
-  openSessions.set(lease_id, openSession(acquired));
+  openSessions.set(lease_id, openSession(acquired, over.promise));
   try {
     const ready = {
       job_ref: jobRef,

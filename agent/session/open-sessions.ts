@@ -37,8 +37,8 @@ export async function runCall(
 const findNone: FindPlace = () =>
   Promise.reject(new JobRefusal("internal_error", "The session has ended at its agent."));
 
-/** Calls run in the sandbox of `acquired`, one at a time. */
-export function openSession(acquired: Acquired): OpenSession {
+/** Calls run in the sandbox of `acquired`, one at a time. `over` resolves once the API knows that the session has ended. */
+export function openSession(acquired: Acquired, over: Promise<void>): OpenSession {
   const { sandbox } = acquired;
   const files = createBroughtFiles();
   /** A file is sent again if it has changed. */
@@ -62,8 +62,13 @@ export function openSession(acquired: Acquired): OpenSession {
             ...sandbox,
             backend: sandbox.backend,
             async run(own, options) {
-              const report = await sandbox.run(own, options);
-              return { ...report, artifacts: report.artifacts.filter(isNew) };
+              try {
+                const report = await sandbox.run(own, options);
+                return { ...report, artifacts: report.artifacts.filter(isNew) };
+              } finally {
+                // Else the API leases the next call after the result of this one, and that one fails.
+                if (sandbox.died.aborted) await over;
+              }
             },
           },
         },

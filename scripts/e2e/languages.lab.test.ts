@@ -4,13 +4,9 @@ import { languages } from "../../shared/languages.ts";
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import { ensureLanguagesImage } from "../setup/images/languages-image.ts";
 import { programs } from "../testing/language-programs.ts";
-import { startTestService, type TestService, type Variables } from "../testing/test-service.ts";
+import { type Place, places } from "../testing/places.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
 
-const places: Record<string, Variables> = {
-  forks: { AIRLOCK_CONTAINER_BACKEND: "zygote" },
-  containers: { AIRLOCK_CONTAINER_BACKEND: "engine" },
-  gVisor: { AIRLOCK_CONTAINER_RUNTIME: "runsc" },
-};
 /** Seconds: emulated machines compile slowly. */
 const patience = { compile_timeout: 300, startup_timeout: 600 };
 
@@ -27,7 +23,7 @@ int main() {}`,
 };
 
 /** Each language of the table, from a client's request to the record, in an image of Debian's packages. */
-describe.each(Object.keys(places))("in %s", (place) => {
+describe.each(Object.keys(places) as Place[])("in %s", (place) => {
   let service: TestService;
 
   beforeAll(async () => {

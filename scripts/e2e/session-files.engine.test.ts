@@ -1,11 +1,12 @@
 import { expect, test } from "vitest";
+import { places, placesOfTier } from "../testing/places.ts";
 import { startTestService } from "../testing/test-service.ts";
 
-test.each(["engine", "zygote"])(
-  "with container_backend %s, files of a session are written, listed, read and removed, in the order of its calls",
-  async (backend) => {
+test.each(placesOfTier)(
+  "in %s, files of a session are written, listed, read and removed, in the order of its calls",
+  async (place) => {
     await using service = await startTestService();
-    await service.startAgent("files", { AIRLOCK_CONTAINER_BACKEND: backend });
+    await service.startAgent("files", places[place]);
     const made = await service.send("POST", "/sessions", { wait: 30 });
     expect(made.status).toBe(201);
     const session = `/sessions/${String(made.json["session_id"])}`;

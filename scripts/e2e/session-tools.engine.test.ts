@@ -1,12 +1,13 @@
 import { expect, test } from "vitest";
 import { connect, type OwnTool } from "../../clients/typescript/src/index.ts";
+import { places, placesOfTier } from "../testing/places.ts";
 import { startTestService } from "../testing/test-service.ts";
 
-test.each(["engine", "zygote"])(
-  "with container_backend %s, a call calls a tool three times, is interrupted while one waits, and its threads call none later",
-  async (backend) => {
+test.each(placesOfTier)(
+  "in %s, a call calls a tool three times, is interrupted while one waits, and its threads call none later",
+  async (place) => {
     await using service = await startTestService();
-    await service.startAgent("session-tools", { AIRLOCK_CONTAINER_BACKEND: backend });
+    await service.startAgent("session-tools", places[place]);
     await using session = await connect({ url: service.url }).sessions.create();
     const shown = async (code: string, tools?: OwnTool[]): Promise<string | undefined> => {
       const { results, error } = await session.run(code, { tools });

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
-import { containersOf, rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
+import { containersOf } from "../../agent/sandbox/testing/raw-engine.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 import type { Session } from "../../shared/wire/client/session.ts";
+import { places, placesOfTier } from "../testing/places.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
 type Result = Record<string, unknown> & { readonly job_id: string };
@@ -27,16 +28,17 @@ const textsOf = ({ results }: Result): unknown[] =>
     ({ data }) => data["text/plain"],
   ) ?? [];
 
-const backends = ["engine", "zygote"];
-const on = (backend: string) => ({ AIRLOCK_CONTAINER_BACKEND: backend });
-
-test.each(backends)(
-  "with container_backend %s, variables and files stay from call to call, until the session is deleted",
-  async (backend) => {
+test.each(placesOfTier)(
+  "in %s, variables and files stay from call to call, until the session is deleted",
+  async (place) => {
     await using service = await startTestService();
-    const agent = await service.startAgent("sessions", on(backend));
+    const agent = await service.startAgent("sessions", places[place]);
     const { session, call, post, path, read } = await open(service, { env: { OF: "session" } });
-    expect(session).toMatchObject({ container_backend: backend, contexts: ["default"] });
+    expect(session).toMatchObject({
+      container_backend: place === "forks" ? "zygote" : "engine",
+      container_runtime: place === "gVisor" ? "runsc" : "runc",
+      contexts: ["default"],
+    });
 
     expect(await call("x = 41")).toMatchObject({ success: true });
     expect(textsOf(await call("import os\nx + 1, os.environ['OF']"))).toEqual(["(42, 'session')"]);
@@ -72,7 +74,7 @@ test.each(backends)(
 
     expect((await service.send("DELETE", path)).status).toBe(204);
     expect(await read()).toMatchObject({ status: "ended", reason: "deleted" });
-    if (backend === "engine")
+    if (place !== "forks")
       await waitUntil("its container is gone", async () => {
         return (await containersOf(agent.name)).length === 0;
       });
@@ -82,7 +84,7 @@ test.each(backends)(
 
 test("a session survives a restart of the API between two calls", async () => {
   await using service = await startTestService();
-  await service.startAgent("restart", on("zygote"));
+  await service.startAgent("restart", places.forks);
   const { call } = await open(service);
   await call("x = 1");
   await service.api().close();
@@ -92,7 +94,7 @@ test("a session survives a restart of the API between two calls", async () => {
 
 test("calls run in order, one at a time, beside jobs that fill all slots", async () => {
   await using service = await startTestService();
-  await service.startAgent("order", { ...on("zygote"), AIRLOCK_MAX_WORKERS: "1" });
+  await service.startAgent("order", { ...places.forks, AIRLOCK_MAX_WORKERS: "1" });
   const { call, post } = await open(service);
   const job = await service.submit("import time\ntime.sleep(60)");
   await service.untilBegun(job);
@@ -101,44 +103,4 @@ test("calls run in order, one at a time, beside jobs that fill all slots", async
   for (let n = 0; n < 20; n++)
     ids.push((await post("execute/async", { code: `seen.append(${n})` })).job_id);
   expect(textsOf(await call("seen"))).toEqual([`[${[...ids.keys()].join(", ")}]`]);
-});
-
-test("when the agent stops, its sessions end with agent_stopped", async () => {
-  await using service = await startTestService();
-  const agent = await service.startAgent("stops", on("zygote"));
-  const { read, path } = await open(service);
-  agent.process.kill("SIGTERM");
-  await agent.exit;
-  expect(await read()).toMatchObject({ status: "ended", reason: "agent_stopped" });
-  const refused = await service.send("POST", `${path}/execute`, { code: "1" });
-  expect([refused.status, refused.json["code"]]).toEqual([409, "session_ended"]);
-});
-
-test.each(backends)(
-  "with container_backend %s, a session whose agent is killed ends with agent_lost, and nothing is left of it",
-  async (backend) => {
-    await using service = await startTestService();
-    const agent = await service.startAgent("killed", on(backend));
-    const { read, call } = await open(service);
-    await call("x = 1");
-    expect(await containersOf(agent.name)).toHaveLength(1);
-    agent.process.kill("SIGKILL");
-    await agent.exit;
-    const next = await service.startAgent("killed", on("engine"));
-    await waitUntil("the session ends", async () => (await read()).status === "ended");
-    expect(await read()).toMatchObject({ reason: "agent_lost" });
-    await waitUntil("its sandbox is gone", async () => {
-      return (await containersOf(next.name)).length === 0;
-    });
-  },
-);
-
-test("a session whose container is killed ends with engine_lost", async () => {
-  await using service = await startTestService();
-  const agent = await service.startAgent("lost", on("engine"));
-  const { read, call } = await open(service);
-  await call("x = 1");
-  for (const id of await containersOf(agent.name)) await rawEngine.getContainer(id).kill();
-  await waitUntil("the session ends", async () => (await read()).status === "ended");
-  expect(await read()).toMatchObject({ reason: "engine_lost" });
 });

@@ -109,7 +109,12 @@ export async function openConversation(
         await sendCall(link, job.call, died.signal);
         const isSent = !options.signal.aborted;
         if (isSent) sendJob(link.input, job);
-        const report = await runJob(link, frames, upcoming, job, options, patience);
+        const report = await runJob(link, frames, upcoming, job, options, patience).catch(
+          (error: unknown) => {
+            died.abort(error);
+            throw error;
+          },
+        );
         if (report.lostReason !== null) died.abort(new EngineError("other", report.lostReason));
         else if (isSent) upcoming = nextFrame();
         return report;
