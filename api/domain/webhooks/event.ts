@@ -17,6 +17,7 @@ export interface EventData {
   correlation_id: string;
   metadata: Record<string, string> | null;
   batch_id: string | null;
+  session_id: string | null;
   parent_execution_id: string | null;
   relationship: z.infer<typeof Relationship> | null;
   traceparent: string | null;
@@ -67,6 +68,7 @@ export function toEvent({
       correlation_id: kept.correlation_id,
       ...(kept.metadata && { metadata: kept.metadata }),
       ...(kept.batch_id !== null && { batch_id: kept.batch_id }),
+      ...(kept.session_id !== null && { session_id: kept.session_id }),
       ...(kept.parent_execution_id !== null && { parent_execution_id: kept.parent_execution_id }),
       ...(kept.relationship && { relationship: kept.relationship }),
       ...(kept.traceparent !== null && { traceparent: kept.traceparent }),

@@ -256,6 +256,7 @@ BEGIN
       'correlation_id', NEW.`correlation_id`,
       'metadata', json(NEW.`metadata`),
       'batch_id', NEW.`batch_id`,
+      'session_id', NEW.`session_id`,
       'parent_execution_id', NEW.`parent_execution_id`,
       'relationship', NEW.`relationship`,
       'traceparent', NEW.`traceparent`),

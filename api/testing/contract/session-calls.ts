@@ -1,5 +1,6 @@
 import { expect } from "vitest";
 import { ExecutionPage, ExecutionRecord, SyncResult } from "../../../shared/wire/execution.ts";
+import { WebhookEventPage } from "../../../shared/wire/client/webhook.ts";
 import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import type { Reply } from "../scripted-agent.ts";
 import { type Api, body, expectFault, problemOf } from "./api.ts";
@@ -124,6 +125,24 @@ export const sessionCallRows = on("with sessions", [
       expect(resultOf(await answer)).toMatchObject({ success: false, error });
       const next = await submitCall(api, id);
       expect((await agent.takeCall()).execution_id).toBe(next.job_id);
+    },
+  },
+  {
+    rule: "The event of a call that ends says whose session it was",
+    server,
+    async check(api) {
+      const { id, agent } = await served(api);
+      const { cursor } = WebhookEventPage.parse(body(await api.get("/webhooks/events")));
+      const { job_id } = await submitCall(api, id);
+      await agent.result((await agent.takeCall()).lease_id, {});
+      const { items } = WebhookEventPage.parse(
+        body(await api.get(`/webhooks/events?after=${cursor}`)),
+      );
+      const own = items.filter(({ event }) => event.data.job_id === job_id);
+      expect(own).toMatchObject([
+        { event: { type: "execution.succeeded", data: { session_id: id } } },
+      ]);
+      await end(api, id);
     },
   },
   {

@@ -30,6 +30,7 @@ const WebhookData = z
     correlation_id: z.string(),
     metadata: z.record(z.string(), z.string()).optional(),
     batch_id: JobId.optional(),
+    session_id: JobId.optional().meta({ description: "The session whose call it was." }),
     parent_execution_id: JobId.optional(),
     relationship: Relationship.optional(),
     traceparent: z.string().optional(),

@@ -104,6 +104,8 @@ class WebhookData(Record):
     correlation_id: str
     metadata: Optional[Dict[str, str]]
     batch_id: Optional[str]
+    #: The session whose call it was.
+    session_id: Optional[str]
     parent_execution_id: Optional[str]
     relationship: Optional[Relationship]
     traceparent: Optional[str]
