@@ -76,16 +76,16 @@ export class Api {
     return this.sendJson("POST", path, body, headers);
   }
 
-  /** Sends a value as JSON, or a text unchanged. */
+  /** Sends a value as JSON, a text unchanged, or nothing. */
   sendJson(
     method: string,
     path: string,
     body?: unknown,
     headers: Record<string, string> = {},
   ): Promise<Reply> {
-    const text = typeof body === "string" ? body : JSON.stringify(body);
+    if (body === undefined) return this.send(method, path, { headers });
     return this.send(method, path, {
-      ...(body !== undefined && { body: text }),
+      body: typeof body === "string" ? body : JSON.stringify(body),
       headers: { "Content-Type": "application/json", ...headers },
     });
   }
