@@ -1,7 +1,7 @@
 """Runs in PID 1 of a sandbox, as root of the sandbox, from its start to its end.
 
-PID 1 of a sandbox: runs one job and reports it to the agent, or becomes a Session. See link.py for the frames. Any
-error in here ends PID 1, and with it every process of the container."""
+Runs one job and reports it to the agent, or becomes a Session. See link.py for the frames. Any error in here ends PID 1,
+and with it every process of the container."""
 
 import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
 import os
@@ -86,8 +86,7 @@ class Supervisor:
             self.fail("the interpreter ended before it was ready")
         self.interpreter.release()
         version = "%d.%d.%d" % sys.version_info[:3]
-        ready = {"python_version": version, "preload_errors": self.job.preload_errors}
-        self.outbox.put_json(b"R", ready)
+        self.outbox.put_json(b"R", {"python_version": version, "preload_errors": self.job.preload_errors})
 
     def fail(self, message):
         self.kill_all()
@@ -108,10 +107,9 @@ class Supervisor:
                 ending = "cancelled" if self.cancelled else "timeout"
                 self.terminate()
                 return ending
-            if now >= watch.due:
-                excess = watch.look(now)
-                if excess:
-                    return excess
+            excess = watch.look(now) if now >= watch.due else None
+            if excess:
+                return excess
             self.wait_and_handle(min(watch.due, until))
         return "exited"
 

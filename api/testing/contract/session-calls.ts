@@ -129,7 +129,6 @@ export const sessionCallRows = on("with sessions", [
   },
   {
     rule: "The event of a call that ends says whose session it was",
-    server,
     async check(api) {
       const { id, agent } = await served(api);
       const { cursor } = WebhookEventPage.parse(body(await api.get("/webhooks/events")));
