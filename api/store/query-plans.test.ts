@@ -88,7 +88,7 @@ const byErrorType = "SEARCH dead_letters_error_type (tenant=? AND error_type=?)"
 test.each<[string, string[], () => Promise<unknown>]>([
   [
     "a submission",
-    [byTurn, byKey, byId, isLast, byPosition, byKey],
+    [byTurn, byKey, isLast, byPosition, byKey],
     () => submitExecution(db, newExecution({ idempotencyKey: "other" }), 10),
   ],
   [

@@ -1,4 +1,4 @@
-import { and, eq, exists, lt, sql, type SQL } from "drizzle-orm";
+import { and, lt, sql, type SQL } from "drizzle-orm";
 import { insertWhere } from "../database.ts";
 import { insertFiles, type NewInputFile } from "./input-files.ts";
 import { nextTurn, position } from "./line.ts";
@@ -64,35 +64,11 @@ export async function submitExecution(
   maxQueueSize: number,
 ): Promise<Submitted> {
   const key = execution.idempotencyKey ?? null;
-  const submitted = {
-    ...execution,
-    submittedBytes: submittedBytes({
-      ...execution,
-      code,
-      input,
-      stdin,
-      args,
-      tools,
-      callOptions,
-      files,
-    }),
-  };
-  const columns = Object.entries(submitted).filter(
-    ([name, value]) => name !== "tenant" && value !== undefined,
-  );
-  const insert = insertOf(
-    columns.map(([name]) => name),
-    key !== null,
-  );
-  const { id, tenant = "default", createdAt, sessionId = null } = execution;
+  const { id, tenant = "default", createdAt, sessionId = null, metadata, requirements } = execution;
+  const content = { code, input, stdin, args, tools, callOptions, files, metadata, requirements };
+  const row = { ...execution, tenant, submittedBytes: submittedBytes(content) };
   const [inserted, , standing, holder] = await batch(db, [
-    insert({
-      ...Object.fromEntries(columns),
-      tenant,
-      priority,
-      maxQueueSize,
-      day: dayOf(createdAt),
-    }),
+    insertOf(row, key !== null)({ ...row, priority, maxQueueSize, day: dayOf(createdAt) }),
     insertPayload({
       tenant,
       id,
@@ -178,7 +154,10 @@ const holderOfKey = perTenant(selectHolder);
 const inserts = new Map<string, TenantStatement>();
 
 /** The guarded insert of a row with these columns. */
-function insertOf(columns: string[], hasKey: boolean): TenantStatement {
+function insertOf(values: object, hasKey: boolean): TenantStatement {
+  const columns = Object.entries(values).flatMap(([key, value]) =>
+    value === undefined ? [] : key,
+  );
   const name = columns.join();
   const known = inserts.get(name);
   if (known) return known;
@@ -211,6 +190,7 @@ const placeInLine = {
 const lineOf = (own: Owner): SQL =>
   sql`from (select ${nextTurn(own, sql`${sql.placeholder("jobType")}`)} as turn limit 1) as line`;
 
+/** `changes()` is of the statement before it, which inserts the execution or does not. */
 const insertPayload = perTenant((own) =>
   insertWhere(
     payloads,
@@ -224,11 +204,6 @@ const insertPayload = perTenant((own) =>
       tools: sql.placeholder("tools"),
       call: sql.placeholder("call"),
     } as never,
-    exists(
-      query
-        .select({ seq: executions.seq })
-        .from(executions)
-        .where(and(eq(executions.id, sql.placeholder("id")), own(executions))),
-    ),
+    sql`changes() > 0 ${own.anybody(payloads, "of the execution that was just made")}`,
   ),
 );

@@ -21,7 +21,8 @@ BEGIN
 END;
 --> statement-breakpoint
 -- The length of the queue, and what each tenant uses. Calls wait for their session and use its room: they
--- count neither as waiting nor as running.
+-- count neither as waiting nor as running. A session has the number of its last call, and the time at which its
+-- last call ended. A trigger of its own for calls would cost every job the look at its condition.
 INSERT INTO `queue_length` (`id`, `queued`) VALUES (1, 0);
 --> statement-breakpoint
 CREATE TRIGGER `executions_queued` AFTER INSERT ON `executions`
@@ -31,6 +32,7 @@ BEGIN
   UPDATE `tenants` SET `queued` = `queued` + (NEW.`session_id` IS NULL),
     `stored_bytes` = `stored_bytes` + NEW.`submitted_bytes`
   WHERE `name` = NEW.`tenant`;
+  UPDATE `sessions` SET `calls` = NEW.`call` WHERE `id` = NEW.`session_id`;
 END;
 --> statement-breakpoint
 -- The result brings its bytes and its CPU time with the status. A day begins with the first job that ends on it.
@@ -47,6 +49,10 @@ BEGIN
       + iif(NEW.`ended_at` IS NULL, 0, coalesce(NEW.`cpu_time_ms`, 0)),
     `cpu_day` = max(`cpu_day`, coalesce(NEW.`ended_at` / 86400000, 0))
   WHERE `name` = NEW.`tenant`;
+  UPDATE `sessions` SET `used_at` = NEW.`ended_at`
+  WHERE NEW.`ended_at` IS NOT NULL AND `id` = NEW.`session_id`;
+  UPDATE `payloads` SET `call` = json_remove(`call`, '$.env')
+  WHERE NEW.`ended_at` IS NOT NULL AND NEW.`session_id` IS NOT NULL AND `execution_id` = NEW.`id`;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `executions_removed` AFTER DELETE ON `executions`
@@ -164,21 +170,6 @@ BEGIN
     ('total', json_extract(NEW.`timing`, '$.total_ms')))
   WHERE `column2` IS NOT NULL AND NEW.`session_id` IS NULL
   ON CONFLICT DO UPDATE SET `n` = `n` + 1, `sum_ms` = `sum_ms` + excluded.`sum_ms`;
-END;
---> statement-breakpoint
--- A session has the number of its last call, and the time at which its last call ended.
-CREATE TRIGGER `calls_numbered` AFTER INSERT ON `executions`
-WHEN NEW.`session_id` IS NOT NULL
-BEGIN
-  UPDATE `sessions` SET `calls` = NEW.`call` WHERE `id` = NEW.`session_id`;
-END;
---> statement-breakpoint
-CREATE TRIGGER `calls_ended` AFTER UPDATE OF `status` ON `executions`
-WHEN NEW.`session_id` IS NOT NULL
-  AND OLD.`status` IN ('queued', 'running') AND NEW.`status` NOT IN ('queued', 'running')
-BEGIN
-  UPDATE `sessions` SET `used_at` = NEW.`ended_at` WHERE `id` = NEW.`session_id`;
-  UPDATE `payloads` SET `call` = json_remove(`call`, '$.env') WHERE `execution_id` = NEW.`id`;
 END;
 --> statement-breakpoint
 -- A lease that ends without a result is lost: it expired, or its agent released it. Its uploads are
