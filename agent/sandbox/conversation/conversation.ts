@@ -106,9 +106,7 @@ export async function openConversation(
           if (!ahead && !options.signal.aborted) sendJob(link.input, job);
           return runJob(link, frames, upcoming, job, options, patience);
         }
-        await sendCall(link, job.call, died.signal);
-        const isSent = !options.signal.aborted;
-        if (isSent) sendJob(link.input, job);
+        const isSent = await sendCall(link, job, job.call, died.signal, options.signal);
         const report = await runJob(link, frames, upcoming, job, options, patience).catch(
           (error: unknown) => {
             died.abort(error);

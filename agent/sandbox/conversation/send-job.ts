@@ -58,18 +58,35 @@ export function sendSession(input: Writable, env: Readonly<Record<string, string
 }
 
 /**
- * Sends what a call has besides its job, before it.
+ * Sends a call, its job only if it is still wanted once its files are there. Without files, all of it is one write.
  *
  * @param died aborts when the supervisor has ended.
+ * @returns whether its job was sent.
  * @throws EngineError if it ends; the disk's errors.
  */
-export async function sendCall(link: Link, call: SandboxCall, died: AbortSignal): Promise<void> {
+export async function sendCall(
+  link: Link,
+  job: SandboxJob,
+  call: SandboxCall,
+  died: AbortSignal,
+  cancel: AbortSignal,
+): Promise<boolean> {
   died.throwIfAborted();
-  link.input.write(encodeFrame("N", callWords(call)));
-  const files = call.files.map((file) =>
-    file.to === "work" ? { ...file, name: `/output/${file.name}` } : file,
-  );
-  await giveFiles(link, files, died, died);
+  const { input } = link;
+  input.cork();
+  input.write(encodeFrame("N", callWords(call)));
+  if (call.files.length > 0) {
+    input.uncork();
+    const files = call.files.map((file) =>
+      file.to === "work" ? { ...file, name: `/output/${file.name}` } : file,
+    );
+    await giveFiles(link, files, died, died);
+    input.cork();
+  }
+  const isWanted = !cancel.aborted;
+  if (isWanted) sendJob(input, job);
+  input.uncork();
+  return isWanted;
 }
 
 /** As python/pid1/session.py reads them. */
