@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { SyncResult } from "../../shared/wire/execution.ts";
-import { sleep } from "../typescript/src/pause.ts";
+import { sleep } from "../typescript/src/transport/pause.ts";
 
 /** Sends a request of the caller to the service, as `fetch` does. */
 export type Api = (path: string, init?: RequestInit) => Promise<Response>;

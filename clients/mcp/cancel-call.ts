@@ -1,5 +1,5 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
-import { ProblemError } from "../typescript/src/errors.ts";
+import { ProblemError } from "../typescript/src/transport/errors.ts";
 import type { Verbs } from "../typescript/src/verbs.ts";
 
 /** Metadata by which any process finds the jobs of a call. A value of an execution's metadata has at most 512 characters. */

@@ -1,4 +1,4 @@
-import { AirlockError } from "../typescript/src/errors.ts";
+import { AirlockError } from "../typescript/src/transport/errors.ts";
 import type { Api } from "./tools/call.ts";
 
 /** Runs work when the queue has room. */

@@ -13,7 +13,7 @@ import { getJob } from "./tools/job-tools.ts";
 import { createSession, runInSession } from "./tools/session-tools.ts";
 import { type Connection, mcpServer } from "./server.ts";
 import { type Api, clientOf } from "./tools/call.ts";
-import { ProblemError } from "../typescript/src/errors.ts";
+import { ProblemError } from "../typescript/src/transport/errors.ts";
 
 export type { Api };
 export const sessionHeader = "Mcp-Session-Id";

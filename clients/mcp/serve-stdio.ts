@@ -1,6 +1,6 @@
 import { serveStdio } from "@modelcontextprotocol/server/stdio";
-import { ConnectionError } from "../typescript/src/errors.ts";
-import { transport } from "../typescript/src/transport.ts";
+import { ConnectionError } from "../typescript/src/transport/errors.ts";
+import { transport } from "../typescript/src/transport/transport.ts";
 import { verbs } from "../typescript/src/verbs.ts";
 import { mcpServer } from "./server.ts";
 

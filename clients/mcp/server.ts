@@ -13,7 +13,7 @@ import {
   ConnectionError,
   NotFoundError,
   ProblemError,
-} from "../typescript/src/errors.ts";
+} from "../typescript/src/transport/errors.ts";
 import type { Problem } from "../typescript/src/generated.ts";
 import { listArtifacts, readArtifactTool, readResource } from "./tools/artifact-tools.ts";
 import { artifactTemplate } from "./tools/artifact-uri.ts";

@@ -12,6 +12,11 @@ export const rooms = {
     "shared/process",
   ],
   clients: [
+    "clients/typescript/src/generated.ts",
+    "clients/typescript/src/transport",
+    "clients/typescript/src/tools",
+    "clients/typescript/src/jobs",
+    "clients/typescript/src/sessions",
     "clients/typescript/src",
     "clients/compat",
     "clients/compat/librechat",

@@ -5,7 +5,7 @@ import {
   checkKey,
   checkTenant,
   checkUrl as checkUrlItself,
-} from "../../typescript/src/check-options.ts";
+} from "../../typescript/src/transport/check-options.ts";
 import { UsageError } from "./exit.ts";
 import { makeFolder } from "./make-folder.ts";
 

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { type EventData, eventData, type EventName } from "../../../shared/wire/client/events.ts";
-import { readLines } from "../../typescript/src/read-lines.ts";
+import { readLines } from "../../typescript/src/transport/read-lines.ts";
 import { type Call, problemOf, Refusal } from "../facade.ts";
 
 export type CallEvent = { [E in EventName]: { event: E; data: EventData<E> } }[EventName];

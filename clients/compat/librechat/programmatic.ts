@@ -4,7 +4,7 @@ import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { ExecutionRecord, isTerminal } from "../../../shared/wire/execution.ts";
 import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import { type ToolCall, ToolCalls } from "../../../shared/wire/tool-call.ts";
-import { sleep } from "../../typescript/src/pause.ts";
+import { sleep } from "../../typescript/src/transport/pause.ts";
 import {
   ask,
   type Call,

@@ -1,7 +1,11 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { AirlockError, ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
-import { sleep } from "../../typescript/src/pause.ts";
+import {
+  AirlockError,
+  ConnectionError,
+  ProblemError,
+} from "../../typescript/src/transport/errors.ts";
+import { sleep } from "../../typescript/src/transport/pause.ts";
 import { formatCount, formatThings } from "../model/time.ts";
 import { announce } from "../parts/announce.ts";
 import { messageOf } from "../service/client.ts";

@@ -1,10 +1,10 @@
 import { signal } from "@preact/signals";
 import { type Api, bindApi } from "../../typescript/src/api.ts";
-import { asking } from "../../typescript/src/ask.ts";
-import { ConnectionError, UnauthorizedError } from "../../typescript/src/errors.ts";
-import { files as filesOf, type Files } from "../../typescript/src/files.ts";
-import { stream } from "../../typescript/src/stream.ts";
-import { type Transport, transport } from "../../typescript/src/transport.ts";
+import { asking } from "../../typescript/src/transport/ask.ts";
+import { ConnectionError, UnauthorizedError } from "../../typescript/src/transport/errors.ts";
+import { files as filesOf, type Files } from "../../typescript/src/jobs/files.ts";
+import { stream } from "../../typescript/src/jobs/stream.ts";
+import { type Transport, transport } from "../../typescript/src/transport/transport.ts";
 import { learnTime } from "./clock.ts";
 import { askForKey, key, tenant } from "./key.ts";
 

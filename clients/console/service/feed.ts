@@ -1,6 +1,6 @@
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
+import { ConnectionError, ProblemError } from "../../typescript/src/transport/errors.ts";
 import { lostSince, sparing } from "./client.ts";
 import { clock, serviceNow } from "./clock.ts";
 import { key, tenant } from "./key.ts";

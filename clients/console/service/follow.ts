@@ -1,4 +1,4 @@
-import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
+import { ConnectionError, ProblemError } from "../../typescript/src/transport/errors.ts";
 import { Output, type Stream } from "../model/output.ts";
 import { events } from "./client.ts";
 import type { ResultItem } from "../../typescript/src/generated.ts";

@@ -1,6 +1,6 @@
 import { type ReadonlySignal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { NotFoundError } from "../../typescript/src/errors.ts";
+import { NotFoundError } from "../../typescript/src/transport/errors.ts";
 import { addressOf } from "../model/address.ts";
 import { Output } from "../model/output.ts";
 import { announce, attempt } from "../parts/announce.ts";

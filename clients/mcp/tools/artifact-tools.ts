@@ -5,7 +5,7 @@ import {
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { JobId } from "../../../shared/wire/execution.ts";
-import { NotFoundError } from "../../typescript/src/errors.ts";
+import { NotFoundError } from "../../typescript/src/transport/errors.ts";
 import type { Artifact, Problem } from "../../typescript/src/generated.ts";
 import type { Verbs } from "../../typescript/src/verbs.ts";
 import { artifactLink, parseArtifactUri } from "./artifact-uri.ts";

@@ -1,6 +1,6 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
 import type { z } from "zod";
-import { transport } from "../../typescript/src/transport.ts";
+import { transport } from "../../typescript/src/transport/transport.ts";
 import { type Verbs, verbs } from "../../typescript/src/verbs.ts";
 import type { Facts } from "./facts.ts";
 

@@ -1,4 +1,4 @@
-import type { JobEvent } from "../../typescript/src/stream.ts";
+import type { JobEvent } from "../../typescript/src/jobs/stream.ts";
 import type { Call } from "./call.ts";
 
 const reportEveryMs = 2000;

@@ -1,5 +1,5 @@
 import { decodeUtf8 } from "../../../shared/bytes.ts";
-import { ConflictError, WaitTimeoutError } from "../../typescript/src/errors.ts";
+import { ConflictError, WaitTimeoutError } from "../../typescript/src/transport/errors.ts";
 import type { ExecutionRecord, JobStatus } from "../../typescript/src/generated.ts";
 import type { Verbs } from "../../typescript/src/verbs.ts";
 

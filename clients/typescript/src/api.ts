@@ -1,6 +1,6 @@
 import type { RequestOpts } from "@oazapfts/runtime";
 import * as generated from "./generated.ts";
-import type { CallOptions, Transport } from "./transport.ts";
+import type { CallOptions, Transport } from "./transport/transport.ts";
 
 type Generated = typeof generated;
 

@@ -1,7 +1,7 @@
 import { bindApi, type Api } from "./api.ts";
-import { checkKey, checkTenant, checkUrl } from "./check-options.ts";
-import { AirlockError } from "./errors.ts";
-import { transport, type ConnectOptions } from "./transport.ts";
+import { checkKey, checkTenant, checkUrl } from "./transport/check-options.ts";
+import { AirlockError } from "./transport/errors.ts";
+import { transport, type ConnectOptions } from "./transport/transport.ts";
 import { verbs, type Verbs } from "./verbs.ts";
 
 export interface Airlock extends Verbs {

@@ -1,4 +1,4 @@
-import { type Ask, pages, pathOf } from "./ask.ts";
+import { type Ask, pages, pathOf } from "./transport/ask.ts";
 import type {
   ApiKey,
   AuditAction,
@@ -8,7 +8,7 @@ import type {
   Tenant,
   TenantLimits,
 } from "./generated.ts";
-import type { CallOptions } from "./transport.ts";
+import type { CallOptions } from "./transport/transport.ts";
 
 /** API keys. Needs a key with the scope `admin`. */
 export interface Keys {

@@ -1,14 +1,14 @@
-import { artifacts, type Artifacts } from "./artifacts.ts";
-import { asking } from "./ask.ts";
-import { batches, type Batches } from "./batches.ts";
-import { deadLetters, type DeadLetters } from "./dead-letters.ts";
-import { files, type Files } from "./files.ts";
+import { artifacts, type Artifacts } from "./jobs/artifacts.ts";
+import { asking } from "./transport/ask.ts";
+import { batches, type Batches } from "./jobs/batches.ts";
+import { deadLetters, type DeadLetters } from "./jobs/dead-letters.ts";
+import { files, type Files } from "./jobs/files.ts";
 import type { Usage } from "./generated.ts";
-import { jobs, type Jobs } from "./jobs.ts";
-import { sessions, type Sessions } from "./sessions.ts";
-import { stream, type Stream } from "./stream.ts";
+import { jobs, type Jobs } from "./jobs/jobs.ts";
+import { sessions, type Sessions } from "./sessions/sessions.ts";
+import { stream, type Stream } from "./jobs/stream.ts";
 import { audit, type Audit, keys, type Keys, tenants, type Tenants } from "./tenants.ts";
-import type { CallOptions, Transport } from "./transport.ts";
+import type { CallOptions, Transport } from "./transport/transport.ts";
 
 export interface Verbs extends Jobs {
   /** Address of the service, without a slash at its end. */

@@ -1,9 +1,9 @@
-import { pathOf } from "./ask.ts";
-import { ConnectionError, notAirlock } from "./errors.ts";
-import type { ExecutionRecord, ResultItem, ToolCall } from "./generated.ts";
-import { pauseMs, sleep } from "./pause.ts";
-import { readLines } from "./read-lines.ts";
-import type { CallOptions, Transport } from "./transport.ts";
+import { pathOf } from "../transport/ask.ts";
+import { ConnectionError, notAirlock } from "../transport/errors.ts";
+import type { ExecutionRecord, ResultItem, ToolCall } from "../generated.ts";
+import { pauseMs, sleep } from "../transport/pause.ts";
+import { readLines } from "../transport/read-lines.ts";
+import type { CallOptions, Transport } from "../transport/transport.ts";
 
 type Common = { job_id: string; attempt: number; at: string };
 type Named<Name extends string, Data> = { id?: string; event: Name; data: Common & Data };

@@ -1,5 +1,5 @@
-import { type Ask, pages, pathOf } from "./ask.ts";
-import { AirlockError, NoAnswerError, WaitTimeoutError } from "./errors.ts";
+import { type Ask, pages, pathOf } from "../transport/ask.ts";
+import { AirlockError, NoAnswerError, WaitTimeoutError } from "../transport/errors.ts";
 import type {
   AsyncSubmitRequest,
   DerivedJob,
@@ -11,10 +11,11 @@ import type {
   ResultItem,
   SubmittedBatch,
   SubmittedJob,
-} from "./generated.ts";
+} from "../generated.ts";
 import type { Stream } from "./stream.ts";
-import { answering, describe, type OwnTool } from "./tools.ts";
-import type { CallOptions, Transport } from "./transport.ts";
+import { answering } from "../tools/answer.ts";
+import { describe, type OwnTool } from "../tools/describe.ts";
+import type { CallOptions, Transport } from "../transport/transport.ts";
 
 /** Python source, or a request with all its fields. */
 export type Job = string | AsyncSubmitRequest;

@@ -1,7 +1,7 @@
-import { type Ask, pages, pathOf } from "./ask.ts";
-import { AirlockError } from "./errors.ts";
-import type { UploadedFile } from "./generated.ts";
-import type { CallOptions, Transport } from "./transport.ts";
+import { type Ask, pages, pathOf } from "../transport/ask.ts";
+import { AirlockError } from "../transport/errors.ts";
+import type { UploadedFile } from "../generated.ts";
+import type { CallOptions, Transport } from "../transport/transport.ts";
 
 /** What can be read again if the connection breaks. For a file on disk, Node has `fs.openAsBlob`. */
 export type FileBody = Blob | Uint8Array<ArrayBuffer> | string;

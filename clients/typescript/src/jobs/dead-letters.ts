@@ -1,6 +1,6 @@
-import { type Ask, pages } from "./ask.ts";
-import type { DeadLetter, DeadLetterStats, ExecutionErrorType } from "./generated.ts";
-import type { CallOptions } from "./transport.ts";
+import { type Ask, pages } from "../transport/ask.ts";
+import type { DeadLetter, DeadLetterStats, ExecutionErrorType } from "../generated.ts";
+import type { CallOptions } from "../transport/transport.ts";
 
 /** Asynchronous jobs that failed. */
 export interface DeadLetters {

@@ -1,19 +1,8 @@
-import { type Ask, pathOf } from "./ask.ts";
-import { AirlockError, ConflictError, TooLargeError } from "./errors.ts";
-import type { Tool, ToolCall } from "./generated.ts";
-import type { CallOptions } from "./transport.ts";
-
-/** A function of this program that the code of a job can call. */
-export interface OwnTool extends Tool {
-  /** Gets the arguments by name; the code gets what it returns or resolves to, or the error that it throws. */
-  // oxlint-disable-next-line typescript/no-explicit-any -- the schema in `parameters` says what they are
-  readonly run: (given: any) => unknown;
-}
-
-/** What a request says of them. */
-export function describe(tools: readonly OwnTool[]): Tool[] {
-  return tools.map(({ run: _run, ...tool }) => tool);
-}
+import { type Ask, pathOf } from "../transport/ask.ts";
+import { AirlockError, ConflictError, TooLargeError } from "../transport/errors.ts";
+import type { ToolCall } from "../generated.ts";
+import type { CallOptions } from "../transport/transport.ts";
+import type { OwnTool } from "./describe.ts";
 
 /** Answers the calls of a job, all that wait at once. */
 export interface Answering {

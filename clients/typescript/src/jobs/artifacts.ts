@@ -1,6 +1,6 @@
-import { type Ask, pathOf } from "./ask.ts";
-import type { Artifact } from "./generated.ts";
-import type { CallOptions, Transport } from "./transport.ts";
+import { type Ask, pathOf } from "../transport/ask.ts";
+import type { Artifact } from "../generated.ts";
+import type { CallOptions, Transport } from "../transport/transport.ts";
 
 export interface Artifacts {
   /** The files that a job wrote to /output. */

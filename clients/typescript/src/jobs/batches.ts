@@ -1,6 +1,6 @@
-import { type Ask, pathOf } from "./ask.ts";
-import type { Batch } from "./generated.ts";
-import type { CallOptions } from "./transport.ts";
+import { type Ask, pathOf } from "../transport/ask.ts";
+import type { Batch } from "../generated.ts";
+import type { CallOptions } from "../transport/transport.ts";
 
 /** The state of batches, by `batch_id`. `list` has their jobs. */
 export interface Batches {

@@ -1,4 +1,4 @@
-import type { Problem, ProblemCode } from "./generated.ts";
+import type { Problem, ProblemCode } from "../generated.ts";
 
 /** Every error of this client: a refused request, a lost connection, or a time-out. */
 export class AirlockError extends Error {
