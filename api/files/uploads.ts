@@ -125,7 +125,7 @@ export async function forgetFile({ db, now }: ClientDeps, id: string): Promise<v
   if (!(await removeFile(db, id, now() + hourMs))) throw notFound(`File ${id}`);
 }
 
-export function toUploadedFile(file: FileRow): UploadedFile {
+function toUploadedFile(file: FileRow): UploadedFile {
   return {
     file_id: file.id,
     name: file.name,

@@ -28,8 +28,8 @@ import { inMemory } from "./store-snapshot.ts";
 import { newExecution, offers, openIn } from "./temp-store.ts";
 import { miscounted } from "./tenant-uses.ts";
 
-export const mostSessions = 3;
-export const mostCalls = 3;
+const mostSessions = 3;
+const mostCalls = 3;
 export const ttlMs = 100;
 const error = { type: "docker_error", message: "gone", phase: "startup" } as const;
 

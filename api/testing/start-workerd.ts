@@ -19,12 +19,10 @@ const { default: workerd } = require("workerd") as { default: string };
  * `wrangler dev` does not pass on that a client hung up. There is no bucket and no assets.
  *
  * @param hasWakes Whether it reaches the Durable Object of the wake-ups.
- * @param around Source of another main module, which imports the worker as "./worker.js".
  */
 export async function startWorkerd(
   vars: Record<string, string>,
   hasWakes: boolean,
-  around?: string,
 ): Promise<RunningService & { databaseUrl: string; database: RunningDatabase }> {
   const folder = await mkdtemp(join(tmpdir(), "airlock-workerd-"));
   const [database, { folder: bundle }] = await Promise.all([
@@ -33,12 +31,7 @@ export async function startWorkerd(
   ]);
   const config = join(folder, "config.capnp");
   await writeFile(join(folder, "worker.js"), await readFile(join(bundle, "worker.js")));
-  const modules = ["worker.js"];
-  if (around !== undefined) {
-    await writeFile(join(folder, "around.js"), around);
-    modules.unshift("around.js");
-  }
-  await writeFile(config, await capnp(modules, workerVars(database.url, vars), hasWakes));
+  await writeFile(config, await capnp(workerVars(database.url, vars), hasWakes));
   const child = spawn(workerd, ["serve", "--control-fd=3", config], {
     stdio: ["ignore", "inherit", "inherit", "pipe"],
   });
@@ -67,11 +60,7 @@ async function portOf(control: Readable): Promise<number> {
 }
 
 /** Source: https://github.com/cloudflare/workerd/blob/main/src/workerd/server/workerd.capnp */
-async function capnp(
-  modules: readonly string[],
-  vars: Record<string, string>,
-  hasWakes: boolean,
-): Promise<string> {
+async function capnp(vars: Record<string, string>, hasWakes: boolean): Promise<string> {
   const deployed = parse(await readFile("wrangler.toml", "utf8")) as {
     compatibility_date: string;
     compatibility_flags: string[];
@@ -84,7 +73,7 @@ async function capnp(
 const config :Workerd.Config = (
   services = [
     (name = "airlock", worker = (
-      modules = [${modules.map((name) => `(name = "${name}", esModule = embed "${name}")`).join(", ")}],
+      modules = [(name = "worker.js", esModule = embed "worker.js")],
       compatibilityDate = ${quoted(deployed.compatibility_date)},
       compatibilityFlags = [${deployed.compatibility_flags.map(quoted).join(", ")}],
       bindings = [

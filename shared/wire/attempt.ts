@@ -4,12 +4,7 @@ import { orNull } from "../or-null.ts";
 import { Timestamp } from "./timestamp.ts";
 
 /** How a lease can end without a result. */
-export const lostOutcomes = [
-  "released",
-  "agent_stopped",
-  "agent_crashed",
-  "lease_expired",
-] as const;
+const lostOutcomes = ["released", "agent_stopped", "agent_crashed", "lease_expired"] as const;
 export type LostOutcome = (typeof lostOutcomes)[number];
 
 export const AttemptOutcome = z.enum(["result", ...lostOutcomes]).meta({
