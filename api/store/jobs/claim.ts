@@ -1,4 +1,4 @@
-import { and, inArray, lte, not, sql, type SQL } from "drizzle-orm";
+import { and, eq, lte, not, sql, type SQL } from "drizzle-orm";
 import { type InputWay, waysOf } from "../../../shared/wire/file.ts";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import { transact, type Database } from "../database.ts";
@@ -67,17 +67,14 @@ const firstDue = rowQuery(
     .limit(1),
 );
 
-/** A field of the offer for a row's job type. */
-const offered = (what: keyof Offer): SQL =>
-  sql`(select value ->> ${sql.raw(`'${what}'`)} from json_each(${given("offers")}) where value ->> 'jobType' = ${jobType})`;
-
 /**
  * The first jobs of each offered type, as many as there are slots, without those of full tenants. The next
  * jobs to lease are among them. The cost does not depend on how many jobs of other types wait before them.
  */
 const headsOf = (
   which: SQL,
-): SQL => sql`select ${seq} as seq, ${rank} as rank, ${tenant} as tenant, offer.value ->> 'gpus' as gpus
+): SQL => sql`select ${seq} as seq, ${rank} as rank, ${tenant} as tenant, offer.value ->> 'gpus' as gpus,
+    offer.value ->> 'jobVersion' as version, offer.value ->> 'jobRef' as ref
   from json_each(${given("offers")}) as offer cross join ${executions}
   where ${seq} in (
     select waiting.seq from ${executions} as waiting
@@ -90,7 +87,7 @@ const headsOf = (
 
 const open = sql`and not ${isTenantFull(sql`waiting.tenant`)}`;
 /** The heads that `max_running` of their tenants leaves room for. A later claim takes the others. */
-const roomy = sql`select seq, rank, gpus from (
+const roomy = sql`select * from (
     select *, row_number() over (partition by tenant order by rank, seq) as nth from (${headsOf(open)}))
   where nth <= coalesce((select max_running - running from ${tenants}
     where ${tenants.name} = tenant and max_running is not null), nth)`;
@@ -105,10 +102,10 @@ const roomy = sql`select seq, rank, gpus from (
  *     3       train   1     4       waits behind it
  *     4       plain   0     4       leased, because it needs no GPU
  */
-const nextOf = (heads: SQL): SQL => sql`(select seq from (
-    select seq, rank, gpus, sum(gpus) over (order by rank, seq) as needed from (${heads}))
+const nextOf = (heads: SQL): SQL => sql`(select seq, version, ref from (
+    select *, sum(gpus) over (order by rank, seq) as needed from (${heads}))
   where gpus = 0 or needed <= ${given("gpus")}
-  order by rank, seq limit ${given("slots")})`;
+  order by rank, seq limit ${given("slots")}) as next`;
 
 const decode = decoder(executionColumns);
 const move = statement(moveFronts);
@@ -120,10 +117,11 @@ const claimOf = (heads: SQL) =>
         status: "running",
         attempt: sql`${executions.attempt} + 1`,
         ...newLease,
-        jobVersion: offered("jobVersion"),
-        jobRef: offered("jobRef"),
+        jobVersion: sql`next.version`,
+        jobRef: sql`next.ref`,
       })
-      .where(and(isInLine, takesWork(given("agentId")), inArray(seq, nextOf(heads))))
+      .from(nextOf(heads))
+      .where(and(isInLine, takesWork(given("agentId")), eq(seq, sql`next.seq`)))
       .returning(executionColumns),
   );
 const claim = claimOf(headsOf(sql``));
