@@ -5,8 +5,8 @@
 
 # The agent puts the values where "forks" stands below: modules by name, where begin.py puts their bytecode, the filter
 # of the code, the most memory in bytes that a job may inherit, and the modules that are loaded when they are needed.
-program, code_filter, most_inherited, apart = "forks"
-program = dict(program)
+modules, code_filter, most_inherited, apart = "forks"
+program = dict(modules)
 
 
 def import_for_forks():
