@@ -19,7 +19,7 @@ export const repeatedFiles = `{${[
   "agent/sandbox/hostile/*",
   "agent/sandbox/{cpu-count,randomness,sessions,session-files,session-tools,usage,filter/seccomp-probe}.engine",
   "api/tests/{docs,fuzz,fuzz-agent}.service",
-  "scripts/e2e/{job-types,sessions,session-files,session-tools,whole}.engine",
+  "scripts/e2e/{job-types,sessions,session-failures,session-files,session-tools,whole}.engine",
   "scripts/hostile/{secrets,whole-path}.engine",
 ].join()}}.test.ts`;
 

@@ -5,7 +5,7 @@ import type { Variables } from "./test-service.ts";
 export const places = {
   forks: { AIRLOCK_CONTAINER_BACKEND: "zygote" },
   containers: { AIRLOCK_CONTAINER_BACKEND: "engine" },
-  gVisor: { AIRLOCK_CONTAINER_RUNTIME: "runsc" },
+  gVisor: { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_CONTAINER_RUNTIME: "runsc" },
 } satisfies Record<string, Variables>;
 
 export type Place = keyof typeof places;
