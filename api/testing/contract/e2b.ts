@@ -112,7 +112,10 @@ export const e2bRows = on(server, [
       expect((await ask(api, "GET", "/health", own)).status).toBe(204);
       for (const { sandboxID } of [made, other])
         await ask(api, "DELETE", `/sandboxes/${sandboxID}`);
-      expect((await ask(api, "GET", "/health", own)).status).toBe(502);
+      for (const path of ["/health", "/contexts", "/files?path=a"]) {
+        expect((await ask(api, "GET", path, own)).status).toBe(502);
+      }
+      expect((await ask(api, "POST", "/execute", own, { code: "1" })).status).toBe(502);
       const rpc = await ask(api, "POST", "/filesystem.Filesystem/Stat", own, { path: "a" });
       expect(JSON.parse(rpc.text)).toMatchObject({ code: "unavailable" });
     },

@@ -1,7 +1,8 @@
 import { z } from "zod";
-import { SessionContext, SessionContexts } from "../../../shared/wire/client/session.ts";
+import { SessionContext } from "../../../shared/wire/client/session.ts";
 import { SyncResult } from "../../../shared/wire/execution.ts";
 import { ask, type Call, parseBody, post, Refusal } from "../facade.ts";
+import { running } from "./control.ts";
 import { homeFolder, toOurs } from "./paths.ts";
 
 const Create = z.object({ language: z.string().nullish(), cwd: z.string().nullish() });
@@ -12,8 +13,9 @@ export async function contexts(call: Call, session: string): Promise<Response> {
   const path = `/sessions/${session}/contexts`;
   switch (`${call.method} ${id && "one"} ${what}`.trim()) {
     case "GET": {
-      const { items } = SessionContexts.parse(await ask(call, path));
-      return Response.json(items.map(({ context_id }) => shown(context_id)));
+      // Those of a session that has ended can be read, too.
+      const { contexts: ids } = await running(call, session);
+      return Response.json(ids.map((each) => shown(each)));
     }
     case "POST": {
       const { language, cwd } = parseBody(Create, await call.text(), 400);

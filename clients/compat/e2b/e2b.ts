@@ -31,7 +31,7 @@ export function e2b(service: Service): Facade {
         if (!call.headers.has("X-Api-Key")) throw new Refusal(401, "Send the header X-API-Key.");
         return control(call, service);
       }
-      return data(call, service, call.headers.get(sandboxHeader) ?? "");
+      return data(call, service, encodeURIComponent(call.headers.get(sandboxHeader) ?? ""));
     },
     refuse(status, message) {
       const code = status === 422 ? 400 : status === 503 ? 429 : status;
@@ -46,8 +46,9 @@ async function data(call: Call, service: Service, session: string): Promise<Resp
   const isStream = call.headers.get("Content-Type")?.startsWith(streamType) ?? false;
   try {
     return await answerInside(call, service, session);
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
+  } catch (thrown) {
+    if (!(thrown instanceof Refusal)) throw thrown;
+    const error = await explain(call, session, thrown);
     if (isStream) return failedStream(error);
     if (rpcPath.test(call.path)) return refuseCall(errorOf(error));
     // Clients show the whole text.
@@ -57,18 +58,36 @@ async function data(call: Call, service: Service, session: string): Promise<Resp
   }
 }
 
-const rpcPath = /^\/(filesystem\.Filesystem|process\.Process)\/(\w+)$/;
+/** A call whose sandbox is gone is refused for that. The sandbox is not looked up before, which would cost each call. */
+async function explain(call: Call, session: string, refusal: Refusal): Promise<Refusal> {
+  if (![400, 404, 409, 422].includes(refusal.status)) return refusal;
+  try {
+    await requireRunning(call, session);
+  } catch (error) {
+    if (error instanceof Refusal) return error;
+  }
+  return refusal;
+}
 
-async function answerInside(call: Call, service: Service, session: string): Promise<Response> {
+/** @throws Refusal 502, which clients know. */
+async function requireRunning(call: Call, session: string): Promise<void> {
   await running(call, session).catch((error: unknown) => {
     const isGone = error instanceof Refusal && error.status === 404;
     throw isGone ? new Refusal(502, "The sandbox was not found") : error;
   });
+}
+
+const rpcPath = /^\/(filesystem\.Filesystem|process\.Process)\/(\w+)$/;
+
+async function answerInside(call: Call, service: Service, session: string): Promise<Response> {
   const [, plane, method = ""] = rpcPath.exec(call.path) ?? [];
   if (plane === "filesystem.Filesystem") return filesystem(call, session, method);
   if (method === "Start") return start(call, service, session);
   const [first = ""] = call.path.slice(1).split("/");
-  if (call.path === "/health") return new Response(null, { status: 204 });
+  if (call.path === "/health") {
+    await requireRunning(call, session);
+    return new Response(null, { status: 204 });
+  }
   if (call.path === "/execute" && call.method === "POST") return execute(call, service, session);
   if (first === "contexts") return contexts(call, session);
   if (call.path === "/files") return files(call, session);
