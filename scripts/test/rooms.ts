@@ -33,6 +33,8 @@ export const rooms = {
     "clients/console/model",
     "clients/console/service",
     "clients/console/parts",
+    "clients/console/panels/run",
+    "clients/console/panels/sessions",
     "clients/console/panels",
     "clients/console/views",
     "clients/console",

@@ -5,7 +5,7 @@ import { formatCount, formatDuration } from "../model/time.ts";
 import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
 import { Bulk, type BulkJob } from "../panels/bulk.tsx";
 import { Filters } from "../panels/filters.tsx";
-import { Program } from "../panels/programs.tsx";
+import { Program } from "../panels/run/programs.tsx";
 import { Fresh, Pages } from "../parts/pages.tsx";
 import { ScopedButton } from "../parts/scoped-button.tsx";
 import { number, Table, Whose, whose, wide } from "../parts/table.tsx";

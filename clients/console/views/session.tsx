@@ -4,9 +4,9 @@ import { formatDuration, formatTime, withLocalTimes } from "../model/time.ts";
 import { announce, attempt } from "../parts/announce.ts";
 import { Heading, Loading, Problem, shortId, Status } from "../parts/common.tsx";
 import { ScopedButton } from "../parts/scoped-button.tsx";
-import { Calls } from "../panels/calls.tsx";
-import { EndSession } from "../panels/end-session.tsx";
-import { Prompt } from "../panels/prompt.tsx";
+import { Calls } from "../panels/sessions/calls.tsx";
+import { EndSession } from "../panels/sessions/end-session.tsx";
+import { Prompt } from "../panels/sessions/prompt.tsx";
 import { clock } from "../service/clock.ts";
 import { useFeed } from "../service/feed.ts";
 import {

@@ -14,9 +14,9 @@ import {
 import { Fresh, Pages } from "../parts/pages.tsx";
 import { ScopedButton } from "../parts/scoped-button.tsx";
 import { actions, number, Table, Whose, whose, wide } from "../parts/table.tsx";
-import { Program } from "../panels/programs.tsx";
-import { EndSession } from "../panels/end-session.tsx";
-import { NewSession } from "../panels/new-session.tsx";
+import { Program } from "../panels/run/programs.tsx";
+import { EndSession } from "../panels/sessions/end-session.tsx";
+import { NewSession } from "../panels/sessions/new-session.tsx";
 import { useList } from "../service/list.ts";
 import { listSessions, type Session, stateOf, whyOf } from "../service/sessions.ts";
 

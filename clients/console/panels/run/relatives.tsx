@@ -1,7 +1,7 @@
-import { addressOf } from "../model/address.ts";
-import { useFeed } from "../service/feed.ts";
-import { type ExecutionRecord, getJob, listExecutions } from "../service/records.ts";
-import { Age, ExecutionLink, Status } from "../parts/common.tsx";
+import { addressOf } from "../../model/address.ts";
+import { useFeed } from "../../service/feed.ts";
+import { type ExecutionRecord, getJob, listExecutions } from "../../service/records.ts";
+import { Age, ExecutionLink, Status } from "../../parts/common.tsx";
 
 const shown = 5;
 

@@ -1,13 +1,13 @@
 import { useSignal } from "@preact/signals";
-import { addressOf } from "../model/address.ts";
-import { Empty, ExecutionLink, Loading, Problem, Status } from "../parts/common.tsx";
-import { Editor } from "../parts/editor.tsx";
-import { type Feed, useFeed } from "../service/feed.ts";
-import { getSubmitted, type Page } from "../service/records.ts";
-import type { ListedCall } from "../service/sessions.ts";
-import { errorLine } from "../model/error-line.ts";
-import { Result, Times } from "./result.tsx";
-import { useFollowed } from "./use-followed.ts";
+import { addressOf } from "../../model/address.ts";
+import { Empty, ExecutionLink, Loading, Problem, Status } from "../../parts/common.tsx";
+import { Editor } from "../../parts/editor.tsx";
+import { type Feed, useFeed } from "../../service/feed.ts";
+import { getSubmitted, type Page } from "../../service/records.ts";
+import type { ListedCall } from "../../service/sessions.ts";
+import { errorLine } from "../../model/error-line.ts";
+import { Result, Times } from "../run/result.tsx";
+import { useFollowed } from "../run/use-followed.ts";
 
 interface Props {
   feed: Feed<Page<ListedCall>>;

@@ -1,11 +1,11 @@
 import type { ComponentChildren } from "preact";
-import { addressOf } from "../model/address.ts";
-import { joinArguments } from "../model/arguments.ts";
-import { formatTime } from "../model/time.ts";
-import { formatDuration } from "../model/time.ts";
-import type { ExecutionRecord } from "../service/records.ts";
-import { SessionLink } from "../parts/common.tsx";
-import { copy } from "../parts/copy.ts";
+import { addressOf } from "../../model/address.ts";
+import { joinArguments } from "../../model/arguments.ts";
+import { formatTime } from "../../model/time.ts";
+import { formatDuration } from "../../model/time.ts";
+import type { ExecutionRecord } from "../../service/records.ts";
+import { SessionLink } from "../../parts/common.tsx";
+import { copy } from "../../parts/copy.ts";
 
 /** Everything else that the record says. */
 export function Facts({ record }: { record: ExecutionRecord }) {

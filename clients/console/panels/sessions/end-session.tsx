@@ -1,6 +1,6 @@
-import { announce, attempt } from "../parts/announce.ts";
-import { Confirm, shortId } from "../parts/common.tsx";
-import { endSession } from "../service/sessions.ts";
+import { announce, attempt } from "../../parts/announce.ts";
+import { Confirm, shortId } from "../../parts/common.tsx";
+import { endSession } from "../../service/sessions.ts";
 
 interface Props {
   id: string;

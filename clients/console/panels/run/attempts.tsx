@@ -1,8 +1,8 @@
-import { formatDuration, formatTime } from "../model/time.ts";
-import { Status } from "../parts/common.tsx";
-import { number, Table, wide } from "../parts/table.tsx";
-import { clock } from "../service/clock.ts";
-import type { Attempt, ExecutionRecord } from "../service/records.ts";
+import { formatDuration, formatTime } from "../../model/time.ts";
+import { Status } from "../../parts/common.tsx";
+import { number, Table, wide } from "../../parts/table.tsx";
+import { clock } from "../../service/clock.ts";
+import type { Attempt, ExecutionRecord } from "../../service/records.ts";
 
 /** Every attempt of a job, once one was lost. */
 export function Attempts({ record }: { record: ExecutionRecord }) {

@@ -1,4 +1,4 @@
-import type { ResultItem } from "../../typescript/src/generated.ts";
+import type { ResultItem } from "../../../typescript/src/generated.ts";
 
 const pictures = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 

@@ -1,10 +1,10 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { Problem } from "../parts/common.tsx";
-import { Editor } from "../parts/editor.tsx";
-import { ScopedButton, whyNot } from "../parts/scoped-button.tsx";
-import { useCtrlEnter } from "../parts/use-ctrl-enter.ts";
-import { lostSince, messageOf } from "../service/client.ts";
+import { Problem } from "../../parts/common.tsx";
+import { Editor } from "../../parts/editor.tsx";
+import { ScopedButton, whyNot } from "../../parts/scoped-button.tsx";
+import { useCtrlEnter } from "../../parts/use-ctrl-enter.ts";
+import { lostSince, messageOf } from "../../service/client.ts";
 
 /** Where a person types a cell. It is empty again once the cell is sent. */
 export function Prompt({ onRun }: { onRun: (code: string) => Promise<void> }) {

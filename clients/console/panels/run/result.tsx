@@ -1,14 +1,14 @@
 import type { ComponentChildren } from "preact";
-import type { Compilation } from "../../typescript/src/generated.ts";
-import { isEnded, type Followed } from "../service/follow.ts";
-import { clock } from "../service/clock.ts";
-import { type Timed, timesOf } from "../model/phases.ts";
-import { formatDuration, withLocalTimes } from "../model/time.ts";
+import type { Compilation } from "../../../typescript/src/generated.ts";
+import { isEnded, type Followed } from "../../service/follow.ts";
+import { clock } from "../../service/clock.ts";
+import { type Timed, timesOf } from "../../model/phases.ts";
+import { formatDuration, withLocalTimes } from "../../model/time.ts";
 import { Artifacts } from "./artifacts.tsx";
 import { Shown } from "./shown.tsx";
 import { ToolCalls } from "./tool-calls.tsx";
-import { ExecutionLink, Problem, Status } from "../parts/common.tsx";
-import { OutputView } from "../parts/output.tsx";
+import { ExecutionLink, Problem, Status } from "../../parts/common.tsx";
+import { OutputView } from "../../parts/output.tsx";
 
 const stateOf = (followed: Followed): string => followed.record?.status ?? "queued";
 

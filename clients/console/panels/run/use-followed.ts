@@ -1,7 +1,7 @@
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { clock, serviceNow } from "../service/clock.ts";
-import { type Followed, follow, isEnded } from "../service/follow.ts";
+import { clock, serviceNow } from "../../service/clock.ts";
+import { type Followed, follow, isEnded } from "../../service/follow.ts";
 
 export interface Following {
   followed: Followed | undefined;

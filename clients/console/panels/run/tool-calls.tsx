@@ -1,10 +1,10 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { formatThings } from "../model/time.ts";
-import { Problem, Status } from "../parts/common.tsx";
-import { useFeed } from "../service/feed.ts";
-import { type Followed, isEnded } from "../service/follow.ts";
-import { type ShownToolCall, toolCallReader } from "../service/tool-calls.ts";
+import { formatThings } from "../../model/time.ts";
+import { Problem, Status } from "../../parts/common.tsx";
+import { useFeed } from "../../service/feed.ts";
+import { type Followed, isEnded } from "../../service/follow.ts";
+import { type ShownToolCall, toolCallReader } from "../../service/tool-calls.ts";
 
 /** While the code runs, answers come, which no event brings. */
 const runningMs = 2000;

@@ -1,7 +1,7 @@
-import { phasesOf } from "../model/phases.ts";
-import { formatDuration } from "../model/time.ts";
-import { clock } from "../service/clock.ts";
-import type { ExecutionRecord } from "../service/records.ts";
+import { phasesOf } from "../../model/phases.ts";
+import { formatDuration } from "../../model/time.ts";
+import { clock } from "../../service/clock.ts";
+import type { ExecutionRecord } from "../../service/records.ts";
 
 /** What the time went into, from submission to end, to one scale. */
 export function Timeline({ record }: { record: ExecutionRecord }) {

@@ -1,12 +1,12 @@
 import { useSignal } from "@preact/signals";
-import { sessionAddress } from "../model/address.ts";
-import { attempt } from "../parts/announce.ts";
-import { Choice } from "../parts/choice.tsx";
-import { ScopedButton } from "../parts/scoped-button.tsx";
-import { useFeed } from "../service/feed.ts";
-import { go } from "../service/location.ts";
-import { listJobTypes } from "../service/records.ts";
-import { createSession } from "../service/sessions.ts";
+import { sessionAddress } from "../../model/address.ts";
+import { attempt } from "../../parts/announce.ts";
+import { Choice } from "../../parts/choice.tsx";
+import { ScopedButton } from "../../parts/scoped-button.tsx";
+import { useFeed } from "../../service/feed.ts";
+import { go } from "../../service/location.ts";
+import { listJobTypes } from "../../service/records.ts";
+import { createSession } from "../../service/sessions.ts";
 
 /** Starts a session of a job type, and shows it. */
 export function NewSession() {

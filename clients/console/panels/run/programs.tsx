@@ -1,8 +1,8 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { type Call, curl } from "../model/snippets.ts";
-import { copy } from "../parts/copy.ts";
-import { key } from "../service/key.ts";
+import { type Call, curl } from "../../model/snippets.ts";
+import { copy } from "../../parts/copy.ts";
+import { key } from "../../service/key.ts";
 
 interface Props {
   title: string;

@@ -1,12 +1,12 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { parseCsv } from "../model/csv.ts";
-import { laidOut } from "../model/read-input.ts";
-import { formatBytes, formatCount } from "../model/time.ts";
-import { type Artifact, openArtifact } from "../service/records.ts";
-import { attempt } from "../parts/announce.ts";
-import { save } from "../parts/save.ts";
-import { useFeed } from "../service/feed.ts";
+import { parseCsv } from "../../model/csv.ts";
+import { laidOut } from "../../model/read-input.ts";
+import { formatBytes, formatCount } from "../../model/time.ts";
+import { type Artifact, openArtifact } from "../../service/records.ts";
+import { attempt } from "../../parts/announce.ts";
+import { save } from "../../parts/save.ts";
+import { useFeed } from "../../service/feed.ts";
 
 /** What is shown here; anything else is for download only. */
 type Kind = "picture" | "text" | "json" | "csv";
