@@ -64,16 +64,6 @@ export function addCommand(parent: Command, usage: string, summary: string): Com
   return command.showHelpAfterError("(--help shows how)");
 }
 
-/** The column that says whose each item is, where those of all tenants are listed. */
-export function tenantColumn({ globals }: Tool) {
-  const isShown = globals.tenant === "*";
-  return {
-    titles: isShown ? [{ title: "TENANT" }] : [],
-    cells: ({ tenant = "" }: { tenant?: string | undefined }): string[] =>
-      isShown ? [tenant] : [],
-  };
-}
-
 /** Has the help of a command name an option that every command takes, by what it means there. */
 export function showOption({ options }: Command, long: string, description: string): void {
   for (const option of options.filter((one) => one.long === long)) {

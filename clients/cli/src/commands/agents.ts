@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
 import { exitCode } from "../exit.ts";
 import { findOne } from "../find-one.ts";
+import { showList } from "../list.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 import { age, parseDuration } from "../words.ts";
 
@@ -11,50 +12,30 @@ export function addAgents(program: Command): void {
   addCommand(agents, "list", "list agents and how they are")
     .alias("ls")
     .action(
-      does(async ({ airlock, terminal }: Tool) => {
+      does(async (tool: Tool) => {
+        const { airlock, terminal } = tool;
         const { agents: found } = await airlock.api.getPoolStats();
-        if (terminal.json) return terminal.document(found);
-        if (found.length === 0) return terminal.note("no agents: airlock agents invite adds one");
-        terminal.table(
-          [
-            { title: "ID" },
-            { title: "STATE", colored: true },
-            { title: "JOBS", right: true },
-            { title: "SEEN", right: true },
-            { title: "NAME" },
-          ],
-          found.map(({ id, state, running, slots, last_seen, name }) => [
-            id,
-            state,
-            `${running}/${slots}`,
-            age(last_seen),
-            name,
-          ]),
-        );
+        showList(tool, found, "no agents: airlock agents invite adds one", {
+          ID: ({ id }) => id,
+          STATE: ({ state }) => state,
+          JOBS: ({ running, slots }) => `${running}/${slots}`,
+          SEEN: ({ last_seen }) => age(last_seen),
+          NAME: ({ name }) => name,
+        });
         for (const { name, problem } of found) {
-          if (problem) terminal.note(`${name}: ${problem}`);
+          if (problem && !terminal.json) terminal.note(`${name}: ${problem}`);
         }
       }),
     );
   addCommand(agents, "hosts", "list hosts that have joined").action(
-    does(async ({ airlock, terminal }: Tool) => {
-      const { hosts } = await airlock.api.listHosts();
-      if (terminal.json) return terminal.document(hosts);
-      if (hosts.length === 0) return terminal.note("no host has joined");
-      terminal.table(
-        [
-          { title: "ID" },
-          { title: "STATE", colored: true },
-          { title: "USED", right: true },
-          { title: "NAME" },
-        ],
-        hosts.map(({ id, revoked_at, last_used_at, name }) => [
-          id,
-          revoked_at ? "revoked" : "joined",
-          last_used_at ? age(last_used_at) : "never",
-          name,
-        ]),
-      );
+    does(async (tool: Tool) => {
+      const { hosts } = await tool.airlock.api.listHosts();
+      showList(tool, hosts, "no host has joined", {
+        ID: ({ id }) => id,
+        STATE: ({ revoked_at }) => (revoked_at ? "revoked" : "joined"),
+        USED: ({ last_used_at }) => (last_used_at ? age(last_used_at) : "never"),
+        NAME: ({ name }) => name,
+      });
     }),
   );
   addCommand(agents, "invite", "make a code with which a host can join")

@@ -1,8 +1,9 @@
 import type { Command } from "commander";
 import type { ExecutionErrorType } from "../../../typescript/src/index.ts";
 import { forEach } from "../for-each.ts";
-import { addCommand, does, tenantColumn, type Tool } from "../tool.ts";
-import { age, moreThan, parseCount, parseNumber } from "../words.ts";
+import { showPage, tenantColumn } from "../list.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
+import { age, parseCount, parseNumber } from "../words.ts";
 
 /** Commands about the dead letter queue. */
 export function addDlq(program: Command): void {
@@ -13,32 +14,18 @@ export function addDlq(program: Command): void {
     .option("-n, --number <count>", "at most so many", "20")
     .action(
       does(async (tool: Tool, options: { errorType?: string; number: string }) => {
-        const { airlock, terminal } = tool;
-        const tenant = tenantColumn(tool);
         const { errorType, number } = options;
-        const page = await airlock.api.listDeadLetters({
+        const page = await tool.airlock.api.listDeadLetters({
           ...(errorType !== undefined && { errorType: errorType as ExecutionErrorType }),
           limit: parseCount(number),
         });
-        if (terminal.json) return terminal.document(page.items);
-        if (page.items.length === 0) return terminal.note("no dead letters");
-        terminal.table(
-          [
-            { title: "ID", right: true },
-            { title: "JOB" },
-            { title: "AGE", right: true },
-            ...tenant.titles,
-            { title: "ERROR" },
-          ],
-          page.items.map((letter) => [
-            String(letter.id),
-            letter.job_id,
-            age(letter.created_at),
-            ...tenant.cells(letter),
-            `${letter.error_type}: ${letter.error_message ?? ""}`,
-          ]),
-        );
-        if (page.has_more) terminal.note(moreThan(number));
+        showPage(tool, page, number, "no dead letters", {
+          ID: ({ id }) => String(id),
+          JOB: ({ job_id }) => job_id,
+          AGE: ({ created_at }) => age(created_at),
+          ...tenantColumn(tool),
+          ERROR: ({ error_type, error_message }) => `${error_type}: ${error_message ?? ""}`,
+        });
       }),
     );
   addCommand(dlq, "stats", "count them by type of error").action(

@@ -6,7 +6,8 @@ import { type SaveOptions, saveArtifacts } from "../files/save-artifacts.ts";
 import { checkTarget, saveBody } from "../files/save-body.ts";
 import { openFile } from "../files/open-file.ts";
 import { plain } from "../terminal.ts";
-import { addCommand, does, tenantColumn, type Tool } from "../tool.ts";
+import { showList, tenantColumn } from "../list.ts";
+import { addCommand, does, type Tool } from "../tool.ts";
 import { bytes } from "../words.ts";
 
 /** Commands about files: those that jobs read, and those that they wrote. */
@@ -27,27 +28,13 @@ export function addFiles(program: Command): void {
     .alias("ls")
     .action(
       does(async (tool: Tool) => {
-        const { airlock, terminal } = tool;
-        const tenant = tenantColumn(tool);
-        const stored = await airlock.files.list();
-        if (terminal.json) return terminal.document(stored);
-        if (stored.length === 0) return terminal.note("no files");
-        terminal.table(
-          [
-            { title: "ID" },
-            { title: "SIZE", right: true },
-            { title: "EXPIRES" },
-            ...tenant.titles,
-            { title: "NAME" },
-          ],
-          stored.map((file) => [
-            file.file_id,
-            bytes(file.size_bytes),
-            file.expires_at.slice(0, 16),
-            ...tenant.cells(file),
-            file.name,
-          ]),
-        );
+        showList(tool, await tool.airlock.files.list(), "no files", {
+          ID: ({ file_id }) => file_id,
+          SIZE: ({ size_bytes }) => bytes(size_bytes),
+          EXPIRES: ({ expires_at }) => expires_at.slice(0, 16),
+          ...tenantColumn(tool),
+          NAME: ({ name }) => name,
+        });
       }),
     );
   addCommand(files, "get", "fetch a file")
@@ -92,21 +79,15 @@ export function addFiles(program: Command): void {
           names: string[],
           options: { out?: string; force?: boolean },
         ) => {
-          const { airlock, terminal } = tool;
+          const { airlock } = tool;
           if (options.out !== undefined) {
             return fetchThem(tool, id, options.out, { names, force: options.force });
           }
-          const found = await airlock.artifacts.list(id);
-          if (terminal.json) return terminal.document(found);
-          if (found.length === 0) return terminal.note("no artifacts");
-          terminal.table(
-            [{ title: "SIZE", right: true }, { title: "TYPE" }, { title: "NAME" }],
-            found.map(({ name, size_bytes, content_type }) => [
-              bytes(size_bytes),
-              content_type,
-              name,
-            ]),
-          );
+          showList(tool, await airlock.artifacts.list(id), "no artifacts", {
+            SIZE: ({ size_bytes }) => bytes(size_bytes),
+            TYPE: ({ content_type }) => content_type,
+            NAME: ({ name }) => name,
+          });
         },
       ),
     );

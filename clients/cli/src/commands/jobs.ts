@@ -9,8 +9,9 @@ import { forEach } from "../for-each.ts";
 import { interruptible } from "../interrupt.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
 import { waitingCalls } from "../jobs/tool-calls.ts";
-import { addCommand, does, oneOf, tenantColumn, type Tool } from "../tool.ts";
-import { age, between, collect, moreThan, parseCount, parsePairs, parseSince } from "../words.ts";
+import { showPage, tenantColumn } from "../list.ts";
+import { addCommand, does, oneOf, type Tool } from "../tool.ts";
+import { age, between, collect, parseCount, parsePairs, parseSince } from "../words.ts";
 import { submitFields, withJobOptions, type SubmitOptions } from "./run.ts";
 
 interface ListOptions {
@@ -101,10 +102,8 @@ export function addJobs(program: Command): void {
 }
 
 async function listExecutions(tool: Tool, options: ListOptions): Promise<void> {
-  const { airlock, terminal } = tool;
-  const tenant = tenantColumn(tool);
   const { status, error, jobType, batch, metadata, number } = options;
-  const page = await airlock.api.listExecutions({
+  const page = await tool.airlock.api.listExecutions({
     ...(status && { status: status as ExecutionRecord["status"][] }),
     ...(error !== undefined && { error }),
     ...(jobType !== undefined && { jobType }),
@@ -115,29 +114,16 @@ async function listExecutions(tool: Tool, options: ListOptions): Promise<void> {
     limit: parseCount(number),
     fields: "status,job_type,created_at,started_at,ended_at,exit_code",
   });
-  if (terminal.json) return terminal.document(page.items);
-  if (page.items.length === 0) return terminal.note("no executions");
-  terminal.table(
-    [
-      { title: "ID" },
-      { title: "STATUS", colored: true },
-      { title: "WAITED", right: true },
-      { title: "RAN", right: true },
-      { title: "AGE", right: true },
-      ...tenant.titles,
-      { title: "TYPE" },
-    ],
-    page.items.map((item) => [
-      item.execution_id,
-      item.status ?? "",
-      between(item.created_at ?? null, item.started_at ?? item.ended_at ?? null),
-      item.started_at ? between(item.started_at, item.ended_at ?? null) : "-",
-      age(item.created_at),
-      ...tenant.cells(item),
-      item.job_type ?? "",
-    ]),
-  );
-  if (page.has_more) terminal.note(moreThan(number));
+  showPage(tool, page, number, "no executions", {
+    ID: (item) => item.execution_id,
+    STATUS: (item) => item.status ?? "",
+    WAITED: ({ created_at = null, started_at, ended_at = null }) =>
+      between(created_at, started_at ?? ended_at),
+    RAN: ({ started_at, ended_at = null }) => (started_at ? between(started_at, ended_at) : "-"),
+    AGE: (item) => age(item.created_at),
+    ...tenantColumn(tool),
+    TYPE: (item) => item.job_type ?? "",
+  });
 }
 
 async function showLogs(

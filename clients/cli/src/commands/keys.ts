@@ -4,6 +4,7 @@ import { scopes } from "../../../../shared/wire/client/scopes.ts";
 import { UsageError } from "../exit.ts";
 import { findOne } from "../find-one.ts";
 import { forEach } from "../for-each.ts";
+import { showList } from "../list.ts";
 import { addCommand, does, oneOf, showOption, type Tool } from "../tool.ts";
 import { age, duration, parseDuration } from "../words.ts";
 import { addLimits } from "./tenants.ts";
@@ -86,31 +87,20 @@ function show({ terminal }: Tool, key: NewApiKey): void {
   );
 }
 
-async function listKeys({ airlock, terminal, globals }: Tool): Promise<void> {
-  const { tenant } = globals;
-  const keys = await airlock.keys.list(tenant === undefined || tenant === "*" ? {} : { tenant });
-  if (terminal.json) return terminal.document(keys);
-  if (keys.length === 0) return terminal.note("no keys: airlock keys create makes one");
-  terminal.table(
-    [
-      { title: "ID" },
-      { title: "TENANT" },
-      { title: "STATE", colored: true },
-      { title: "USED", right: true },
-      { title: "EXPIRES" },
-      { title: "SCOPES" },
-      { title: "NAME" },
-    ],
-    keys.map((key) => [
-      key.id,
-      key.tenant,
-      stateOf(key),
-      key.last_used_at ? age(key.last_used_at) : "never",
-      key.expires_at?.slice(0, 10) ?? "never",
-      key.scopes.join(","),
-      key.name,
-    ]),
+async function listKeys(tool: Tool): Promise<void> {
+  const { tenant } = tool.globals;
+  const keys = await tool.airlock.keys.list(
+    tenant === undefined || tenant === "*" ? {} : { tenant },
   );
+  showList(tool, keys, "no keys: airlock keys create makes one", {
+    ID: ({ id }) => id,
+    TENANT: (key) => key.tenant,
+    STATE: stateOf,
+    USED: ({ last_used_at }) => (last_used_at ? age(last_used_at) : "never"),
+    EXPIRES: ({ expires_at }) => expires_at?.slice(0, 10) ?? "never",
+    SCOPES: ({ scopes }) => scopes.join(","),
+    NAME: ({ name }) => name,
+  });
 }
 
 function stateOf({ revoked_at, expires_at, old_valid_until }: ApiKey): string {

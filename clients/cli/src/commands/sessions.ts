@@ -11,8 +11,9 @@ import { readText } from "../files/read-text.ts";
 import { forEach } from "../for-each.ts";
 import { submitAndFollow } from "../jobs/submit-and-follow.ts";
 import { prompt } from "../sessions/prompt.ts";
-import { addCommand, does, oneOf, tenantColumn, type Tool } from "../tool.ts";
-import { age, collect, moreThan, parseCount, parseDuration, parsePairs } from "../words.ts";
+import { showPage, tenantColumn } from "../list.ts";
+import { addCommand, does, oneOf, type Tool } from "../tool.ts";
+import { age, collect, parseCount, parseDuration, parsePairs } from "../words.ts";
 import { submitFields, type SubmitOptions, withCallOptions } from "./run.ts";
 
 interface SessionOptions {
@@ -133,35 +134,18 @@ async function listSessions(
   tool: Tool,
   { status, number }: { status?: string; number: string },
 ): Promise<void> {
-  const { airlock, terminal } = tool;
-  const tenant = tenantColumn(tool);
-  const page = await airlock.api.listSessions({
+  const page = await tool.airlock.api.listSessions({
     ...(status !== undefined && { status: status as SessionStatus }),
     limit: parseCount(number),
   });
-  if (terminal.json) return terminal.document(page.items);
-  if (page.items.length === 0) return terminal.note("no sessions");
-  terminal.table(
-    [
-      { title: "ID" },
-      { title: "STATUS", colored: true },
-      { title: "CALLS", right: true },
-      { title: "AGE", right: true },
-      { title: "USED", right: true },
-      ...tenant.titles,
-      { title: "TYPE" },
-      { title: "REASON" },
-    ],
-    page.items.map((item) => [
-      item.session_id,
-      item.busy ? "busy" : item.status,
-      String(item.calls),
-      age(item.created_at),
-      age(item.used_at),
-      ...tenant.cells(item),
-      item.job_type,
-      item.message ?? item.error?.message ?? item.reason ?? "",
-    ]),
-  );
-  if (page.has_more) terminal.note(moreThan(number));
+  showPage(tool, page, number, "no sessions", {
+    ID: (item) => item.session_id,
+    STATUS: (item) => (item.busy ? "busy" : item.status),
+    CALLS: (item) => String(item.calls),
+    AGE: (item) => age(item.created_at),
+    USED: (item) => age(item.used_at),
+    ...tenantColumn(tool),
+    TYPE: (item) => item.job_type,
+    REASON: ({ message, error, reason }) => message ?? error?.message ?? reason ?? "",
+  });
 }

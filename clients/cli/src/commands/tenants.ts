@@ -7,12 +7,12 @@ import type {
 } from "../../../typescript/src/index.ts";
 import { auditActions } from "../../../../shared/wire/client/audit-actions.ts";
 import { UsageError } from "../exit.ts";
+import { showPage } from "../list.ts";
 import { addCommand, does, oneOf, type Tool } from "../tool.ts";
 import {
   age,
   bytes,
   duration,
-  moreThan,
   parseBytes,
   parseCount,
   parseDuration,
@@ -74,34 +74,22 @@ export function addTenants(program: Command): void {
     .addOption(oneOf("--action <action>", "one kind of change", auditActions))
     .option("-n, --number <count>", "at most so many", "20")
     .action(
-      does(async ({ airlock, terminal, globals }: Tool, options: AuditOptions) => {
+      does(async (tool: Tool, options: AuditOptions) => {
         const { action, number } = options;
-        const { items, has_more } = await airlock.api.listAudit({
+        const { tenant } = tool.globals;
+        const page = await tool.airlock.api.listAudit({
           ...(action !== undefined && { action: action as AuditAction }),
-          ...(globals.tenant !== undefined && globals.tenant !== "*" && { tenant: globals.tenant }),
+          ...(tenant !== undefined && tenant !== "*" && { tenant }),
           limit: parseCount(number),
         });
-        if (terminal.json) return terminal.document(items);
-        if (items.length === 0) return terminal.note("nothing was changed");
-        terminal.table(
-          [
-            { title: "AGE", right: true },
-            { title: "ACTION" },
-            { title: "BY" },
-            { title: "TENANT" },
-            { title: "TARGET" },
-            { title: "DETAIL" },
-          ],
-          items.map((one) => [
-            age(one.at),
-            one.action,
-            one.key_name,
-            one.tenant,
-            one.target,
-            one.detail ? JSON.stringify(one.detail) : "",
-          ]),
-        );
-        if (has_more) terminal.note(moreThan(number));
+        showPage(tool, page, number, "nothing was changed", {
+          AGE: ({ at }) => age(at),
+          ACTION: (entry) => entry.action,
+          BY: ({ key_name }) => key_name,
+          TENANT: ({ tenant }) => tenant,
+          TARGET: ({ target }) => target,
+          DETAIL: ({ detail }) => (detail ? JSON.stringify(detail) : ""),
+        });
       }),
     );
 }

@@ -3,30 +3,20 @@ import type { Command } from "commander";
 import { type Build, ConnectionError, NotFoundError } from "../../../typescript/src/index.ts";
 import { exitCode, ExitError } from "../exit.ts";
 import { interruptible } from "../interrupt.ts";
+import { showList } from "../list.ts";
 import { addCommand, does, type Tool } from "../tool.ts";
 
 /** Commands about job types and their images. */
 export function addTypes(program: Command): void {
   addCommand(program, "types", "list job types").action(
-    does(async ({ airlock, terminal }: Tool) => {
-      const types = await airlock.api.listJobTypes();
-      if (terminal.json) return terminal.document(types);
-      terminal.table(
-        [
-          { title: "NAME" },
-          { title: "PYTHON" },
-          { title: "IMAGE" },
-          { title: "MEMORY", right: true },
-          { title: "PACKAGES" },
-        ],
-        types.map((type) => [
-          type.name,
-          type.python_version,
-          type.image_exists ? "there" : "missing",
-          type.memory_limit,
-          type.requirements.join(" "),
-        ]),
-      );
+    does(async (tool: Tool) => {
+      showList(tool, await tool.airlock.api.listJobTypes(), "no job types", {
+        NAME: ({ name }) => name,
+        PYTHON: ({ python_version }) => python_version,
+        IMAGE: ({ image_exists }) => (image_exists ? "there" : "missing"),
+        MEMORY: ({ memory_limit }) => memory_limit,
+        PACKAGES: ({ requirements }) => requirements.join(" "),
+      });
     }),
   );
 

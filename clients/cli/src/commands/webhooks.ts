@@ -1,8 +1,9 @@
 import type { Command } from "commander";
 import type { WebhookDelivery } from "../../../typescript/src/index.ts";
 import { forEach } from "../for-each.ts";
-import { addCommand, does, oneOf, tenantColumn, type Tool } from "../tool.ts";
-import { age, moreThan, parseCount, parseNumber } from "../words.ts";
+import { showPage, tenantColumn } from "../list.ts";
+import { addCommand, does, oneOf, type Tool } from "../tool.ts";
+import { age, parseCount, parseNumber } from "../words.ts";
 
 interface ListOptions {
   status?: string;
@@ -24,36 +25,21 @@ export function addWebhooks(program: Command): void {
     .option("-n, --number <count>", "at most so many", "20")
     .action(
       does(async (tool: Tool, options: ListOptions) => {
-        const { airlock, terminal } = tool;
-        const tenant = tenantColumn(tool);
         const { status, endpoint, job, number } = options;
-        const page = await airlock.api.listWebhookDeliveries({
+        const page = await tool.airlock.api.listWebhookDeliveries({
           ...(status !== undefined && { status: status as WebhookDelivery["status"] }),
           ...(endpoint !== undefined && { endpoint }),
           ...(job !== undefined && { jobId: job }),
           limit: parseCount(number),
         });
-        if (terminal.json) return terminal.document(page.items);
-        if (page.items.length === 0) return terminal.note("no deliveries");
-        terminal.table(
-          [
-            { title: "ID" },
-            { title: "STATUS", colored: true },
-            { title: "TRIES", right: true },
-            { title: "AGE", right: true },
-            ...tenant.titles,
-            { title: "RECEIVER" },
-          ],
-          page.items.map((one) => [
-            String(one.id),
-            one.status,
-            String(one.attempts),
-            age(one.created_at),
-            ...tenant.cells(one),
-            one.endpoint ?? one.callback_url ?? "",
-          ]),
-        );
-        if (page.has_more) terminal.note(moreThan(number));
+        showPage(tool, page, number, "no deliveries", {
+          ID: ({ id }) => String(id),
+          STATUS: (one) => one.status,
+          TRIES: ({ attempts }) => String(attempts),
+          AGE: ({ created_at }) => age(created_at),
+          ...tenantColumn(tool),
+          RECEIVER: (one) => one.endpoint ?? one.callback_url ?? "",
+        });
       }),
     );
   addCommand(webhooks, "resend", "deliver again")
