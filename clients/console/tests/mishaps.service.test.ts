@@ -20,13 +20,6 @@ describe("the console where something is amiss", needs("chromium"), () => {
   });
   afterAll(() => world.close());
 
-  async function run(): Promise<{ id: string; lease: string }> {
-    const id = await world.submit(code);
-    const { lease_id: lease } = await world.agent.takeJob();
-    await world.agent.post(lease, "started", { job_ref: null });
-    return { id, lease };
-  }
-
   test("before anything has run, the list says how to begin", async () => {
     const page = await world.open("/console/executions");
     const program = page.getByLabel("Program", { exact: true });
@@ -37,7 +30,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
   });
 
   test("with a clock that is an hour fast, times are counted by the service's", async () => {
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin(code);
     const fast = "const now = Date.now; Date.now = () => now() + 3_600_000;";
     const list = await world.open("/console/executions", fast);
     const row = list.getByRole("row").filter({ has: list.getByTitle(id) });
@@ -63,7 +56,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
   });
 
   test("what is typed into a fork outlives a reload, and one's own program comes back after it", async () => {
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin(code);
     await world.agent.result(lease);
     const page = await world.open("/console");
     const editor = page.getByRole("textbox", { name: "Python code" });
@@ -89,7 +82,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
   });
 
   test("a running job in many hidden tabs leaves connections for others, and is seen to end", async () => {
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin(code);
     const tabs = await Promise.all(
       Array.from({ length: connections }, () => world.open(`/console/executions/${id}`, isHidden)),
     );
@@ -146,7 +139,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
   });
 
   test("what is asked for while the service is gone says so, and files are shown once it is back", async () => {
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin(code);
     await world.agent.upload(lease, "note.txt", "read me");
     await world.agent.result(lease);
     const page = await world.open(`/console/executions/${id}`);
@@ -200,7 +193,7 @@ describe("the console where something is amiss", needs("chromium"), () => {
   });
 
   test("two clicks on Rerun make one job", async () => {
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin(code);
     await world.agent.result(lease);
     const page = await world.open(`/console/executions/${id}`);
     await page.getByRole("button", { name: "Rerun" }).dblclick();

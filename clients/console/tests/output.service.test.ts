@@ -11,15 +11,8 @@ describe("the output of an execution", needs("chromium"), () => {
   });
   afterAll(() => world.close());
 
-  async function begin(): Promise<{ id: string; lease: string }> {
-    const id = await world.submit("print('watched')");
-    const { lease_id: lease } = await world.agent.takeJob();
-    await world.agent.post(lease, "started", { job_ref: null });
-    return { id, lease };
-  }
-
   async function ran(stdout: string, changes: object = {}): Promise<string> {
-    const { id, lease } = await begin();
+    const { id, lease } = await world.begin();
     await world.agent.result(lease, { stdout_base64: btoa(stdout), ...changes });
     return id;
   }
@@ -53,7 +46,7 @@ describe("the output of an execution", needs("chromium"), () => {
   });
 
   test("a link to a line points to the same one after a reload, whatever the streams wrote between", async () => {
-    const { id, lease } = await begin();
+    const { id, lease } = await world.begin();
     const page = await world.open(`/console/executions/${id}`);
     await page.getByText("No output yet.").waitFor();
     const part = (stream: string, offset: number, text: string) => ({
@@ -146,7 +139,7 @@ describe("the output of an execution", needs("chromium"), () => {
   });
 
   test("text files of every kind are shown; of a long one, the beginning", async () => {
-    const { id, lease } = await begin();
+    const { id, lease } = await world.begin();
     const files = {
       "rows.jsonl": '{"row": 1}\n',
       "a.yaml": "key: in yaml\n",

@@ -25,19 +25,13 @@ describe("tool calls in the console", needs("chromium"), () => {
   });
   afterAll(() => world.close());
 
-  async function begin() {
-    const id = await world.submit("get_price('tea')", { tools });
-    const { lease_id: lease } = await agent.takeJob();
-    await agent.post(lease, "started", { job_ref: null });
-    return { id, lease };
-  }
   const make = (lease: string, ...items: object[]) => agent.post(lease, "items", { items });
   const answer = (id: string, number: number, given: object) =>
     connect(world.url).api.answerToolCall({ id, $number: number, toolAnswer: given });
   const callsOn = (page: Page) => page.getByRole("region", { name: "Tool calls" });
 
   test("a call is there as it is made, then its answer or error, and all of them after the end", async () => {
-    const { id, lease } = await begin();
+    const { id, lease } = await world.begin("get_price('tea')", { tools });
     const page = await world.open(`/console/executions/${id}`);
     const calls = callsOn(page);
     await calls.getByText("The code has called none of its tools.").waitFor();
@@ -116,7 +110,7 @@ describe("tool calls in the console", needs("chromium"), () => {
   });
 
   test("while the service is gone, the calls stay; those made since come when it is back", async () => {
-    const { id, lease } = await begin();
+    const { id, lease } = await world.begin("get_price('tea')", { tools });
     await make(lease, toolCall(1));
     const page = await world.open(`/console/executions/${id}`);
     const calls = callsOn(page);
@@ -139,7 +133,7 @@ describe("tool calls in the console", needs("chromium"), () => {
   test.each([360, 1280])(
     "many calls, and long ones, are cut and fit into a page of %i px",
     async (width) => {
-      const { id, lease } = await begin();
+      const { id, lease } = await world.begin("get_price('tea')", { tools });
       const items = Array.from({ length: 130 }, (_, i) => toolCall(i + 2));
       await make(lease, toolCall(1, { item: "x".repeat(300_000) }));
       for (let i = 0; i < items.length; i += 26) await make(lease, ...items.slice(i, i + 26));

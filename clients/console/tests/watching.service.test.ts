@@ -36,15 +36,8 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
   });
   afterAll(() => world.close());
 
-  async function run(): Promise<{ id: string; lease: string }> {
-    const id = await world.submit("print('watched')");
-    const { lease_id: lease } = await world.agent.takeJob();
-    await world.agent.post(lease, "started", { job_ref: null });
-    return { id, lease };
-  }
-
   test("the output of a running job is copied as far as it is shown, without its colours", async () => {
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin();
     const page = await world.open(`/console/executions/${id}`, catchCopies);
     await page.getByText("No output yet.").waitFor();
     const parts = [log(0, "\u001b[32mone\u001b[0m\ntwo\n")];
@@ -59,7 +52,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
   });
 
   test("a job that was asked to end says so until it has ended, also to others", async () => {
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin();
     const page = await world.open(`/console/executions/${id}`);
     const asked = page.getByRole("button", { name: "Cancelling…" });
     const held = Promise.withResolvers<void>();
@@ -94,7 +87,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
 
   test("of more than 20 running jobs, the page of the queue leads to the others", async () => {
     const leases: string[] = [];
-    for (let i = 0; i < 21; i++) leases.push((await run()).lease);
+    for (let i = 0; i < 21; i++) leases.push((await world.begin()).lease);
     const page = await world.open("/console/queue");
     await page.getByRole("link", { name: "All that run" }).click();
     await page.waitForURL(/status=running/);
@@ -111,7 +104,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await still.waitForLoadState("networkidle");
     const asked: string[] = [];
     still.on("request", (request) => asked.push(request.url()));
-    const { id, lease } = await run();
+    const { id, lease } = await world.begin();
     await asking.getByTitle(id).waitFor();
     await still.getByTitle(id).waitFor();
     expect(asked.filter((address) => !address.includes("/assets/"))).toEqual([]);

@@ -17,6 +17,8 @@ export interface ConsoleWorld {
   open(path: string, script?: string): Promise<Page>;
   /** Queues code; answers with the job's id. */
   submit(code: string, fields?: object): Promise<string>;
+  /** Submits code and begins to run it; answers with the job's id and its lease. */
+  begin(code?: string, fields?: object): Promise<{ id: string; lease: string }>;
   /** Ends the service as a power cut does. */
   stopService(): Promise<void>;
   /** Starts it again, at its address. */
@@ -51,6 +53,14 @@ export async function startConsole(
   context.setDefaultTimeout(patienceMs);
   const agent = new ScriptedAgent(url, token);
   await agent.poll();
+  const submit: ConsoleWorld["submit"] = async (code, fields = {}) => {
+    const reply = await fetch(`${url}/execute/async`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ code, ...fields }),
+    });
+    return ((await reply.json()) as { job_id: string }).job_id;
+  };
   return {
     url,
     agent,
@@ -60,13 +70,12 @@ export async function startConsole(
       await page.goto(url + path);
       return page;
     },
-    async submit(code, fields = {}) {
-      const reply = await fetch(`${url}/execute/async`, {
-        method: "POST",
-        headers: { "Content-Type": "application/json" },
-        body: JSON.stringify({ code, ...fields }),
-      });
-      return ((await reply.json()) as { job_id: string }).job_id;
+    submit,
+    async begin(code = "print('watched')", fields = {}) {
+      const id = await submit(code, fields);
+      const { lease_id: lease } = await agent.takeJob();
+      await agent.post(lease, "started", { job_ref: null });
+      return { id, lease };
     },
     stopService: () => api.close(),
     freezeService: () => void api.child.kill("SIGSTOP"),
