@@ -63,8 +63,8 @@ export function pythonProblemsText({ components }: OpenApiDocument): string {
     `"""A class for each problem code. Written by \`npm run docs\` from the OpenAPI document."""\n`,
     `from typing import Dict, Type\n\nfrom .errors import ProblemError\nfrom .types import ProblemCode\n`,
     `__all__ = [\n${inLines([...names, "problem_classes"])}]\n`,
-    ...names.map((name) => `\nclass ${name}(ProblemError):\n    pass\n`),
-    "\nproblem_classes: Dict[ProblemCode, Type[ProblemError]] = {",
+    ...names.map((name) => `class ${name}(ProblemError): ...`),
+    "\n\nproblem_classes: Dict[ProblemCode, Type[ProblemError]] = {",
     ...codes.map((code, n) => `    "${code}": ${names[n]!},`),
     "}\n",
   ].join("\n");

@@ -15,101 +15,30 @@ __all__ = [
     "UnavailableError", "problem_classes",
 ]
 
-
-class InvalidRequestError(ProblemError):
-    pass
-
-
-class UnauthorizedError(ProblemError):
-    pass
-
-
-class ForbiddenError(ProblemError):
-    pass
-
-
-class NotFoundError(ProblemError):
-    pass
-
-
-class MethodNotAllowedError(ProblemError):
-    pass
-
-
-class WaitTimeoutError(ProblemError):
-    pass
-
-
-class ConflictError(ProblemError):
-    pass
-
-
-class SessionEndedError(ProblemError):
-    pass
-
-
-class LeaseLostError(ProblemError):
-    pass
-
-
-class LengthRequiredError(ProblemError):
-    pass
-
-
-class TooLargeError(ProblemError):
-    pass
-
-
-class RangeNotSatisfiableError(ProblemError):
-    pass
-
-
-class TimeoutTooLongError(ProblemError):
-    pass
-
-
-class LanguageUnavailableError(ProblemError):
-    pass
-
-
-class BatchTooLargeError(ProblemError):
-    pass
-
-
-class FilesTooLargeError(ProblemError):
-    pass
-
-
-class BuildFailedError(ProblemError):
-    pass
-
-
-class RateLimitedError(ProblemError):
-    pass
-
-
-class QuotaExceededError(ProblemError):
-    pass
-
-
-class TooManySessionsError(ProblemError):
-    pass
-
-
-class HeadersTooLargeError(ProblemError):
-    pass
-
-
-class InternalError(ProblemError):
-    pass
-
-
-class EngineFailedError(ProblemError):
-    pass
-
-
-class UnavailableError(ProblemError):
-    pass
+class InvalidRequestError(ProblemError): ...
+class UnauthorizedError(ProblemError): ...
+class ForbiddenError(ProblemError): ...
+class NotFoundError(ProblemError): ...
+class MethodNotAllowedError(ProblemError): ...
+class WaitTimeoutError(ProblemError): ...
+class ConflictError(ProblemError): ...
+class SessionEndedError(ProblemError): ...
+class LeaseLostError(ProblemError): ...
+class LengthRequiredError(ProblemError): ...
+class TooLargeError(ProblemError): ...
+class RangeNotSatisfiableError(ProblemError): ...
+class TimeoutTooLongError(ProblemError): ...
+class LanguageUnavailableError(ProblemError): ...
+class BatchTooLargeError(ProblemError): ...
+class FilesTooLargeError(ProblemError): ...
+class BuildFailedError(ProblemError): ...
+class RateLimitedError(ProblemError): ...
+class QuotaExceededError(ProblemError): ...
+class TooManySessionsError(ProblemError): ...
+class HeadersTooLargeError(ProblemError): ...
+class InternalError(ProblemError): ...
+class EngineFailedError(ProblemError): ...
+class UnavailableError(ProblemError): ...
 
 
 problem_classes: Dict[ProblemCode, Type[ProblemError]] = {
