@@ -1,13 +1,11 @@
 import { getLogger } from "@logtape/logtape";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, expect, test, vi } from "vitest";
 import { tmpdir } from "node:os";
-import type { Forks } from "../fork/forks.ts";
 import { topImports } from "../fork/top-imports.ts";
 import { startForks } from "../sandbox/testing/backend.ts";
 import { testEngine } from "../sandbox/testing/engine.ts";
 import { imageWithModules, removeImages } from "../sandbox/testing/raw-engine.ts";
 import { specWith } from "../sandbox/testing/report.ts";
-import type { SandboxSource } from "../sandbox/sandbox-source.ts";
 import { createPoolWorld } from "../testing/pool-world.ts";
 import { systemClock } from "../waiting/clock.ts";
 import { chooseSandbox } from "./choose-sandbox.ts";
@@ -15,28 +13,23 @@ import { chooseSandbox } from "./choose-sandbox.ts";
 const slow = "import os, time; time.sleep(0.05); born_in = os.getpid()";
 const never = new AbortController().signal;
 
-let image: string;
-let forks: Forks;
-let source: SandboxSource;
-beforeAll(async () => {
-  const place = await testEngine();
-  image = await imageWithModules(place.image, {
-    slowly: slow,
-    after_threaded: slow,
-    after_writes: slow,
-    writes: `${slow}\nopen("/tmp/written", "w").close()`,
-    threaded: `${slow}\nimport threading\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()`,
-  });
-  forks = startForks(place);
-  source = chooseSandbox({
-    containers: createPoolWorld(0).pool,
-    forks,
-    mustFork: true,
-    slots: 2,
-    idleMs: 0,
-    clock: systemClock,
-    log: getLogger("test"),
-  });
+const place = await testEngine();
+const image = await imageWithModules(place.image, {
+  slowly: slow,
+  after_threaded: slow,
+  after_writes: slow,
+  writes: `${slow}\nopen("/tmp/written", "w").close()`,
+  threaded: `${slow}\nimport threading\nthreading.Thread(target=time.sleep, args=[60], daemon=True).start()`,
+});
+const forks = startForks(place);
+const source = chooseSandbox({
+  containers: createPoolWorld(0).pool,
+  forks,
+  mustFork: true,
+  slots: 2,
+  idleMs: 0,
+  clock: systemClock,
+  log: getLogger("test"),
 });
 afterAll(async () => {
   await source.close();

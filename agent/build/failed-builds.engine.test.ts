@@ -1,17 +1,14 @@
 import { once } from "node:events";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { buildProfile } from "./build-profile.ts";
 import type { Engine } from "../engine/engine.ts";
 import { InstallError } from "../sandbox/package-request.ts";
 import { labels } from "../sandbox/labels.ts";
 import { deriveImage, rawEngine } from "../sandbox/testing/raw-engine.ts";
-import { type BuildWorld, openBuildWorld, soon } from "../testing/build-world.ts";
+import { openBuildWorld, soon } from "../testing/build-world.ts";
 import { makeImage } from "./image-build.ts";
 
-let world: BuildWorld;
-beforeAll(async () => {
-  world = await openBuildWorld();
-});
+const world = await openBuildWorld();
 afterAll(() => world.close());
 
 describe("a build that fails", () => {

@@ -1,18 +1,15 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { InstallError } from "../sandbox/package-request.ts";
 import { labels } from "../sandbox/labels.ts";
 import { certificateFor } from "../sandbox/testing/package-index.ts";
 import { deriveImage, rawEngine, shell } from "../sandbox/testing/raw-engine.ts";
 import { runCode } from "../sandbox/testing/run-code.ts";
 import { sdistBytes } from "../sandbox/testing/sdist.ts";
-import { type BuildWorld, openBuildWorld, printAnswer } from "../testing/build-world.ts";
+import { openBuildWorld, printAnswer } from "../testing/build-world.ts";
 
-let world: BuildWorld;
-beforeAll(async () => {
-  world = await openBuildWorld();
-});
+const world = await openBuildWorld();
 afterAll(() => world.close());
 
 describe("a build from a folder of wheels", () => {

@@ -1,14 +1,11 @@
-import { beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { ensureScienceImage } from "../../scripts/setup/images/science-image.ts";
 import { backend, sandboxRuntime as runtime } from "./testing/backend.ts";
 import { testEngine } from "./testing/engine.ts";
 import { rawEngine } from "./testing/raw-engine.ts";
 import { runCode } from "./testing/run-code.ts";
 
-let image: string;
-beforeAll(async () => {
-  image = await ensureScienceImage(rawEngine);
-});
+const image = await ensureScienceImage(rawEngine);
 
 const preload = ["numpy", "random", "ssl", "tempfile", "uuid"];
 const code = `

@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { openPlanner, type Planner } from "../testing/query-plans.ts";
+import { afterAll, expect, test } from "vitest";
+import { openPlanner } from "../testing/query-plans.ts";
 import { handleOf, jobType, newExecution, offers } from "../testing/temp-store.ts";
 import { advance } from "./jobs/advance.ts";
 import { readAttempts } from "./jobs/attempts.ts";
@@ -20,7 +20,6 @@ import { eventsAfter, lastEvent } from "./webhooks/listen.ts";
 import { listDeliveries } from "./webhooks/list.ts";
 import { forgetDeliveries } from "./webhooks/retention.ts";
 import { readCounts } from "./statistics/counts.ts";
-import type { Database } from "./database.ts";
 import { deadLetterStats, listDeadLetters, pruneDeadLetters } from "./jobs/dead-letters.ts";
 import { claimNext } from "./jobs/claim.ts";
 import { expireLeases, findLeased, renewLeases, undeliveredLeases } from "./jobs/lease.ts";
@@ -52,14 +51,9 @@ const artifact = {
   contentType: "",
 };
 
-let planner: Planner;
-let db: Database;
-
-beforeAll(async () => {
-  planner = await openPlanner();
-  ({ db } = planner);
-  await submitExecution(db, newExecution({ id, idempotencyKey: "key" }), 10);
-});
+const planner = await openPlanner();
+const { db } = planner;
+await submitExecution(db, newExecution({ id, idempotencyKey: "key" }), 10);
 afterAll(() => planner.close());
 
 /** Returns how SQLite finds the executions for the statements of `run`. */

@@ -1,5 +1,5 @@
 import * as fc from "fast-check";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import type { z } from "zod";
 import {
   AgentStatus,
@@ -17,10 +17,10 @@ import { expectDescribed, expectSound, type FuzzRequest, send } from "../testing
 import { acceptedBodiesOf, bodiesOf } from "../testing/fuzz/messages.ts";
 import { segments } from "../testing/fuzz/requests.ts";
 import { fuzzRuns } from "../testing/fuzz/runs.ts";
-import { openApiCheck, type OpenApiCheck } from "../testing/openapi-check.ts";
+import { openApiCheck } from "../testing/openapi-check.ts";
 import type { OpenApiDocument } from "../testing/openapi-document.ts";
 import { ScriptedAgent, sha256 } from "../testing/scripted-agent.ts";
-import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 
 const token = "agent-token-0123456789";
 const json = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
@@ -47,16 +47,14 @@ const messages: [path: string, schema: z.ZodType][] = [
 ];
 const files = fc.uint8Array({ maxLength: 50 }).map((bytes) => new Uint8Array(bytes));
 
-let api: NodeProcess;
-let check: OpenApiCheck;
-beforeAll(async () => {
-  api = await startNode({
-    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-    AIRLOCK_AGENT_TOKENS: token,
-    AIRLOCK_POLL_WAIT_S: "0.1",
-  });
-  check = openApiCheck((await (await fetch(`${api.url}/openapi.json`)).json()) as OpenApiDocument);
+const api = await startNode({
+  AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+  AIRLOCK_AGENT_TOKENS: token,
+  AIRLOCK_POLL_WAIT_S: "0.1",
 });
+const check = openApiCheck(
+  (await (await fetch(`${api.url}/openapi.json`)).json()) as OpenApiDocument,
+);
 afterAll(() => api.close());
 
 describe("the answer to any request to an agent's endpoint is valid", () => {

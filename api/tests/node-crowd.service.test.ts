@@ -1,17 +1,13 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { Api } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
-import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 
-let service: NodeProcess;
-let api: Api;
 const sockets: Socket[] = [];
-beforeAll(async () => {
-  service = await startNode(servers.open);
-  api = new Api(service.url);
-});
+const service = await startNode(servers.open);
+const api = new Api(service.url);
 afterAll(async () => {
   for (const socket of sockets) socket.destroy();
   await service.close();

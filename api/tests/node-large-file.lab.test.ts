@@ -1,21 +1,18 @@
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";
 import { request } from "undici";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { UploadedFile } from "../../shared/wire/file.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { residentBytes } from "../testing/resident.ts";
-import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 
 const MiB = 1024 * 1024;
 const sizeMiB = 1024;
 /** Far less than the file. */
 const growthBytes = 128 * MiB;
 
-let service: NodeProcess;
-beforeAll(async () => {
-  service = await startNode({ ...servers.open, AIRLOCK_MAX_FILE_BYTES: String(sizeMiB * MiB) });
-});
+const service = await startNode({ ...servers.open, AIRLOCK_MAX_FILE_BYTES: String(sizeMiB * MiB) });
 afterAll(() => service.close());
 
 function* content(pieces: number): Generator<Buffer> {

@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { Follower } from "../testing/follower.ts";
 import { Api } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
 import { working } from "../testing/contract/working.ts";
 import { residentBytes } from "../testing/resident.ts";
-import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 
 const MiB = 1024 * 1024;
 const pieces = 32;
@@ -13,11 +13,8 @@ const slowClients = 20;
 /** A quarter of what the slow clients do not read. V8 may need tens of MiB until it collects garbage. */
 const growthBytes = (slowClients * pieces * MiB) / 4;
 
-let service: NodeProcess;
-beforeAll(async () => {
-  const most = String((pieces + 2) * MiB);
-  service = await startNode({ ...servers.open, AIRLOCK_MAX_STDOUT_BYTES: most });
-});
+const most = String((pieces + 2) * MiB);
+const service = await startNode({ ...servers.open, AIRLOCK_MAX_STDOUT_BYTES: most });
 afterAll(() => service.close());
 
 const pieceOf = (n: number): string => `piece ${n}\n`.padStart(64, "-").repeat(MiB / 64);

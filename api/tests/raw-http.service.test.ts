@@ -1,14 +1,11 @@
-import { beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { Problem } from "../../shared/wire/errors.ts";
 import { sendRaw, statusOf } from "../testing/raw-http.ts";
-import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 
-let api: NodeProcess;
-beforeAll(async () => {
-  api = await startNode({
-    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-    AIRLOCK_AGENT_TOKENS: "a-token-of-the-agent",
-  });
+const api = await startNode({
+  AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+  AIRLOCK_AGENT_TOKENS: "a-token-of-the-agent",
 });
 
 const fields = "Host: localhost\r\nConnection: close\r\n";

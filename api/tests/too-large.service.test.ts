@@ -3,17 +3,14 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { needs } from "../../scripts/testing/needs.ts";
 import { sendRaw, statusOf } from "../testing/raw-http.ts";
-import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 
 const MiB = 1024 * 1024;
 
-let api: NodeProcess;
-beforeAll(async () => {
-  api = await startNode({ AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
-});
+const api = await startNode({ AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
 afterAll(() => api.close());
 
 const urllib = `

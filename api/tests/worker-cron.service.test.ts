@@ -1,17 +1,13 @@
-import { createClient, type Client } from "@libsql/client/web";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { createClient } from "@libsql/client/web";
+import { afterAll, expect, test } from "vitest";
 import type { Bucket } from "../platform/artifacts/artifacts-r2.worker.ts";
 import { Api } from "../testing/contract/api.ts";
 import { servers } from "../testing/contract/servers.ts";
-import { type RunningWorker, startWorker } from "../testing/start-worker.ts";
+import { startWorker } from "../testing/start-worker.ts";
 
-let service: RunningWorker;
-let database: Client;
-beforeAll(async () => {
-  const retention = { AIRLOCK_EXECUTION_RETENTION_DAYS: "0.000000001" };
-  service = await startWorker({ ...servers.open, ...retention });
-  database = createClient({ url: service.databaseUrl });
-});
+const retention = { AIRLOCK_EXECUTION_RETENTION_DAYS: "0.000000001" };
+const service = await startWorker({ ...servers.open, ...retention });
+const database = createClient({ url: service.databaseUrl });
 afterAll(async () => {
   database.close();
   await service.close();

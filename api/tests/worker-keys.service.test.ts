@@ -1,18 +1,15 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { NewApiKey } from "../../shared/wire/client/keys.ts";
 import { SubmittedJob } from "../../shared/wire/client/submission.ts";
 import { Api, body } from "../testing/contract/api.ts";
 import { operatorKey, servers } from "../testing/contract/servers.ts";
 import { Follower } from "../testing/follower.ts";
-import { type Isolates, startIsolates } from "../testing/start-isolates.ts";
+import { startIsolates } from "../testing/start-isolates.ts";
 
 const operator = { "X-API-Key": operatorKey };
 
-let isolates: Isolates;
-beforeAll(async () => {
-  isolates = await startIsolates(servers["with keys"]);
-});
+const isolates = await startIsolates(servers["with keys"]);
 afterAll(() => isolates.close());
 
 test("a key that one isolate revokes is refused by the others, which knew it, and its stream there ends", async () => {

@@ -1,19 +1,15 @@
-import { createClient, type Client } from "@libsql/client/web";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { createClient } from "@libsql/client/web";
+import { afterAll, afterEach, beforeEach, expect, test } from "vitest";
 import { Api, body } from "../testing/contract/api.ts";
 import { receiverPort, servers } from "../testing/contract/servers.ts";
 import { accept, answer, type Receiver, startReceiver } from "../testing/receiver.ts";
-import { type RunningWorker, startWorker } from "../testing/start-worker.ts";
+import { startWorker } from "../testing/start-worker.ts";
 
-let service: RunningWorker;
-let database: Client;
 let receiver: Receiver;
 const callback_url = `http://127.0.0.1:${receiverPort}/own`;
 
-beforeAll(async () => {
-  service = await startWorker(servers["with webhooks"]);
-  database = createClient({ url: service.databaseUrl });
-});
+const service = await startWorker(servers["with webhooks"]);
+const database = createClient({ url: service.databaseUrl });
 afterAll(async () => {
   database.close();
   await service.close();

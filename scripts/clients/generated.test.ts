@@ -1,16 +1,12 @@
 import { readFileSync } from "node:fs";
 import { parse } from "smol-toml";
-import { beforeAll, expect, test } from "vitest";
-import type { OpenApiDocument } from "../../api/testing/openapi-document.ts";
+import { expect, test } from "vitest";
 import { version } from "../../api/version.ts";
 import { clientDocument } from "./document.ts";
 import { pythonFile, pythonProblemsFile, pythonProblemsText, pythonText } from "./python.ts";
 import { typescriptFile, typescriptText } from "./typescript.ts";
 
-let document: OpenApiDocument;
-beforeAll(async () => {
-  document = await clientDocument();
-});
+const document = await clientDocument();
 
 test("the generated part of the TypeScript client is up to date (scripts/run writes it if its sources are newer)", async () => {
   expect(readFileSync(typescriptFile, "utf8")).toBe(await typescriptText(document));

@@ -1,15 +1,12 @@
 import * as fc from "fast-check";
-import { beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { leaseTtlMs, type Step } from "../../testing/store-steps.ts";
 import { makeStart } from "../../testing/store-start.ts";
 import { StoreWorld } from "../../testing/store-world.ts";
 import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 const folder = tempFolder();
-let startFile: string;
-beforeAll(async () => {
-  startFile = await makeStart(folder);
-});
+const startFile = await makeStart(folder);
 
 const kind = <K extends Step["do"]>(name: K) => ({ do: fc.constant(name) });
 const oneIn = (n: number) => fc.integer({ min: 1, max: n }).map((drawn) => drawn === n);

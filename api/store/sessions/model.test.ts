@@ -1,14 +1,11 @@
 import * as fc from "fast-check";
-import { beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 import { type SessionStep, SessionWorld, ttlMs } from "../../testing/session-world.ts";
 import { makeStart } from "../../testing/store-start.ts";
 
 const folder = tempFolder();
-let startFile: string;
-beforeAll(async () => {
-  startFile = await makeStart(folder);
-});
+const startFile = await makeStart(folder);
 
 const kind = <K extends SessionStep["do"]>(...names: K[]) => ({ do: fc.constantFrom(...names) });
 const agent = fc.constantFrom("a" as const, "b" as const);

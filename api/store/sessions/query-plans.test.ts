@@ -1,9 +1,8 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { openPlanner, type Planner } from "../../testing/query-plans.ts";
+import { afterAll, expect, test } from "vitest";
+import { openPlanner } from "../../testing/query-plans.ts";
 import { newSession } from "../../testing/session-store.ts";
 import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
 import { readChanges } from "../changes.ts";
-import type { Database } from "../database.ts";
 import { listExecutions } from "../jobs/list.ts";
 import { submitExecution } from "../jobs/submit.ts";
 import { advanceSession } from "./advance-session.ts";
@@ -17,12 +16,8 @@ const now = 100;
 const terms = { agentId: "agent", expiresAt: 200, now };
 const lease = "00000000-0000-4000-8000-000000000000";
 
-let planner: Planner;
-let db: Database;
-beforeAll(async () => {
-  planner = await openPlanner();
-  ({ db } = planner);
-});
+const planner = await openPlanner();
+const { db } = planner;
 afterAll(() => planner.close());
 
 const session = newSession({ id: "s", idempotencyKey: "k" });
