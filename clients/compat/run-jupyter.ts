@@ -1,18 +1,19 @@
 import { z } from "zod";
 import { Session } from "../../shared/wire/client/session.ts";
 import { ExecutionRecord } from "../../shared/wire/execution.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { exceptionOf } from "./exception.ts";
 import { ask, type Call, contentOf, parseBody, post, Refusal, sessionFile } from "./facade.ts";
 
 const Seconds = z.number().positive().max(86_400);
 const RunJupyter = z.object({
-  cells: z.array(z.string()),
+  cells: z.array(z.string()).max(limits.batchMax),
   /** 0: as long as all cells together. */
   cell_timeout: z.number().min(0).max(86_400).default(0),
   total_timeout: Seconds.default(45),
   kernel: z.literal("python3").default("python3"),
   files: z.record(z.string(), z.string().nullable()).default({}),
-  fetch_files: z.array(z.string()).default([]),
+  fetch_files: z.array(z.string()).max(limits.artifactCountMax).default([]),
 });
 type RunJupyter = z.infer<typeof RunJupyter>;
 

@@ -3,6 +3,7 @@ import { parseBytes } from "../../shared/bytes.ts";
 import type { Compilation, SyncResult } from "../../shared/wire/execution.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import { languages, python } from "../../shared/languages.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import {
   artifactPath,
   ask,
@@ -49,7 +50,7 @@ const RunCode = z.object({
   stdin: z.string().nullish(),
   args: z.array(z.string()).nullish(),
   files: z.record(z.string(), z.string().nullable()).nullish(),
-  fetch_files: z.array(z.string()).nullish(),
+  fetch_files: z.array(z.string()).max(limits.artifactCountMax).nullish(),
 });
 type RunCode = z.infer<typeof RunCode>;
 

@@ -178,6 +178,21 @@ export const compatRows = on(server, [
     },
   },
   {
+    rule: "SandboxFusion: a request may not name more files or cells than jobs have, as each is a request of its own",
+    async check(api) {
+      const many = Array.from({ length: 1001 }, () => "a");
+      for (const [path, asked, msg] of [
+        ["/run_code", { code: "1", language: "python", fetch_files: many }, "fetch_files"],
+        ["/run_jupyter", { cells: ["1"], fetch_files: many }, "fetch_files"],
+        ["/run_jupyter", { cells: many }, "cells"],
+      ] as const) {
+        const { status, json } = await call(api, path, asked);
+        const detail = [{ msg: expect.stringContaining(msg) as string }];
+        expect([status, json]).toMatchObject([422, { detail }]);
+      }
+    },
+  },
+  {
     rule: "A name in another service's protocol leads to no other route of the service",
     async check(api) {
       const agent = api.agent();

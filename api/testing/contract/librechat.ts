@@ -143,6 +143,8 @@ export const librechatRows = on(server, [
         404,
         { error },
       ]);
+      const files = Array.from({ length: 101 }, () => file);
+      expect(await told(exec(api, { lang: "py", code: "", files }))).toEqual([400, { error }]);
       expect(await told(at(api, "/files/no"))).toEqual([404, { error }]);
       expect(await told(at(api, "/upload", { method: "POST", body: "x" }))).toEqual([
         400,

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { languages, python } from "../../../shared/languages.ts";
 import type { SyncResult } from "../../../shared/wire/execution.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import {
   type Call,
   execute,
@@ -21,12 +22,14 @@ export const FileRef = z.object({
   session_id: z.string().nullish(),
 });
 export type FileRef = z.infer<typeof FileRef>;
+/** More would be refused one by one, each with requests of its own. */
+export const FileRefs = z.array(FileRef).max(limits.inputFilesMax);
 
 const Exec = z.object({
   lang: z.string(),
   code: z.string(),
   args: z.array(z.string()).nullish(),
-  files: z.array(FileRef).nullish(),
+  files: FileRefs.nullish(),
   timeout: z.number().positive().nullish(),
 });
 

@@ -15,7 +15,7 @@ import {
   Refusal,
   submit,
 } from "../facade.ts";
-import { answerOf, FileRef, givenFiles, holdMs, inputsOf } from "./exec.ts";
+import { answerOf, FileRefs, givenFiles, holdMs, inputsOf } from "./exec.ts";
 
 const Start = z.object({
   lang: z.string().nullish(),
@@ -30,7 +30,7 @@ const Start = z.object({
     )
     .min(1),
   timeout: z.number().positive().nullish(),
-  files: z.array(FileRef).nullish(),
+  files: FileRefs.nullish(),
 });
 
 const Continues = z.object({ continuation_token: z.string().nullish() });
@@ -50,7 +50,7 @@ const Continue = z.object({
 const Waiting = z.object({
   job: z.uuid(),
   names: z.record(z.string(), z.string()),
-  files: z.array(FileRef),
+  files: FileRefs,
 });
 type Waiting = z.infer<typeof Waiting>;
 
