@@ -474,7 +474,7 @@ CREATE TABLE `tenants` (
 	`max_stored_bytes` integer,
 	`max_cpu_s_day` integer,
 	`max_requests` integer
-);
+) WITHOUT ROWID;
 --> statement-breakpoint
 CREATE INDEX `tenants_bounded` ON `tenants` (`name`) WHERE "tenants"."max_running" IS NOT NULL;--> statement-breakpoint
 CREATE TABLE `webhook_deliveries` (

@@ -2,7 +2,10 @@ import { sql } from "drizzle-orm";
 import { index, integer, sqliteTable, text } from "drizzle-orm/sqlite-core";
 import type { Scope } from "../../../shared/wire/client/keys.ts";
 
-/** Who owns records. A limit that is null does not hold. Times are epoch milliseconds. */
+/**
+ * Who owns records. A limit that is null does not hold. Times are epoch milliseconds. The migration says WITHOUT
+ * ROWID, which drizzle does not know: triggers find a row with one look instead of two.
+ */
 export const tenants = sqliteTable(
   "tenants",
   {
