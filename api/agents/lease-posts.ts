@@ -157,8 +157,6 @@ export async function recordResult(
     execution,
   );
   if (result.kind === "changed") {
-    // The disk is written to while the answers that wait for it are made. If it fails, they try again.
-    db.durable().catch(() => {});
     tellEnd(deps, result.execution);
     return true;
   }

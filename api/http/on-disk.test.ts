@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { createApp } from "../app.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
 import { testDeps } from "../testing/test-deps.ts";
-import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
 
 const token = "an-agent-token-of-the-test-0123456789";
 
@@ -11,18 +11,8 @@ useOneStore();
 /** The API on a disk whose syncs end when the test says so. */
 function start() {
   const { promise, resolve } = Promise.withResolvers<void>();
-  const happened: string[] = [];
-  const durable = () => {
-    happened.push("sync");
-    return promise;
-  };
-  const db = { ...store.db, durable };
+  const db = { ...store.db, durable: () => promise };
   const deps = testDeps(db, store.folder, Date.now, { agent_tokens: [token] });
-  const { notify } = deps.notifier;
-  deps.notifier.notify = (topic, delayMs) => {
-    if (topic.startsWith("execution:")) happened.push("told");
-    return notify.call(deps.notifier, topic, delayMs);
-  };
   const app = createApp(deps);
   const answered: string[] = [];
   const post = async (path: string, body: object) => {
@@ -31,7 +21,7 @@ function start() {
     answered.push(path);
     return answer;
   };
-  return { post, answered, happened, endSync: resolve };
+  return { post, answered, endSync: resolve };
 }
 
 test("nothing is answered before it is on disk, except polls", async () => {
@@ -50,17 +40,4 @@ test("nothing is answered before it is on disk, except polls", async () => {
   endSync();
   expect((await submitted).status).toBe(202);
   expect((await ended).status).toBe(200);
-});
-
-test("the sync of a result begins before its waiters are told", async () => {
-  const { post, happened, endSync } = start();
-  endSync();
-  await post("/execute/async", { code: "1" });
-  const agent = new ScriptedAgent("http://unused", token);
-  const polled = await post("/agent/v1/poll", agent.pollRequest({ free_slots: 1, wait_s: 20 }));
-  const { jobs } = (await polled.json()) as { jobs: { lease_id: string }[] };
-  happened.length = 0;
-  const answer = await post(`/agent/v1/leases/${jobs[0]?.lease_id}/result`, success);
-  expect(answer.status).toBe(200);
-  expect(happened).toEqual(["sync", "told", "sync"]);
 });
