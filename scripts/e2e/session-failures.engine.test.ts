@@ -121,6 +121,21 @@ test.each(placesOfTier)(
   },
 );
 
+test("the API is away for longer than the lease: the session ends, and the agent has closed it", async () => {
+  await using service = await startTestService({
+    api: { AIRLOCK_LIVENESS_S: "2", AIRLOCK_LEASE_TTL_S: "6" },
+    agents: isLab ? places.gVisor : places.containers,
+  });
+  const agent = await service.startAgent("agent");
+  const busy = await openBusy(service);
+  await service.api().close();
+  await waitUntil("the agent has closed the sandbox", async () => {
+    return (await containersOf(agent.name)).length === 0;
+  });
+  await service.startApi();
+  expect(await fateOf(service, busy)).toEqual(ends("agent_lost", "failed internal_error"));
+});
+
 test.runIf(isLab)("in gVisor, too much memory ends the session with out_of_memory", async () => {
   await using service = await startTestService({ agents: places.gVisor });
   await service.startAgent("agent");
