@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { afterEach, expect, test } from "vitest";
 import { type Engine } from "../engine/engine.ts";
-import { labels } from "./labels.ts";
 import { openSandbox } from "../container/open-sandbox.ts";
 import { testEngine } from "./testing/engine.ts";
+import { containersOf } from "./testing/raw-engine.ts";
 import { killAgent } from "./testing/kill-agent.ts";
 import { runIn } from "./testing/run-code.ts";
 import { specWith } from "./testing/report.ts";
@@ -14,16 +14,11 @@ const agentId = randomUUID();
 const agentName = `lifetime-${agentId}`;
 
 afterEach(async () => {
-  const left = await containersOf(agentId);
+  const left = await containersOf(agentName);
   if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);
 });
 
 const soon = (): AbortSignal => AbortSignal.timeout(30_000);
-
-async function containersOf(agent: string): Promise<string[]> {
-  const found = await engine.list(labels.agentId, agent, soon());
-  return found.map(({ id }) => id);
-}
 
 function spec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
   return specWith({ image, labels: { agentId, agentName, leaseId: null }, ...changes });
