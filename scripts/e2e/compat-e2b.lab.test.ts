@@ -4,21 +4,24 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { build } from "../testing/builds.ts";
 import { needs } from "../testing/needs.ts";
+import { startTestService, type Variables } from "../testing/test-service.ts";
 import { service, useTestService } from "../testing/use-test-service.ts";
 
 /** E2B's own clients, as their users have them. */
 const pinned = {
   python: ["e2b-code-interpreter==2.11.5", "e2b==2.63.0"],
   npm: "@e2b/code-interpreter@2.8.0",
+  smolagents: "smolagents==1.26.0",
 };
 const run = promisify(execFile);
 const key = "lab-key-0123456789abcdef";
 
 useTestService({ key, api: { AIRLOCK_COMPAT: "e2b" } }, { AIRLOCK_CONTAINER_BACKEND: "zygote" });
 
-function env(): NodeJS.ProcessEnv {
-  const url = `${service.url}/compat/e2b`;
+function env({ url: base }: { readonly url: string } = service): NodeJS.ProcessEnv {
+  const url = `${base}/compat/e2b`;
   return { ...process.env, E2B_API_URL: url, E2B_SANDBOX_URL: url, E2B_API_KEY: key };
 }
 
@@ -66,6 +69,43 @@ describe("e2b-code-interpreter for Python", needs("venv"), () => {
       },
       streamed: expect.arrayContaining(["2", "ValueError"]) as unknown[],
     });
+  });
+});
+
+describe('smolagents with executor_type="e2b"', needs("venv"), () => {
+  test("an agent's tool, variables, error and final answer cross the facade", async () => {
+    await using own = await startTestService({
+      key,
+      api: {
+        AIRLOCK_COMPAT: "e2b",
+        // The code that it sends for its tools imports them.
+        AIRLOCK_JOB_TYPES: JSON.stringify({ default: { requirements: ["numpy", "pillow"] } }),
+      },
+    });
+    const ofPip = Object.entries(process.env).filter(([name]) => name.startsWith("AIRLOCK_PIP_"));
+    await own.startAgent("agent", {
+      AIRLOCK_CONTAINER_BACKEND: "zygote",
+      ...(Object.fromEntries(ofPip) as Variables),
+    });
+    expect(await build(own, "default")).toMatchObject({ status: "built" });
+    const folder = tempFolder();
+    const python = join(folder, "bin/python");
+    await run("python3", ["-m", "venv", folder]);
+    const packages = [pinned.smolagents, ...pinned.python];
+    await run(python, ["-m", "pip", "install", "--quiet", ...packages]);
+    const program = "clients/compat/testing/use_smolagents.py";
+    const { stdout } = await run(python, [program], { env: env(own) });
+    const saw = (words: string) => expect.stringContaining(words) as string;
+    expect(JSON.parse(stdout)).toEqual({
+      answer: { x: 40, pair: [40, null] },
+      steps: [
+        [saw("x is 40\nLast output from code snippet:\n42"), null],
+        [null, true],
+        [saw("Last output from code snippet"), null],
+      ],
+    });
+    const { items } = (await own.send<{ items: { status: string }[] }>("GET", "/sessions")).json;
+    expect(items.map(({ status }) => status)).toEqual(["ended"]);
   });
 });
 
