@@ -2,6 +2,9 @@ import { execFile } from "node:child_process";
 import { resolve } from "node:path";
 import { promisify } from "node:util";
 
+/** The key of services that programs get beside the address. */
+export const key = "key-0123456789abcdef";
+
 /** The Python client under one interpreter. */
 export interface PythonClient {
   /** Runs a program, and answers with what it prints. */

@@ -5,7 +5,8 @@ import {
   startsHere,
 } from "../../../agent/sandbox/testing/find-python.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { pythonClient } from "../../testing/python-client.ts";
+import { useTestService } from "../../../scripts/testing/use-test-service.ts";
+import { key, pythonClient } from "../../testing/python-client.ts";
 import { breakRows } from "./testing/break-rows.ts";
 import { jobRows } from "./testing/job-rows.ts";
 import { sessionRows } from "./testing/session-rows.ts";
@@ -18,6 +19,7 @@ for (const minor of promisedPythons) {
     test("the client runs under it", async () => {
       expect(await python.run("print(json.dumps(sys.version.split()[0]))")).toMatch(`${minor}.`);
     });
+    useTestService({ key });
     breakRows(python);
     webhookRows(python);
     jobRows(python);

@@ -1,6 +1,8 @@
+import { useTestService } from "../../../scripts/testing/use-test-service.ts";
 import { needsThroughout } from "../../../scripts/testing/needs.ts";
-import { pythonClient } from "../../testing/python-client.ts";
+import { key, pythonClient } from "../../testing/python-client.ts";
 import { jobRows } from "./testing/job-rows.ts";
 
 needsThroughout("python3");
+useTestService({ key });
 jobRows(pythonClient());

@@ -1,18 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../../scripts/testing/test-service.ts";
+import { expect, test } from "vitest";
+import { service } from "../../../../scripts/testing/use-test-service.ts";
 import { examplesOf } from "../../../testing/examples-of.ts";
-import type { PythonClient } from "../../../testing/python-client.ts";
+import { key, type PythonClient } from "../../../testing/python-client.ts";
 
-const key = "key-0123456789abcdef";
 /** What must hold of jobs on the real engine. */
 export function jobRows(python: PythonClient): void {
-  let service: TestService;
-  beforeAll(async () => {
-    service = await startTestService({ key });
-    await service.startAgent();
-  });
-  afterAll(() => service[Symbol.asyncDispose]());
-
   test("the examples of the README print what they say", async () => {
     const { program, prints } = examplesOf("clients/python/README.md", "python", {
       url: service.url,

@@ -1,17 +1,9 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../../scripts/testing/test-service.ts";
-import type { PythonClient } from "../../../testing/python-client.ts";
+import { expect, test } from "vitest";
+import { service } from "../../../../scripts/testing/use-test-service.ts";
+import { key, type PythonClient } from "../../../testing/python-client.ts";
 
-const key = "key-0123456789abcdef";
 /** What must hold of sessions on the real engine. */
 export function sessionRows(python: PythonClient): void {
-  let service: TestService;
-  beforeAll(async () => {
-    service = await startTestService({ key });
-    await service.startAgent();
-  });
-  afterAll(() => service[Symbol.asyncDispose]());
-
   test("a session remembers, shows values, gives output as it happens, and ends with its block", async () => {
     const program = `
 client = airlock.connect(sys.argv[1], sys.argv[2])

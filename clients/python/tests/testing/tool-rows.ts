@@ -1,19 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "../../../../scripts/testing/test-service.ts";
+import { expect, test } from "vitest";
+import { service } from "../../../../scripts/testing/use-test-service.ts";
 import { examplesOf } from "../../../testing/examples-of.ts";
-import type { PythonClient } from "../../../testing/python-client.ts";
-
-const key = "key-0123456789abcdef";
+import { key, type PythonClient } from "../../../testing/python-client.ts";
 
 /** Functions of the program that code calls, on the real engine. */
 export function toolRows(python: PythonClient): void {
-  let service: TestService;
-  beforeAll(async () => {
-    service = await startTestService({ key });
-    await service.startAgent();
-  });
-  afterAll(() => service[Symbol.asyncDispose]());
-
   test("the example of the guide prints what it says: a model calls three tools in one program", async () => {
     const guide = "docs/guides/tools.md";
     const { program, prints } = examplesOf(guide, "python", { url: service.url, key });
