@@ -157,7 +157,7 @@ print(json.dumps(told))`;
       [
         "InvalidRequestError",
         "invalid_request",
-        expect.stringContaining("\n  code: must not be empty"),
+        "The request is not valid: code: must not be empty",
       ],
       ["NotFoundError", "not_found", expect.stringContaining("does not exist")],
       ["WaitTimeoutError", "wait_timeout", expect.stringContaining("did not end within 0 s")],
