@@ -8,6 +8,7 @@ import { openBrowser, openPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startWorker } from "../testing/start-worker.ts";
+import { jsonRequest } from "../../scripts/command/json-request.ts";
 
 const token = "agent-token-0123456789";
 const vars = {
@@ -61,11 +62,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
   beforeEach(async () => {
     agent = new ScriptedAgent(api.url, token);
     await agent.poll({ free_slots: 0 });
-    const response = await fetch(`${api.url}/execute/async`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ code: "1" }),
-    });
+    const response = await fetch(`${api.url}/execute/async`, jsonRequest("POST", { code: "1" }));
     jobId = ((await response.json()) as { job_id: string }).job_id;
     return () => agent.close();
   });

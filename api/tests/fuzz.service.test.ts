@@ -7,6 +7,7 @@ import { openApiCheck } from "../testing/openapi-check.ts";
 import { endpointsOf } from "../testing/openapi-document.ts";
 import { readDocument } from "../testing/read-document.ts";
 import { type NodeProcess, startNode } from "../testing/start-node.ts";
+import { jsonRequest } from "../../scripts/command/json-request.ts";
 
 const document = await readDocument();
 const check = openApiCheck(document);
@@ -59,11 +60,7 @@ describe("the answer to any request is valid and as described", () => {
 
 /** A job that has ended, so that no request waits for it. */
 async function endedJob(): Promise<string> {
-  const response = await fetch(`${api.url}/execute/async`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: '{"code":"1"}',
-  });
+  const response = await fetch(`${api.url}/execute/async`, jsonRequest("POST", { code: "1" }));
   const { job_id } = (await response.json()) as { job_id: string };
   await fetch(`${api.url}/jobs/${job_id}/cancel`, { method: "POST" });
   return job_id;

@@ -5,6 +5,7 @@ import { openBrowser, openPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startWorker } from "../testing/start-worker.ts";
+import { jsonRequest } from "../../scripts/command/json-request.ts";
 
 const token = "agent-token-0123456789";
 const vars = {
@@ -37,11 +38,7 @@ describe.each<[string, typeof startNode | typeof startWorker]>([
     api = await start(vars);
     const agent = new ScriptedAgent(api.url, token);
     await agent.poll({ free_slots: 0 });
-    const submitted = await fetch(`${api.url}/execute/async`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: '{"code":"1"}',
-    });
+    const submitted = await fetch(`${api.url}/execute/async`, jsonRequest("POST", { code: "1" }));
     const { job_id } = (await submitted.json()) as { job_id: string };
     const { lease_id } = await agent.takeJob();
     for (const [name, text] of Object.entries(files)) await agent.upload(lease_id, name, text);

@@ -7,6 +7,7 @@ import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { jsonRequest } from "../../scripts/command/json-request.ts";
 
 const token = "agent-token-0123456789";
 
@@ -29,13 +30,8 @@ async function start(vars: Record<string, string> = {}): Promise<void> {
   });
 }
 
-async function post(path: string, body: object): Promise<Response> {
-  return fetch(api.url + path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-  });
-}
+const post = (path: string, body: object): Promise<Response> =>
+  fetch(api.url + path, jsonRequest("POST", body));
 
 async function submit(): Promise<string> {
   const response = await post("/execute/async", { code: "print(1)" });

@@ -12,6 +12,7 @@ import { openPaths } from "../../shared/testing/open-paths.ts";
 import { programArgs } from "../../shared/testing/program.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { jsonRequest } from "../command/json-request.ts";
 
 const token = "agent-token-0123456789";
 const vars = {
@@ -60,11 +61,10 @@ class Load {
 
   async #submit(): Promise<void> {
     while (!this.#isOver) {
-      const reply = await fetch(`${this.#url}/execute/async`, {
-        method: "POST",
-        headers: { "Content-Type": "application/json" },
-        body: '{"code":"print(1)"}',
-      });
+      const reply = await fetch(
+        `${this.#url}/execute/async`,
+        jsonRequest("POST", { code: "print(1)" }),
+      );
       this.acknowledged.push(SubmittedJob.parse(await reply.json()).job_id);
     }
   }

@@ -25,6 +25,7 @@ open("run.txt", "w").write(run)
 print(run, end="")
 `;
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { jsonRequest } from "../command/json-request.ts";
 
 /** A process that is killed, and started anew as it was. */
 interface Part {
@@ -71,13 +72,7 @@ async function insist(url: string, path: string, body?: Json): Promise<Answer> {
 }
 
 async function ask(url: string, body?: Json): Promise<Answer> {
-  const reply = await fetch(url, {
-    ...(body && {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-    }),
-  });
+  const reply = await fetch(url, body && jsonRequest("POST", body));
   return { status: reply.status, text: await reply.text() };
 }
 
