@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { containersOf, rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
-import { Follower } from "../../api/testing/follower.ts";
+import { Follower, textOf } from "../../api/testing/follower.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
 import type { Session } from "../../shared/wire/client/session.ts";
 import { isLab } from "../../shared/testing/tier.ts";
@@ -19,7 +19,7 @@ async function openBusy(service: TestService, code = "time.sleep(120)") {
   };
   const running = await submit(`import time\nprint("begun", flush=True)\n${code}`);
   await using follower = await Follower.open(service.url, `/jobs/${running}/events`);
-  await follower.until(({ event }) => event === "stdout");
+  await follower.until(() => textOf(follower.seen, "stdout") === "begun\n");
   return { path, running, waiting: [await submit("1"), await submit("2")] };
 }
 
@@ -136,7 +136,8 @@ test("the API is away for longer than the lease: the session ends, and the agent
   expect(await fateOf(service, busy)).toEqual(ends("agent_lost", "failed internal_error"));
 });
 
-test.runIf(isLab)("in gVisor, too much memory ends the session with out_of_memory", async () => {
+const inGvisor = isLab ? ["in gVisor"] : [];
+test.each(inGvisor)("%s, too much memory ends the session with out_of_memory", async () => {
   await using service = await startTestService({ agents: places.gVisor });
   await service.startAgent("agent");
   const busy = await openBusy(

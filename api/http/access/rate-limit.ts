@@ -49,7 +49,9 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
   });
   return async (c, next) => {
     if (!isRateLimited(c.req.path, config) || counted.has(c.req.raw)) return next();
-    return ofKey(c, async () => void (await ofTenant(c, next)));
+    return ofKey(c, async () => {
+      await ofTenant(c, next);
+    });
   };
 }
 
@@ -74,19 +76,12 @@ function limitTenants(deps: Deps, windowMs: number): MiddlewareHandler<AppEnv> {
     }
   };
   const limits = new WeakMap<Context, number>();
-  return rateLimiter<AppEnv>({
+  const limiter = rateLimiter<AppEnv>({
     windowMs,
     limit: (c) => limits.get(c)!,
     ...rateStore(deps, { limit: Infinity, windowMs }),
     standardHeaders: false,
     keyGenerator: (c) => `tenant ${c.get("caller")!.tenant}`,
-    skip: async (c) => {
-      const caller = c.get("caller");
-      if (!caller) return true;
-      const limit = await limitOf(caller.tenant);
-      limits.set(c, limit);
-      return limit === Infinity;
-    },
     handler: (c) => {
       const { resetTime } = c.get("rateLimit" as never) as { resetTime?: Date };
       const leftMs = resetTime ? resetTime.getTime() - now() : windowMs;
@@ -98,6 +93,13 @@ function limitTenants(deps: Deps, windowMs: number): MiddlewareHandler<AppEnv> {
       );
     },
   });
+  return async (c, next) => {
+    const caller = c.get("caller");
+    const limit = caller ? await limitOf(caller.tenant) : Infinity;
+    if (limit === Infinity) return next();
+    limits.set(c, limit);
+    return limiter(c, next);
+  };
 }
 
 const joinsPerMinute = 30;
