@@ -154,10 +154,8 @@ const holderOfKey = perTenant(selectHolder);
 const inserts = new Map<string, TenantStatement>();
 
 /** The guarded insert of a row with these columns. */
-function insertOf(values: object, hasKey: boolean): TenantStatement {
-  const columns = Object.entries(values).flatMap(([key, value]) =>
-    value === undefined ? [] : key,
-  );
+function insertOf(values: Readonly<Record<string, unknown>>, hasKey: boolean): TenantStatement {
+  const columns = Object.keys(values).filter((column) => values[column] !== undefined);
   const name = columns.join();
   const known = inserts.get(name);
   if (known) return known;
