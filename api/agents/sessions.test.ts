@@ -146,6 +146,17 @@ describe("a post of a session", () => {
     expect((await postSession(lease, "ended", { ...end, reason: "engine_lost" })).status).toBe(409);
   });
 
+  test("that its sandbox died leaves the call that ran to its own report, and cancels those that wait", async () => {
+    const { id, lease } = await serving();
+    const [running, waiting] = [await newCall(store.db, id), await newCall(store.db, id)];
+    const [call] = (await poll()).jobs;
+    const error = { type: "internal_error", message: "gone", phase: "execution" };
+    await postSession(lease, "ended", { reason: "engine_lost", error });
+    expect(await findExecution(store.db, waiting)).toMatchObject({ status: "cancelled" });
+    await post(`/leases/${call!.lease_id}/release`, { error });
+    expect(await findExecution(store.db, running)).toMatchObject({ status: "failed", error });
+  });
+
   test("is 409 once the session has ended, and 403 from another agent's token", async () => {
     const { id, lease } = await serving();
     await store.db.client.execute("update agents set token_hash = 'other'");

@@ -21,6 +21,7 @@ import { executions, sessions } from "../store/schema.ts";
 import { advanceSession } from "../store/sessions/advance-session.ts";
 import { claimCalls } from "../store/sessions/claim-calls.ts";
 import { createSession } from "../store/sessions/create-session.ts";
+import { isOfSandbox } from "../store/sessions/end-calls.ts";
 import { claimSessions, dueSessions } from "../store/sessions/session-lease.ts";
 import { newSession, stateOfNew, terms } from "./session-store.ts";
 import { queued } from "./store-model.ts";
@@ -250,6 +251,7 @@ export class SessionWorld {
   #endCalls(known: KnownSession): void {
     const { reason } = known.state;
     for (const call of known.calls.filter(isOpen)) {
+      if (call.state.status === "running" && isOfSandbox(reason)) continue;
       if (call.state.status === "running" && reason !== "agent_lost") {
         call.state.cancelRequested = true;
         continue;

@@ -7,12 +7,18 @@ import { executions, isRunningCall, isWaitingCall, sessions } from "../schema.ts
 import { query } from "../statement.ts";
 import { type Owner, perTenant, type TenantFilled } from "../tenant.ts";
 
+/** Whether a session ended because its sandbox died: the call that ran has ended too, and its agent tells how. */
+export function isOfSandbox(reason: EndReason | null): boolean {
+  return reason === "engine_lost" || reason === "out_of_memory";
+}
+
 /**
  * Ends the calls of a session that has just ended. Those that wait are cancelled. The one that runs is asked to
- * end, so that its output is kept; if its agent is lost, it has failed.
+ * end, so that its output is kept, unless its sandbox died; if its agent is lost, it has failed.
  */
 export function endCalls(id: string, reason: EndReason, now: number): TenantFilled[] {
   const values = { sessionId: id, reason, now };
+  if (isOfSandbox(reason)) return [cancelWaiting(values)];
   const running = reason === "agent_lost" ? failRunning : askRunning;
   return [cancelWaiting(values), running(values)];
 }
