@@ -1,5 +1,5 @@
-import type { Context, MiddlewareHandler } from "hono";
-import { rateLimiter } from "hono-rate-limiter";
+import type { MiddlewareHandler } from "hono";
+import { rateLimiter, type RateLimitInfo } from "hono-rate-limiter";
 import type { Config } from "../../../shared/config/config.ts";
 import type { Deps } from "../../deps.ts";
 import { clientNetwork } from "./client-network.ts";
@@ -75,19 +75,18 @@ function limitTenants(deps: Deps, windowMs: number): MiddlewareHandler<AppEnv> {
       throw error;
     }
   };
-  const limits = new WeakMap<Context, number>();
   const limiter = rateLimiter<AppEnv>({
     windowMs,
-    limit: (c) => limits.get(c)!,
+    limit: (c) => limitOf(c.get("caller")!.tenant),
     ...rateStore(deps, { limit: Infinity, windowMs }),
     standardHeaders: false,
     keyGenerator: (c) => `tenant ${c.get("caller")!.tenant}`,
     handler: (c) => {
-      const { resetTime } = c.get("rateLimit" as never) as { resetTime?: Date };
+      const { limit, resetTime } = c.get("rateLimit" as never) as RateLimitInfo;
       const leftMs = resetTime ? resetTime.getTime() - now() : windowMs;
       throw new AppError(
         "rate_limited",
-        `More than ${limits.get(c)} requests of the tenant's keys in ${windowMs / 1000} s (max_requests); wait for the seconds that Retry-After says.`,
+        `More than ${limit} requests of the tenant's keys in ${windowMs / 1000} s (max_requests); wait for the seconds that Retry-After says.`,
         {},
         { "Retry-After": String(Math.ceil(Math.min(Math.max(leftMs, 1), windowMs) / 1000)) },
       );
@@ -95,9 +94,7 @@ function limitTenants(deps: Deps, windowMs: number): MiddlewareHandler<AppEnv> {
   });
   return async (c, next) => {
     const caller = c.get("caller");
-    const limit = caller ? await limitOf(caller.tenant) : Infinity;
-    if (limit === Infinity) return next();
-    limits.set(c, limit);
+    if (!caller || (await limitOf(caller.tenant)) === Infinity) return next();
     return limiter(c, next);
   };
 }
