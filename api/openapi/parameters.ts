@@ -47,3 +47,10 @@ export const viewQuery = z.enum(["full", "all"]).optional().openapi({
   description:
     "`full` adds the extended fields. `all` also adds every attempt and the rest of the submission.",
 });
+
+/** The header Prefer of a request that is answered once it is stored. */
+export const prefer = z.string().optional().openapi({
+  description:
+    "`wait=N`: wait up to N seconds for the end, then answer 200 with the record, else 202 as ever (RFC 7240).",
+  example: "wait=10",
+});

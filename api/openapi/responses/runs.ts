@@ -1,4 +1,3 @@
-import { z } from "@hono/zod-openapi";
 import { SubmittedJob } from "../../../shared/wire/client/submission.ts";
 import { ExecutionRecord, SyncResult } from "../../../shared/wire/execution.ts";
 import { asEvents } from "../examples/events.ts";
@@ -31,9 +30,3 @@ export function queuedAnswers(ended: string, queued: string) {
     202: json(SubmittedJob, queued, { example: submittedJob }, "Location"),
   };
 }
-
-export const prefer = z.string().optional().openapi({
-  description:
-    "`wait=N`: wait up to N seconds for the end, then answer 200 with the record, else 202 as ever (RFC 7240).",
-  example: "wait=10",
-});

@@ -13,7 +13,8 @@ import { submit } from "../../jobs/submit.ts";
 import { executeAsyncExamples, executeExamples } from "../../openapi/examples/jobs.ts";
 import { keyConflictAnswer } from "../../openapi/responses/problems.ts";
 import { body, problems } from "../../openapi/responses/bodies.ts";
-import { prefer, queuedAnswers, runAnswers } from "../../openapi/responses/runs.ts";
+import { prefer } from "../../openapi/parameters.ts";
+import { queuedAnswers, runAnswers } from "../../openapi/responses/runs.ts";
 import { originOf } from "../../http/origin.ts";
 import { answerQueued, answerRun, refuseUnseenTools, refuseWhileDraining } from "./answer-run.ts";
 

@@ -15,7 +15,8 @@ import { keyed } from "../../jobs/idempotency.ts";
 import { jobId } from "../../openapi/examples/jobs.ts";
 import { callExamples } from "../../openapi/examples/sessions.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
-import { prefer, queuedAnswers, runAnswers } from "../../openapi/responses/runs.ts";
+import { prefer } from "../../openapi/parameters.ts";
+import { queuedAnswers, runAnswers } from "../../openapi/responses/runs.ts";
 import { interrupt } from "../../sessions/change-session.ts";
 import { submitCall } from "../../sessions/submit-call.ts";
 import {

@@ -2,7 +2,7 @@ import { ConnectionError, ProblemError } from "../../typescript/src/transport/er
 import { Output, type Stream } from "../model/output.ts";
 import { events } from "./client.ts";
 import type { ResultItem } from "../../typescript/src/generated.ts";
-import { type ExecutionRecord, getExecution, getJob } from "./records.ts";
+import { type ExecutionRecord, getExecution, getJob, isEnded } from "./records.ts";
 import { type ShownToolCall, toShown } from "./tool-calls.ts";
 
 /** A job as it is followed. */
@@ -23,9 +23,6 @@ export interface Followed {
   /** Grows with the output, which is one object. */
   version: number;
 }
-
-export const isEnded = (record: ExecutionRecord | undefined): boolean =>
-  record !== undefined && record.status !== "queued" && record.status !== "running";
 
 const pauseMs = 1000;
 /** How often a hidden page looks. */

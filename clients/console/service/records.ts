@@ -234,3 +234,6 @@ export const allDeadLetters = (query: URLSearchParams, signal: AbortSignal) =>
   );
 export const removeDeadLetter = (id: number): Promise<DeadLetterDeleted> =>
   api.deleteDeadLetter({ id });
+
+export const isEnded = (record: Pick<ExecutionRecord, "status"> | undefined): boolean =>
+  record !== undefined && record.status !== "queued" && record.status !== "running";

@@ -1,5 +1,6 @@
 import type { ToolCall } from "../../typescript/src/generated.ts";
 import { api } from "./client.ts";
+import { isEnded } from "./records.ts";
 
 /** A call of a function of the caller, as text. */
 export interface ShownToolCall {
@@ -45,10 +46,7 @@ export function toolCallReader(id: string): (signal: AbortSignal) => Promise<Sho
       if (calls.length > 0) continue;
       const waits = found.findIndex(({ answer }) => answer === undefined);
       settled.push(...found.splice(0, waits === -1 ? found.length : waits));
-      return {
-        calls: [...settled, ...found],
-        isEnded: status !== "queued" && status !== "running",
-      };
+      return { calls: [...settled, ...found], isEnded: isEnded({ status }) };
     }
   };
 }

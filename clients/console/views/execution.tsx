@@ -20,7 +20,6 @@ import { Timeline } from "../panels/run/timeline.tsx";
 import { useFollowed } from "../panels/run/use-followed.ts";
 import { forgetFork } from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
-import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
 import {
   cancel,
@@ -28,6 +27,7 @@ import {
   getSubmitted,
   rerun,
   type Submitted,
+  isEnded,
 } from "../service/records.ts";
 
 const shownCharacters = 20_000;

@@ -15,9 +15,8 @@ import { useFollowed } from "../panels/run/use-followed.ts";
 import { lostSince, messageOf } from "../service/client.ts";
 import { changeDraft, draft, noteRun, runs, uploading } from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
-import { isEnded } from "../service/follow.ts";
 import { go } from "../service/location.ts";
-import { cancel, getSubmitted, listJobTypes } from "../service/records.ts";
+import { cancel, getSubmitted, listJobTypes, isEnded } from "../service/records.ts";
 import { loadParent, readDraft, send } from "../service/sendable.ts";
 
 /** Write code, run it, watch it. `fork` in the query names an execution that it begins from, `job` the one that is shown. */

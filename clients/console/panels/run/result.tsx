@@ -1,6 +1,7 @@
 import type { ComponentChildren } from "preact";
 import type { Compilation } from "../../../typescript/src/generated.ts";
-import { isEnded, type Followed } from "../../service/follow.ts";
+import type { Followed } from "../../service/follow.ts";
+import { isEnded } from "../../service/records.ts";
 import { clock } from "../../service/clock.ts";
 import { type Timed, timesOf } from "../../model/phases.ts";
 import { formatDuration, withLocalTimes } from "../../model/time.ts";

@@ -3,7 +3,8 @@ import { useMemo } from "preact/hooks";
 import { formatThings } from "../../model/time.ts";
 import { Problem, Status } from "../../parts/common.tsx";
 import { useFeed } from "../../service/feed.ts";
-import { type Followed, isEnded } from "../../service/follow.ts";
+import type { Followed } from "../../service/follow.ts";
+import { isEnded } from "../../service/records.ts";
 import { type ShownToolCall, toolCallReader } from "../../service/tool-calls.ts";
 
 /** While the code runs, answers come, which no event brings. */

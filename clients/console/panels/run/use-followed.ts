@@ -1,7 +1,8 @@
 import { useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { clock, serviceNow } from "../../service/clock.ts";
-import { type Followed, follow, isEnded } from "../../service/follow.ts";
+import { type Followed, follow } from "../../service/follow.ts";
+import { isEnded } from "../../service/records.ts";
 
 export interface Following {
   followed: Followed | undefined;
