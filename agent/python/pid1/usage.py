@@ -101,7 +101,7 @@ class Watch:
     _looked_ms, _used_ms = None, 0.0
 
     def begin(self, most_sockets):
-        """Also after a time in which it looked seldom, or not at all."""
+        """Starts to look, or goes on. The next look comes soon, also if the last ones were far apart."""
         self._most = most_sockets
         if self._looked_ms is None:
             self._looked_ms = system_ms()
