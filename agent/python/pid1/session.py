@@ -131,14 +131,16 @@ class Session(Supervisor):
         except OSError:
             return  # no process is left for it
         self.starting = job
-        limit_s = self.orders["timeout_ms"] / 1000
-        self.wait_for(lambda: job.state != "starting" or self.cancelled, limit_s)
+        self.wait_for(lambda: job.state != "starting" or self.cancelled, self.orders["timeout_ms"] / 1000)
         self.starting = None
         self.interpreter.release()
-        if job.state == "ready":
-            self.contexts[name] = self.serve(job)
-        else:
-            job.close()  # which ends it
+        try:
+            if job.state == "ready":
+                self.contexts[name] = self.serve(job)
+                return
+        except OSError:
+            pass  # it was killed as soon as it was ready
+        job.close()  # which ends it
 
     def end_context(self, name):
         """Ends an interpreter with all processes that its code has left; everything, if there is no other one."""
