@@ -126,8 +126,8 @@ export const bridges: Readonly<Record<string, readonly string[]>> = {
   "api/routes/compat.ts": ["clients/compat", "clients/compat/librechat", "clients/compat/e2b"],
 };
 
-/** The most lines that a source or test may have. */
-export const maxLines = 300;
+/** The most lines that a file may have. Tests include what only tests use. */
+export const maxLines = { source: 700, test: 1000 };
 
 /** Files that a script writes, which may have more. */
 export const generated: readonly string[] = ["clients/python/src/airlock/types.py"];
