@@ -19,8 +19,7 @@ export const query = drizzle.mock();
 /** Values of a query's placeholders, by name. */
 export type Values = Record<string, unknown>;
 
-/** A statement that may say that it has at most one row: a local file then gives it at half the cost. */
-export type Filled = Exclude<InStatement, string> & { isOneRow?: boolean };
+export type Filled = Exclude<InStatement, string>;
 
 /** A query of the hot path. Its text is built once; a call only fills in the placeholders. */
 export interface Statement {
@@ -36,11 +35,7 @@ export interface Statement {
 
 const dialect = new SQLiteAsyncDialect();
 
-export function statement(
-  built: SQLWrapper,
-  isOneRow = false,
-  edit = (text: string) => text,
-): Statement {
+export function statement(built: SQLWrapper, edit = (text: string) => text): Statement {
   const { sql: made, params } = dialect.sqlToQuery(built.getSQL());
   const text = edit(made);
   const fill = params.map(toArgument);
@@ -48,7 +43,6 @@ export function statement(
   const filled = (values: Values, tenant?: string | null): Filled => ({
     sql: text,
     args: fill.map((argument) => argument(values, tenant)),
-    isOneRow,
   });
   return Object.assign(filled, { text, names });
 }
@@ -90,8 +84,8 @@ export function listed(name: string): SQL {
 }
 
 /** A query of the hot path that returns rows. They are of the type that the query promises. */
-export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>, isOneRow = false) {
-  const fill = statement(built, isOneRow);
+export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
+  const fill = statement(built);
   const decode = decoderOf(built);
   return async (db: Database, values: Values = {}): Promise<R[]> => {
     const { rows } = await db.client.execute(fill(values));
@@ -107,7 +101,7 @@ export function decoderOf(built: SQLWrapper) {
 
 /** The same for a query that has at most one row. */
 export function rowQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
-  const read = rowsQuery(built, true);
+  const read = rowsQuery(built);
   return async (db: Database, values?: Values): Promise<R | undefined> =>
     (await read(db, values))[0];
 }

@@ -68,17 +68,17 @@ export const registry: Statement[] = [];
  * A statement that clients run. It has two texts: for one tenant, and for all. A statement that mentions a
  * tenant's table without `own` does not load.
  */
-export function perTenant(make: (own: Owner) => SQLWrapper, isOneRow = false): TenantStatement {
-  return twoTexts(make, isOneRow).run;
+export function perTenant(make: (own: Owner) => SQLWrapper): TenantStatement {
+  return twoTexts(make).run;
 }
 
-function twoTexts<B extends SQLWrapper>(make: (own: Owner) => B, isOneRow: boolean) {
+function twoTexts<B extends SQLWrapper>(make: (own: Owner) => B) {
   const tenant = sql`${sql.placeholder("tenant")}`;
   const of = (table: SQLiteTable, alias?: string) => isOf(table, alias, tenant);
   const built = make(ownerOf(tenant, of));
-  const bound = statement(built, isOneRow, checked);
+  const bound = statement(built, checked);
   registry.push(bound);
-  const all = statement(make(ownerOf(tenant, anybody)), isOneRow, checked);
+  const all = statement(make(ownerOf(tenant, anybody)), checked);
   const texts = { one: bound, all };
   const run: TenantStatement = (values) => ({ texts, values });
   return { run, built };
@@ -185,8 +185,8 @@ function fill(db: AnyDb, { texts, values }: TenantFilled): Filled {
 type Rows<R> = SQLWrapper & PromiseLike<R[]>;
 
 /** A query of `perTenant` that returns rows: see rowsQuery. */
-export function tenantRows<R>(make: (own: Owner) => Rows<R>, isOneRow = false) {
-  const { run: query, built } = twoTexts(make, isOneRow);
+export function tenantRows<R>(make: (own: Owner) => Rows<R>) {
+  const { run: query, built } = twoTexts(make);
   const decode = decoderOf(built);
   return async (db: AnyDb, values: Values = {}): Promise<R[]> => {
     const { rows } = await run(db, query(values));
@@ -196,7 +196,7 @@ export function tenantRows<R>(make: (own: Owner) => Rows<R>, isOneRow = false) {
 
 /** The same for a query that has at most one row. */
 export function tenantRow<R>(make: (own: Owner) => Rows<R>) {
-  const read = tenantRows(make, true);
+  const read = tenantRows(make);
   return async (db: AnyDb, values?: Values): Promise<R | undefined> => (await read(db, values))[0];
 }
 
@@ -207,7 +207,7 @@ export async function listRows<R>(db: AnyDb, make: (own: Owner) => Rows<R>): Pro
   const built = make(
     ownerOf(tenant, isAll ? anybody : (table, alias) => isOf(table, alias, tenant)),
   );
-  const { rows } = await clientOf(db).execute(statement(built, false, checked)({}));
+  const { rows } = await clientOf(db).execute(statement(built, checked)({}));
   const decode = decoderOf(built);
   return rows.map((row) => decode(row) as R);
 }

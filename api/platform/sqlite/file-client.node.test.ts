@@ -1,7 +1,6 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { DurableClient } from "../../store/database.ts";
 import { fileClient } from "./file-client.node.ts";
-import type { Filled } from "../../store/statement.ts";
 import { tempFolder } from "../../../shared/testing/temp-folder.ts";
 
 let folder: string;
@@ -43,13 +42,10 @@ test.each([
   expect((await other.execute("SELECT count(*) FROM t")).rows[0]?.[0]).toBe(1);
 });
 
-test("a statement that asks for one row gets it, and leaves no read open", async () => {
+test("a read leaves no read open", async () => {
   await client.execute("INSERT INTO t VALUES (1), (2)");
-  const first: Filled = { sql: "SELECT n FROM t", args: [], isOneRow: true };
-  expect((await client.execute(first)).rows).toHaveLength(1);
+  expect((await client.execute("SELECT n FROM t")).rows).toHaveLength(2);
   await other.execute("UPDATE t SET n = n + 2");
   const { rows } = await other.execute("PRAGMA wal_checkpoint(TRUNCATE)");
   expect(rows[0]?.["busy"]).toBe(0);
-  expect((await client.execute(first)).rows[0]?.["n"]).toBe(3);
-  expect((await client.execute({ ...first, sql: "SELECT 1 WHERE 0" })).rows).toEqual([]);
 });

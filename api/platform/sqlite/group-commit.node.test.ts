@@ -139,10 +139,10 @@ test("a write is not answered before its commit: if that fails, all of its write
   expect(results.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
 });
 
-test("a single statement is refused if its own commit fails, even if it has one row", async () => {
+test("a single statement is refused if its own commit fails, even if it returns a row", async () => {
   makeChildren();
-  const ofOneRow = { sql: "INSERT INTO child VALUES (99) RETURNING 1", args: [], isOneRow: true };
-  await expect(commit.add([ofOneRow])).rejects.toMatchObject({ code: "SQLITE_CONSTRAINT" });
+  const returning = "INSERT INTO child VALUES (99) RETURNING 1";
+  await expect(commit.add([returning])).rejects.toMatchObject({ code: "SQLITE_CONSTRAINT" });
 });
 
 test("only a commit that changed something is to be brought to the disk", async () => {

@@ -1,7 +1,6 @@
 import { setImmediate as nextTick, setTimeout as sleep } from "node:timers/promises";
 import { LibsqlError, type InStatement, type ResultSet } from "@libsql/client";
 import { isStoreOutage } from "../../store/outage.ts";
-import type { Filled } from "../../store/statement.ts";
 import type { Connection } from "./sqlite-connection.node.ts";
 
 const defaultGroupMs = 10;
@@ -75,7 +74,7 @@ export function groupCommit({
   const runLone = async ({ statements }: Write): Promise<Outcome> => {
     const outcome = await locking((connection): Outcome => {
       try {
-        return { results: statements.map((statement) => connection.run(toItsEnd(statement))) };
+        return { results: statements.map((statement) => connection.run(statement)) };
       } catch (error) {
         if (isStoreOutage(error)) throw error;
         return { error };
@@ -117,11 +116,6 @@ export function groupCommit({
       });
     },
   };
-}
-
-/** A statement that ends after its first row would not say that its own commit failed. */
-function toItsEnd(statement: InStatement): InStatement | Filled {
-  return typeof statement === "string" ? statement : { ...statement, isOneRow: false };
 }
 
 function begin(connection: Connection): Connection {

@@ -1,6 +1,5 @@
 import { LibsqlError, type InStatement, type InValue, type ResultSet } from "@libsql/client";
 import Database from "libsql";
-import type { Filled } from "../../store/statement.ts";
 
 /** Most prepared statements in the cache. Lists of ids of different lengths give many texts. */
 const maxPrepared = 500;
@@ -33,9 +32,8 @@ export function openConnection(path: string, timeoutMs: number): Connection {
 
   return {
     run(statement) {
-      const { sql, args, isOneRow }: Partial<Filled> & { sql: string } =
-        typeof statement === "string" ? { sql: statement } : statement;
-      return translated(() => prepareOnce(sql).run(toValues(args), isOneRow));
+      const { sql, args = [] } = typeof statement === "string" ? { sql: statement } : statement;
+      return translated(() => prepareOnce(sql).run(toValues(args)));
     },
     get inTransaction() {
       return database.open && database.inTransaction;
@@ -60,7 +58,7 @@ export function isReadOnly(sql: string): boolean {
 }
 
 interface Prepared {
-  run(args: DriverValue[], isOneRow?: boolean): ResultSet;
+  run(args: DriverValue[]): ResultSet;
 }
 type DriverValue = null | string | number | bigint | Uint8Array;
 
@@ -81,8 +79,9 @@ function prepare(database: Database.Database, sql: string): Prepared {
   const prototype = rowPrototype(columns);
   const isRead = isReadOnly(sql);
   return {
-    run(args, isOneRow) {
-      const rows = (isOneRow ? first(statement.get(args)) : statement.all(args)) as unknown[][];
+    run(args) {
+      // Never `get`: the driver then keeps the bindings of the call before, if that was `all` or failed.
+      const rows = statement.all(args) as unknown[][];
       for (const row of rows) {
         for (let i = 0; i < row.length; i++) {
           if (row[i] instanceof Uint8Array) row[i] = bufferOf(row[i] as Uint8Array);
@@ -94,8 +93,6 @@ function prepare(database: Database.Database, sql: string): Prepared {
     },
   };
 }
-
-const first = (row: unknown): unknown[] => (row === undefined ? [] : [row]);
 
 /** Makes rows that are arrays and also have their values by column name. */
 function rowPrototype(columns: string[]): object {
@@ -127,10 +124,7 @@ function bufferOf(bytes: Uint8Array): ArrayBufferLike {
   return isWhole ? bytes.buffer : bytes.slice().buffer;
 }
 
-type Args = Exclude<InStatement, string>["args"];
-
-function toValues(args: Args): DriverValue[] {
-  if (args === undefined) return [];
+function toValues(args: NonNullable<Exclude<InStatement, string>["args"]>): DriverValue[] {
   if (!Array.isArray(args)) throw new TypeError("arguments are given by position");
   return args.map(toValue);
 }

@@ -85,15 +85,13 @@ const afterLoss = withLoss({
 });
 
 const updateUnchanged = unchangedUpdates(executions, decidingColumns, (set, isUnchanged, isLoss) =>
-  perTenant(
-    (own) =>
-      query
-        .update(executions)
-        .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
-        .where(and(...isUnchanged, own(executions)))
-        // A client may have begun to follow since the row was read: it must be told of the change too.
-        .returning({ followedUntil: executions.followedUntil }),
-    true,
+  perTenant((own) =>
+    query
+      .update(executions)
+      .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
+      .where(and(...isUnchanged, own(executions)))
+      // A client may have begun to follow since the row was read: it must be told of the change too.
+      .returning({ followedUntil: executions.followedUntil }),
   ),
 );
 

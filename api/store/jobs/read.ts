@@ -48,8 +48,8 @@ export async function queuePosition(
   return Number(rows[0]?.[0]);
 }
 
-const positionOf = perTenant(position, true);
-const callPosition = perTenant(positionOfCall, true);
+const positionOf = perTenant(position);
+const callPosition = perTenant(positionOfCall);
 
 /** Adds streams, output and artifacts to rows, in their order. */
 export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<FullExecution[]> {

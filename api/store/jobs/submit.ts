@@ -134,8 +134,8 @@ export function submittedBytes({
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
-const positionInQueue = perTenant(position, true);
-const positionInSession = perTenant(positionOfCall, true);
+const positionInQueue = perTenant(position);
+const positionInSession = perTenant(positionOfCall);
 /** From here on, a position is the number of its tenant's waiting executions: a submission must not count a long queue. */
 const countedMost = 100;
 /**

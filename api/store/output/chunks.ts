@@ -108,7 +108,7 @@ const { position, stdoutOffset, stderrOffset, runs, at, data } = outputChunks;
 const end = sql`coalesce((select ${position} + length(${data}) from ${outputChunks}
   where ${ofAttempt} order by ${position} desc limit 1), 0)`;
 const holds = leaseHolds(given("leaseId"), given("now"));
-const isLeaseHeld = statement(sql`select ${holds}`, true);
+const isLeaseHeld = statement(sql`select ${holds}`);
 const columns = Object.keys(getTableColumns(outputChunks)).map((name) => [name, given(name)]);
 const insertRow = statement(
   insertWhere(

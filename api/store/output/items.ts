@@ -31,13 +31,12 @@ function asRows(items: RunItem[]): string {
 }
 
 const insertHeld = insertFor(leaseHolds(given("leaseId"), given("now")));
-const isLeaseHeld = statement(sql`select ${leaseHolds(given("leaseId"), given("now"))}`, true);
+const isLeaseHeld = statement(sql`select ${leaseHolds(given("leaseId"), given("now"))}`);
 const countSame = statement(
   sql`select count(*) from json_each(${given("items")}) as each join ${runItems}
     on ${runItems.executionId} = ${given("executionId")} and ${runItems.attempt} = ${given("attempt")}
       and ${runItems.number} = ${item} ->> 'number' where ${runItems.kind} = ${item} ->> 'kind'
       and ${runItems.data} = ${item} -> 'data'`,
-  true,
 );
 
 /** Stores items of a running execution, if its lease still holds. */
