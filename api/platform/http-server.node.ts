@@ -1,10 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener, RequestError } from "@hono/node-server";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus, errorTitles, problemOf } from "../errors.ts";
 import { securityHeaderFields } from "../http/security-headers.ts";
-import { type BodyTimes, endSlowBody, endUnreadAnswer } from "./slow-bodies.node.ts";
 
 type Fetch = Parameters<typeof getRequestListener>[0];
 
@@ -35,6 +35,7 @@ export function httpServer(
   };
   const listener = getRequestListener(fetch, { errorHandler });
   const handle = (request: IncomingMessage, response: ServerResponse) => {
+    inTurn.add(request, response);
     if (hasHosts(request)) return sendRefusal(response);
     endSlowBody(server, request, times);
     endUnreadAnswer(response, times);
@@ -49,6 +50,7 @@ export function httpServer(
   // Node's time limit of a request.
   const options = { requireHostHeader: false, headersTimeout: 60_000, requestTimeout: 0 };
   const server = createServer(options, handle);
+  const inTurn = takeInTurn(server);
   server.on("checkExpectation", handle);
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Duplex) => {
     if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
@@ -58,6 +60,58 @@ export function httpServer(
     socket.end(`HTTP/1.1 ${status}\r\n${fields}\r\n${body}`);
   });
   return server;
+}
+
+/**
+ * Takes the requests of a connection one after the other: what follows a request waits as bytes until the
+ * request is answered. Node would parse it at once: 64 KiB become up to 3,600 requests of 4 KB each.
+ */
+function takeInTurn(server: Server) {
+  const unanswered = new WeakMap<Socket, IncomingMessage>();
+  server.on("connection", (socket: Socket) => {
+    const [parse] = socket.listeners("data") as [(bytes: Buffer) => void];
+    let bodyLeft = 0;
+    let isInHead = false;
+    socket.off("data", parse);
+    // A piece ends where a head may end. So each piece has at most one, and begins at most one request.
+    socket.on("data", (bytes: Buffer) => {
+      for (let at = 0; at < bytes.length;) {
+        const last = unanswered.get(socket);
+        if (last?.complete || socket.isPaused()) {
+          socket.pause();
+          socket.unshift(bytes.subarray(at));
+          return;
+        }
+        // The first bytes of a part may end a head of which the rest came before.
+        const rest = isInHead && at === 0 ? headEnd.length - 1 : toHeadEnd(bytes, at);
+        const piece = bytes.subarray(at, at + (bodyLeft || rest));
+        const isOfRest = isInHead && piece.length === bytes.length;
+        isInHead = bodyLeft === 0 && (rest === Infinity || isOfRest);
+        parse(piece);
+        at += piece.length;
+        bodyLeft = Math.max(0, bodyLeft - piece.length);
+        const request = unanswered.get(socket);
+        if (request !== last) bodyLeft = Number(request?.headers["content-length"] ?? 0);
+      }
+    });
+  });
+  return {
+    add(request: IncomingMessage, response: ServerResponse): void {
+      const { socket } = request;
+      unanswered.set(socket, request);
+      response.once("close", () => {
+        unanswered.delete(socket);
+        socket.resume();
+      });
+    },
+  };
+}
+
+const headEnd = "\r\n\r\n";
+
+function toHeadEnd(bytes: Buffer, from: number): number {
+  const at = bytes.indexOf(headEnd, Math.max(0, from - headEnd.length + 1));
+  return at === -1 ? Infinity : at + headEnd.length - from;
 }
 
 function hasHosts({ rawHeaders }: IncomingMessage): boolean {
@@ -79,4 +133,62 @@ function asRefusal(error: unknown): AppError {
     default:
       return new AppError("invalid_request", "The request is not valid HTTP.");
   }
+}
+
+/** Time limits: for a whole request body, for the silence of an upload, and for an answer that nobody reads. */
+export interface BodyTimes {
+  bodyMs: number;
+  silenceMs: number;
+  unreadMs: number;
+}
+/** Node's own limit for a whole request is 300 s too, but it would cut uploads. */
+const bodyTimes: BodyTimes = { bodyMs: 300_000, silenceMs: 60_000, unreadMs: 30_000 };
+
+/** Uploads of files by clients, and of artifacts and images by agents. */
+const isUpload = ({ method, url = "" }: IncomingMessage): boolean =>
+  method === "POST" ? /^\/files(\?|$)/.test(url) : method === "PUT" && url.startsWith("/agent/v1/");
+
+/**
+ * Ends a request whose body does not arrive in time, as Node ends one whose headers do not. An upload may
+ * take as long as it needs while it goes on.
+ */
+export function endSlowBody(
+  server: Server,
+  request: IncomingMessage,
+  { bodyMs, silenceMs }: BodyTimes = bodyTimes,
+): void {
+  const { headers, socket } = request;
+  if (headers["content-length"] === undefined && !headers["transfer-encoding"]) return;
+  const end = (): void => {
+    if (request.complete) return;
+    const error = Object.assign(new Error("the request's body came too slowly"), {
+      code: "ERR_HTTP_REQUEST_TIMEOUT",
+    });
+    server.emit("clientError", error, socket);
+  };
+  let seen = socket.bytesRead;
+  const endIfSilent = (): void => {
+    if (socket.bytesRead === seen) return end();
+    seen = socket.bytesRead;
+    timer.refresh();
+  };
+  const timer = isUpload(request) ? setTimeout(endIfSilent, silenceMs) : setTimeout(end, bodyMs);
+  request.once("close", () => clearTimeout(timer));
+}
+
+/** A streamed answer has fewer bytes in memory: it is read no faster than the client takes it. */
+const unreadBytes = 1024 * 1024;
+
+/**
+ * Ends the connection of a client that takes nothing of a large answer for a time, because the whole
+ * answer is in memory. Node's own timer starts again whenever the client takes a part.
+ */
+export function endUnreadAnswer(
+  response: ServerResponse,
+  { unreadMs }: BodyTimes = bodyTimes,
+): void {
+  response.setTimeout(unreadMs, () => {
+    const { socket } = response;
+    if (socket && socket.writableLength > unreadBytes) socket.destroy();
+  });
 }

@@ -5,6 +5,7 @@ import { buffer, text } from "node:stream/consumers";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { getLogger } from "@logtape/logtape";
 import type { Server } from "node:http";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { httpServer } from "./http-server.node.ts";
 
 /** More than the buffers of both sockets hold. */
@@ -22,9 +23,19 @@ function streamed(): ReadableStream {
 }
 
 let server: Server;
+/** Requests that have been taken, and those of them that are answered when it resolves. */
+let taken: number;
+let release: PromiseWithResolvers<void>;
 beforeEach(async () => {
+  taken = 0;
+  release = Promise.withResolvers();
   const answer = async (request: Request) => {
+    taken++;
     const body = await request.text();
+    if (request.url.includes("/held")) {
+      await release.promise;
+      return new Response(`[${request.url.split("?")[1]} ${body}]`);
+    }
     if (request.url.endsWith("/late")) await sleep(600);
     if (request.url.endsWith("/large")) return new Response("x".repeat(largeBytes));
     if (request.url.endsWith("/streamed")) return new Response(streamed());
@@ -96,4 +107,58 @@ test("a large answer that the client does not read is given up; a stream waits f
     large.socket.destroy();
   }
   expect((await buffer(streamed.socket)).length).toBeGreaterThan(largeBytes);
+});
+
+/** Requests in one piece, of which each fourth has a body that looks like requests, or comes in chunks. */
+function pipelined(count: number): string {
+  const body = "GET /held HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2);
+  const requests = Array.from({ length: count }, (_, n) => {
+    const line = (method: string) => `${method} /held?${n} HTTP/1.1\r\nHost: a\r\n`;
+    const length = body.length.toString(16);
+    if (n % 4 === 1) return `${line("POST")}Content-Length: ${body.length}\r\n\r\n${body}`;
+    if (n % 4 === 3)
+      return `${line("POST")}Transfer-Encoding: chunked\r\n\r\n${length}\r\n${body}\r\n0\r\n\r\n`;
+    return `${line("GET")}\r\n`;
+  });
+  return requests.join("");
+}
+
+test("each connection's requests are taken one after the other, whatever has arrived", async () => {
+  const { port } = server.address() as AddressInfo;
+  const before = process.memoryUsage().rss;
+  const requests = Buffer.from("GET /held HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50_000));
+  const sockets = Array.from({ length: 10 }, () => connect(port, "127.0.0.1"));
+  for (const socket of sockets) socket.on("error", () => {}).write(requests);
+  await waitUntil("a request of each connection is taken", () => taken === 10);
+  // Another connection's requests come after all that these have sent and the server was to read.
+  for (let n = 0; n < 20; n++) await fetch(`http://127.0.0.1:${port}/`);
+  expect(taken).toBe(10 + 20);
+  expect(process.memoryUsage().rss - before).toBeLessThan(64 * 1024 * 1024);
+  for (const socket of sockets) socket.destroy();
+});
+
+test.each([
+  ["at once", Infinity],
+  ["byte by byte", 1],
+  ["three bytes at a time", 3],
+  ["in parts that end anywhere", 37],
+])("requests that are sent before their answers, %s, are answered in order", async (_how, size) => {
+  const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
+  const count = size === Infinity ? 2000 : 12;
+  const bytes = `${pipelined(count)}GET /held?last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`;
+  socket.setNoDelay(true);
+  const answers = text(socket);
+  release.resolve();
+  for (let at = 0; at < bytes.length; at += size) {
+    socket.write(bytes.slice(at, at + size));
+    if (size !== Infinity) await new Promise(setImmediate);
+  }
+  const seen = [...(await answers).matchAll(/\[(\w+) (.*?)\]/gs)];
+  expect(seen.map(([, n]) => n)).toEqual([
+    ...Array.from({ length: count }, (_, n) => `${n}`),
+    "last",
+  ]);
+  expect(seen.map(([, , body]) => body!.length)).toEqual(
+    seen.map((_, n) => (n % 2 === 1 && n < count ? 62 : 0)),
+  );
 });
