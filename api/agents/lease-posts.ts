@@ -158,6 +158,7 @@ export async function recordResult(
   );
   if (result.kind === "changed") {
     tellEnd(deps, result.execution);
+    if (result.letsStart) deps.notifier.notify("job");
     return true;
   }
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);

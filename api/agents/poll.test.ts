@@ -1,14 +1,17 @@
 import { setImmediate as nextTick } from "node:timers/promises";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { PollRequest } from "../../shared/wire/agent/lease.ts";
 import type { Deps } from "../deps.ts";
 import { addJoinCode, askForRotation, exchangeCode } from "../store/agents/agent-tokens.ts";
 import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import { findExecution } from "../store/jobs/read.ts";
+import { limitTenant } from "../keys/tenants.ts";
+import { leave } from "./leave.ts";
+import { recordResult } from "./lease-posts.ts";
 import { poll } from "./poll.ts";
 import { submit } from "../jobs/submit.ts";
-import { ScriptedAgent } from "../testing/scripted-agent.ts";
-import { by, openTempStore, type TempStore } from "../testing/temp-store.ts";
+import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
+import { by, noLimits, openTempStore, type TempStore } from "../testing/temp-store.ts";
 import { clientOf, testDeps } from "../testing/test-deps.ts";
 
 const tokenHash = "token";
@@ -143,6 +146,51 @@ test("two jobs at once go to two agents", async () => {
   over.abort();
   const replies = await Promise.all(agents.map(({ reply }) => reply));
   expect(replies.map(({ jobs }) => jobs.length)).toEqual([1, 1, 0]);
+});
+
+describe("jobs that max_running holds back", () => {
+  const limit = (most: number | null) =>
+    limitTenant(deps, by(), "default", { ...noLimits, max_running: most });
+  const allFree = { free_slots: 4, wait_s: 20 };
+
+  test("start as soon as one of their tenant ends, on an agent with free slots too", async () => {
+    await limit(1);
+    await afterJob();
+    await afterJob();
+    const [first] = (await (await park(allFree)).reply).jobs;
+    const waiting = await park(allFree);
+    const leased = await findExecution(store.db, first!.execution_id);
+    await recordResult(deps, leased!, first!.lease_id, success);
+    await quiet();
+    expect((await waiting.reply).jobs).toHaveLength(1);
+  });
+
+  test("start as soon as an agent that ran one is gone", async () => {
+    await limit(1);
+    await afterJob();
+    await afterJob();
+    const { agent } = new ScriptedAgent("http://unused", "").status();
+    const [first] = (await (await park({ ...allFree, agent })).reply).jobs;
+    await store.db.client.execute("update executions set max_attempts = 1");
+    const waiting = await park(allFree);
+    await leave(deps, { agent_id: agent.id, crashed: true }, tokenHash);
+    await quiet();
+    const jobs = (await waiting.reply).jobs;
+    expect(jobs).toHaveLength(1);
+    expect(jobs[0]?.execution_id).not.toBe(first?.execution_id);
+  });
+
+  test.each([2, null])("start when the limit becomes %s", async (most) => {
+    await limit(1);
+    for (let n = 0; n < 2; n++) await afterJob();
+    await (
+      await park(allFree)
+    ).reply;
+    const waiting = await park(allFree);
+    await limit(most);
+    await quiet();
+    expect((await waiting.reply).jobs).toHaveLength(1);
+  });
 });
 
 const hourMs = 3_600_000;

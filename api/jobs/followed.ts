@@ -27,9 +27,10 @@ export function tellEnd(deps: Wakes, execution: Followed): void {
 
 /** Reports that an execution has lost its lease: it has ended, or can be leased again after `delayMs`. */
 export function tellFreed(deps: Wakes, execution: ExecutionRow, delayMs = 0): void {
-  if (isTerminal(execution.status)) return tellEnd(deps, execution);
+  // A slot is free, and if its tenant has a limit, another of its jobs may start.
   deps.notifier.notify("job", delayMs);
-  tellFollowers(deps, execution);
+  if (isTerminal(execution.status)) tellEnd(deps, execution);
+  else tellFollowers(deps, execution);
 }
 
 /** Wakes the clients that follow an execution. If nobody follows it, nothing is sent. */

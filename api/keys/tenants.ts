@@ -20,14 +20,18 @@ export async function showTenant({ db, now }: TenantDeps, name: string): Promise
   return describe(row, now());
 }
 
-/** Sets all limits of a tenant; makes the tenant if there is none. */
+/**
+ * Sets all limits of a tenant; makes the tenant if there is none. Wakes agents, as jobs that a lower limit held back
+ * may start; a command on the database has no notifier.
+ */
 export async function limitTenant(
-  deps: TenantDeps,
+  deps: TenantDeps & Partial<Pick<Deps, "notifier">>,
   by: Actor,
   name: string,
   limits: TenantLimits,
 ): Promise<Tenant> {
   await setLimits(deps.db, name, limits, by);
+  deps.notifier?.notify("job");
   return showTenant(deps, name);
 }
 

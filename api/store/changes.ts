@@ -12,7 +12,10 @@ export interface Awaited {
 }
 
 export interface Changes {
-  /** Changes when a job was submitted or another job can be claimed; null if none can. */
+  /**
+   * Changes when a job was submitted or another job can be claimed: also when a tenant whose jobs wait gets room
+   * below its limit, or another limit. Null if none can.
+   */
   job: string | null;
   /** Number of executions ever submitted. */
   submitted: number;
@@ -47,9 +50,10 @@ export async function readChanges(db: Database, awaited: Awaited, now: number): 
     ],
     "read",
   );
-  const { head, submitted, retries, build } = marks!.rows[0]!;
+  const { head, submitted, retries, room, build } = marks!.rows[0]!;
+  const mark = [Number(head), Number(submitted), Number(retries), room as string];
   return {
-    job: head === null ? null : `${Number(head)},${Number(submitted)},${Number(retries)}`,
+    job: head === null ? null : mark.join(),
     submitted: Number(submitted),
     build: build as string,
     cancelled: countsOf(leases!, "cancelled"),
@@ -68,6 +72,8 @@ const marksSql = `SELECT
     ORDER BY job_type, rank, seq LIMIT 1) AS head,
   coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'executions'), 0) AS submitted,
   (SELECT coalesce(sum(n), 0) FROM counts WHERE name = 'retries') AS retries,
+  (SELECT count(*) || ',' || coalesce(sum(max(0, max_running - running)), 0) FROM tenants
+    WHERE max_running IS NOT NULL AND queued > 0) AS room,
   (SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM builds
     WHERE status IN ('queued', 'running')) || ',' || (
     SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM sessions WHERE status = 'queued') AS build`;

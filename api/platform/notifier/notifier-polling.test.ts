@@ -5,12 +5,14 @@ import { requestBuild } from "../../store/builds/builds.ts";
 import { advance } from "../../store/jobs/advance.ts";
 import { claimNext } from "../../store/jobs/claim.ts";
 import { readChanges } from "../../store/changes.ts";
+import { setLimits } from "../../store/tenants.ts";
 import { submitExecution } from "../../store/jobs/submit.ts";
 import { advanceSession } from "../../store/sessions/advance-session.ts";
 import { created, newCall, readySession } from "../../testing/session-store.ts";
 import {
   by,
   newExecution,
+  noLimits,
   offers,
   openTempStore,
   type TempStore,
@@ -73,6 +75,29 @@ async function claim(): Promise<string> {
   const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
   return leased?.leaseId ?? "";
 }
+
+describe("a job that its tenant's limit holds back wakes a waiting poll when, at another process,", () => {
+  const limit = (max_running: number | null) =>
+    setLimits(store.db, "default", { ...noLimits, max_running }, by());
+  const end = (leaseId: string) =>
+    advance(
+      store.db,
+      { leaseId },
+      { kind: "complete", leaseId, status: "succeeded", error: null, exitCode: 0 },
+      clock,
+    );
+
+  test.each([
+    ["one of its tenant ends", end],
+    ["the limit is raised", () => limit(2)],
+    ["the limit is taken away", () => limit(null)],
+  ])("%s", async (_what, change) => {
+    await limit(1);
+    for (let n = 0; n < 2; n++) await submit();
+    const leaseId = await claim();
+    expect(await wakesAt(["job"], () => change(leaseId))).toBe(true);
+  });
+});
 
 test("a job that another process queued wakes a waiting poll", async () => {
   expect(await wakesAt(["job"], submit)).toBe(true);

@@ -9,14 +9,15 @@ import {
 } from "../../domain/transition.ts";
 import { withLoss } from "./attempts.ts";
 import { findByLease, findExecution } from "./read.ts";
-import { executions } from "../schema.ts";
+import { executions, tenants } from "../schema.ts";
 import { query, type Values } from "../statement.ts";
-import { type AnyDb, batch, perTenant } from "../tenant.ts";
+import { type AnyDb, batch, type Owner, perTenant } from "../tenant.ts";
 import { unchangedUpdates } from "../unchanged.ts";
 import type { ExecutionRow } from "./row.ts";
 
 export type Advanced =
-  | { kind: "changed"; execution: ExecutionRow }
+  /** `letsStart`: the tenant may now run another of its jobs, which its limit has held back. */
+  | { kind: "changed"; execution: ExecutionRow; letsStart: boolean }
   | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }
   | { kind: "not_found" };
 
@@ -60,10 +61,11 @@ export async function advance(
     ]);
     const [row] = updated?.rows ?? [];
     if (row) {
-      const { followed_until: followedUntil } = row;
+      const { followed_until: followedUntil, lets_start: letsStart } = row;
       return {
         kind: "changed",
         execution: { ...execution, ...change, followedUntil } as ExecutionRow,
+        letsStart: letsStart === 1 && execution.status === "running",
       };
     }
   }
@@ -84,6 +86,11 @@ const afterLoss = withLoss({
   now: sql.placeholder("loss.now"),
 });
 
+const letsStart = (own: Owner) =>
+  sql<number>`exists (select 1 from ${tenants} ${own.anybody(tenants, "the execution's own tenant")}
+    where ${tenants.name} = ${executions.tenant} and ${tenants.maxRunning} is not null
+      and ${tenants.queued} > 0)`.as("lets_start");
+
 const updateUnchanged = unchangedUpdates(executions, decidingColumns, (set, isUnchanged, isLoss) =>
   perTenant((own) =>
     query
@@ -91,7 +98,7 @@ const updateUnchanged = unchangedUpdates(executions, decidingColumns, (set, isUn
       .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
       .where(and(...isUnchanged, own(executions)))
       // A client may have begun to follow since the row was read: it must be told of the change too.
-      .returning({ followedUntil: executions.followedUntil }),
+      .returning({ followedUntil: executions.followedUntil, letsStart: letsStart(own) }),
   ),
 );
 
