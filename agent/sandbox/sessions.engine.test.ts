@@ -37,6 +37,28 @@ describe("the end of a call", () => {
     expect(await call("x")).toMatchObject(still);
   });
 
+  test("a cancel that comes as a call begins ends that call only, also the first one of an interpreter", async () => {
+    const { call } = await openSession(place);
+    const cut = async (code: string, more = {}): Promise<string> => {
+      const cancel = new AbortController();
+      const options = { signal: cancel.signal, onStarted: () => cancel.abort() };
+      return (await call(code, more, options)).end;
+    };
+    const loop = `${"y = [1, 2, 3]\n".repeat(300)}while True: pass`;
+    const cancelled = "cancelled cancelled 143";
+    expect(await cut(loop)).toBe(cancelled);
+    await call("kept = []");
+    for (let n = 1; n <= 20; n++) {
+      expect(await cut(loop)).toBe(cancelled);
+      expect(await call("kept.append(1)\nlen(kept)")).toMatchObject({ ...still, shown: [`${n}`] });
+    }
+    const other = { context: "other", contexts: ["other"] };
+    expect(await cut(loop, other)).toBe(cancelled);
+    expect(await call("len(kept)", { contexts: ["other"] })).toMatchObject({ shown: ["20"] });
+    expect(await cut(loop, { restart: true })).toBe(cancelled);
+    expect(await call("1")).toMatchObject(still);
+  });
+
   test("code that swallows the interrupt is killed: the sandbox stays, its interpreter has ended", async () => {
     const { call } = await openSession(place);
     await call("open('/tmp/kept', 'w').write('text')");

@@ -71,21 +71,27 @@ class Cell:
 
     def run(self, source, path):
         """Returns the value of the last expression; None if there is none, or a semicolon after it."""
-        tree = compile(source, path, "exec", ONLY_AST | TOP_LEVEL_AWAIT, True)
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
-        codes = [compile(tree, path, "exec", TOP_LEVEL_AWAIT, True)]
-        if last is not None:
-            codes.append(compile(_ast.Expression(last.value), path, "eval", TOP_LEVEL_AWAIT, True))
+        codes, last = self.compile(source, path)
         if any(code.co_flags & IS_COROUTINE for code in codes):
             value = self._await(codes)
         else:
             value = [eval(code, self._names) for code in codes][-1]
         return None if last is None or is_quiet(source, last) else value
 
+    def compile(self, source, path):
+        """Returns the codes to run, and the last expression."""
+        tree = compile(source, path, "exec", ONLY_AST | TOP_LEVEL_AWAIT, True)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+        codes = [compile(tree, path, "exec", TOP_LEVEL_AWAIT, True)]
+        if last is not None:
+            codes.append(compile(_ast.Expression(last.value), path, "eval", TOP_LEVEL_AWAIT, True))
+        return codes, last
+
     def _await(self, codes):
         import asyncio
 
         async def run():
+            value = None
             for code in codes:
                 value = eval(code, self._names)
                 if code.co_flags & IS_COROUTINE:
@@ -95,7 +101,10 @@ class Cell:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
-        return self.wait_for(self._loop, self._loop.create_task(run()))
+        try:
+            return self.wait_for(self._loop, self._loop.create_task(run()))
+        finally:
+            codes.clear()  # an interrupt may leave the task in the loop before it has begun
 
     def wait_for(self, loop, task):
         return loop.run_until_complete(task)

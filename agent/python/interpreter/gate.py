@@ -26,7 +26,10 @@ def report_exception_at_exit():
     mro_of, class_of, text, error_class = type.__dict__["__mro__"].__get__, type, str, BaseException
     length, kept, modules, frame = len, [], sys.modules, sys._getframe
 
-    def report(most=1000):
+    def send_at_once(kind, body):
+        write(fd, kind + length(body).to_bytes(4, "big") + body)
+
+    def report(most=1000, send=send_at_once):
         try:
             error = sys.last_value
             if getpid() != job[0]:
@@ -34,8 +37,7 @@ def report_exception_at_exit():
             classes = ["%s.%s" % (c.__module__, c.__qualname__) for c in mro_of(class_of(error))]
             names = "\0".join([name[:100] for name in classes[:1] + classes[1:][-15:]])
             body = "%s\0\0%s" % (names, text(error)[:most])
-            body = body.encode("utf-8", "backslashreplace")[: 4 * most]
-            write(fd, b"e" + length(body).to_bytes(4, "big") + body)
+            send(b"e", body.encode("utf-8", "backslashreplace")[: 4 * most])
         except error_class:
             pass
 
@@ -98,6 +100,7 @@ def report_exception_at_exit():
 
 
 def wait_for_go(job, kept, report):
+    import _signal
     import posix
     import sys
     import time
@@ -124,6 +127,8 @@ def wait_for_go(job, kept, report):
     if control_fd is not None:
         fork_jobs(known, took_ms)  # noqa: F821
     job[0] = posix.getpid()
+    # A call of a session may be interrupted before serve.py listens.
+    handler = _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     told = "%d\0%d\0%s" % (job[0], time.process_time_ns(), failures)
     posix.write(tell_fd, told.encode("utf-8", "replace")[:4096])
     word = posix.read(go_fd, 1)
@@ -135,6 +140,8 @@ def wait_for_go(job, kept, report):
         word = posix.read(go_fd, 1)
     # With "t", answers to calls come over it; with "s", the words for the calls of a session.
     stays = word in (b"t", b"s")
+    if word != b"s":
+        _signal.signal(_signal.SIGINT, handler)
     if stays:
         posix.set_inheritable(go_fd, False)
     else:

@@ -2,9 +2,10 @@
 # Comes before tools.py and cells.py: sends what the code displays to PID 1, as MIME bundles.
 # The gate gives both builtins of their own, so code that patches builtins or modules breaks nothing here by accident.
 import sys
-from _thread import allocate_lock
+from _io import BufferedWriter, FileIO
+from _thread import RLock, allocate_lock
 from fcntl import ioctl
-from posix import F_OK, access, getpid, mkdir, write
+from posix import F_OK, access, getpid, mkdir
 from time import sleep
 
 try:
@@ -33,11 +34,16 @@ code_file = sys.argv[0]
 
 
 class Channel:
-    """Messages to PID 1: kind (1 byte), length (4 bytes, big-endian), payload. Only this process sends them."""
+    """Messages to PID 1: kind (1 byte), length (4 bytes, big-endian), payload. Only this process sends them.
+
+    An interrupt may end a send at any instant. The buffer has room for the largest message, so it is sent whole, by
+    the next send at the latest, or not at all.
+    """
 
     def __init__(self, fd):
         self._fd = fd
-        self._lock = allocate_lock()
+        self._writer = BufferedWriter(FileIO(fd, "w", False), MOST_OF_ITEM + (64 << 10))
+        self._lock = RLock()
         self._waiting = []
         self._pid = getpid()
 
@@ -46,24 +52,25 @@ class Channel:
 
     def send(self, kind, payload=b""):
         self._waiting.append(kind + len(payload).to_bytes(4, "big") + payload)
-        # Whoever holds the lock sends all: a signal handler may come while this thread does.
-        while self._waiting and self._lock.acquire(False):
-            try:
-                self._write(self._waiting.pop(0))
-            finally:
-                self._lock.release()
-
-    def _write(self, data):
-        try:
-            while data:
-                data = data[write(self._fd, data) :]
-            # Until PID 1 has read it: what is printed from here on comes after it.
-            for pause in PAUSES:
-                if ioctl(self._fd, FIONREAD, bytes(4)) == bytes(4):
+        with self._lock:
+            while self._waiting:
+                message = self._waiting.pop(0)
+                try:
+                    self._writer.write(message)
+                    self._writer.flush()
+                    self._wait_until_read()
+                except OSError:
+                    pass  # the code closed it
+                except RuntimeError:  # a signal handler has come while this thread writes, which then sends it, too
+                    self._waiting.insert(0, message)
                     return
-                sleep(pause)
-        except OSError:
-            pass  # the code closed it
+
+    def _wait_until_read(self):
+        """What is printed from here on comes after the message."""
+        for pause in PAUSES:
+            if ioctl(self._fd, FIONREAD, bytes(4)) == bytes(4):
+                return
+            sleep(pause)
 
 
 class Results:

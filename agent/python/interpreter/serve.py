@@ -10,12 +10,25 @@ from posix import open as open_fd
 ENV, CALL, CODE = "/code/.env", "/code/.call", "/code/main.py"
 STDIN, ARGS, ANSWERS = "/input/_stdin", "/input/_args", "/code/.answers"
 MOST_OF_MESSAGE = 64 << 10
-interrupt, ignore = _signal.SIGINT, _signal.SIG_IGN
+LONG_CODE = 64 << 10  # as in session.py
+interrupt, set_handler, handler_of = _signal.SIGINT, _signal.signal, _signal.getsignal
 environ, text_file, buffered, file_io = os.environ, io.TextIOWrapper, io.BufferedReader, io.FileIO
 OURS.add((lambda: 0).__code__.co_filename)  # noqa: F821  see results.py
 
 
 class SessionCell(Cell):  # noqa: F821  see cells.py
+    def __init__(self, names, channel):
+        super().__init__(names)
+        self._channel = channel
+
+    def compile(self, source, path):
+        """Tells PID 1 the end of what takes long and no signal interrupts."""
+        try:
+            return super().compile(source, path)
+        finally:
+            if len(source) > LONG_CODE:
+                self._channel.send(b"b")
+
     def wait_for(self, loop, task):
         """A cell that leaves no task to the next one when it is interrupted."""
         try:
@@ -113,6 +126,10 @@ def show_with_lines(kind, error, trace):
     print("".join(traceback.format_exception(kind, error, trace)), end="", file=sys.stderr)
 
 
+def hear_late(*_):
+    """Hears interrupts between two cells. It is a function: a signal that SIG_IGN overtakes is an error in Python."""
+
+
 class Server:
     def __init__(self, tell_fd, go_fd):
         self._go_fd = go_fd
@@ -122,7 +139,7 @@ class Server:
         self._figures = Figures(self._results)  # noqa: F821
         self._figures.offer()
         self._names = sys.modules["__main__"].__dict__
-        self._cell = SessionCell(self._names)
+        self._cell = SessionCell(self._names, self._channel)
         self._handler = _signal.default_int_handler
         offer_display(self._results)  # noqa: F821
         if sys.version_info < (3, 13):
@@ -137,10 +154,15 @@ class Server:
             except BaseException as error:  # a handler of a signal raised it
                 complain(error)  # noqa: F821
                 continue
+            if word == b"k":
+                continue  # the call that it was to end has ended
             if word not in (b"g", b"i", b"t"):
                 _exit(1)
-            status = self._call(word)
-            flush()  # noqa: F821
+            try:
+                status = self._call(word)
+            except BaseException:  # another interrupt, which is the code's own
+                set_handler(interrupt, hear_late)
+                status = 1
             if not self._channel.is_ours():
                 _exit(status)
             self._channel.send(b"x", b"%d" % status)
@@ -156,40 +178,64 @@ class Server:
             source = file.readall()
         value = failure = None
         status = 0
-        try:
-            lines = source.decode("utf-8", "replace").splitlines()
-            linecache.cache[code_file] = len(source), None, [line + "\n" for line in lines], code_file
-            value = self._run(source)
-        except SystemExit as error:
-            status = status_of(error)
-        except BaseException as error:
-            failure = error
-        ends = [lambda: self._figures.end(value), lambda: self._fail(failure), self._caller.end]
-        if tools is not None:
-            ends.append(tools.end)
-        for end in ends:
+
+        def run():
+            nonlocal value, failure, status
+            set_handler(interrupt, self._handler)
+            self._end_if_told()
             try:
-                end()
+                value = self._run(source)
+            except SystemExit as error:
+                status = status_of(error)
+            except BaseException as error:
+                failure = error
+
+        # The code has a hand in each of them. An interrupt ends the one in which it comes.
+        parts = [run, lambda: self._show_figures(value), lambda: self._fail(failure), flush]  # noqa: F821
+        while True:
+            try:
+                while parts:
+                    parts.pop(0)()
+                if handler_of(interrupt) is not hear_late:
+                    self._handler = handler_of(interrupt)
+                    set_handler(interrupt, hear_late)
+                break
+            except BaseException as error:
+                if failure is None:
+                    failure = error
+        for caller in (self._caller, tools):
+            try:
+                if caller is not None:
+                    caller.end()
             except BaseException as error:
                 complain(error)  # noqa: F821
         return status if failure is None else 1
 
+    def _end_if_told(self):
+        """An interrupt comes as a word, too: until now its signal came too early."""
+        if ioctl(self._go_fd, FIONREAD, bytes(4)) != bytes(4):  # noqa: F821  see results.py
+            set_handler(interrupt, hear_late)
+            raise KeyboardInterrupt
+
     def _run(self, source):
-        _signal.signal(interrupt, self._handler)
+        lines = source.decode("utf-8", "replace").splitlines()
+        linecache.cache[code_file] = len(source), None, [line + "\n" for line in lines], code_file
+        value = self._cell.run(source, code_file)
+        if value is not None:
+            builtins._ = value
+            self._results.send(value, True)
+        return value
+
+    def _show_figures(self, value):
         try:
-            value = self._cell.run(source, code_file)
-            if value is not None:
-                builtins._ = value
-                self._results.send(value, True)
-            return value
-        finally:
-            self._handler = _signal.getsignal(interrupt)
-            _signal.signal(interrupt, ignore)
+            self._figures.end(value)
+        except Exception as error:
+            complain(error)  # noqa: F821
 
     def _fail(self, failure):
         if failure is not None:
             show_failure(failure)  # noqa: F821
-            report(MOST_OF_MESSAGE)  # noqa: F821  see gate.py
+            report(MOST_OF_MESSAGE, self._channel.send)  # noqa: F821  see gate.py
 
 
 def status_of(error):
@@ -202,7 +248,7 @@ def status_of(error):
 
 
 def run_once(tell_fd, go_fd):
-    _signal.signal(interrupt, ignore)
+    set_handler(interrupt, hear_late)
     # Cells find the modules that they have written.
     sys.path.insert(0, "/output")
     Server(tell_fd, go_fd).serve()

@@ -23,7 +23,7 @@ class Calls:
         self._takers = {}  # what takes an answer, by the id of its call
         self._unsent = []
         self._sent = set()
-        self._sending = allocate_lock()
+        self._sending = RLock()
         self._buffer = bytearray()
         # A signal handler may call while this thread reads.
         self._reading = RLock()

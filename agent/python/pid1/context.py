@@ -108,13 +108,14 @@ class CallStream(Stream):
 
 
 class ToldByCells(Told):
-    """x: a cell has ended, with this exit status."""
+    """b: long code has been compiled  x: a cell has ended, with this exit status."""
 
-    most = {**Told.most, b"e": 4 << 16, b"x": 3}
+    most = {**Told.most, b"e": 4 << 16, b"b": 0, b"x": 3}
 
     def begin(self):
         super().begin()
         self.status = None
+        self.is_compiled = False
 
     def end(self):
         """Drops the items of threads that go on."""
@@ -122,7 +123,9 @@ class ToldByCells(Told):
         self._frame = None
 
     def _hear(self, kind, payload):
-        if kind != b"x":
+        if kind == b"b":
+            self.is_compiled = True
+        elif kind != b"x":
             super()._hear(kind, payload)
         elif payload.isdigit() and int(payload) < 256:
             self.status = int(payload)
@@ -194,6 +197,11 @@ class Context:
         return {"exception": told.exception, "results_truncated": told.is_cut}
 
     def interrupt(self):
+        """The interpreter hears the signal in its code, and finds the word when it is about to begin it."""
+        try:
+            self._job.write(b"k")
+        except OSError:
+            pass  # it has ended
         self._signal(os.kill, signal.SIGINT)
 
     def kill(self):

@@ -20,6 +20,8 @@ from usage import children_cpu_ms, cpu_ms_of, others_cpu_ms
 
 _ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
 _INTERRUPT_S, _FOREVER_S = 2, float("inf")
+# No signal interrupts a compilation. Shorter code takes less than _INTERRUPT_S on any machine.
+_LONG_CODE, _COMPILE_S = 64 << 10, 60
 # A change may be stamped with the last tick of the kernel's clock.
 _TICK_NS = 10_000_000
 _NO_PROCESS = {"mro": ["builtins.OSError", "builtins.Exception"], "message": "the session has no process left"}
@@ -103,7 +105,7 @@ class Session(Supervisor):
         context = self.contexts.get(name)
         if context is None or not context.is_alive:
             self.end_with(1)
-            return "interpreter_ended"
+            return "cancelled" if self.cancelled else "interpreter_ended"
         self.job = context
         return None
 
@@ -182,6 +184,8 @@ class Session(Supervisor):
         context = self.job
         if isinstance(context, Context):
             context.interrupt()
+            if os.stat(self.code_file).st_size > _LONG_CODE:
+                self.wait_for(lambda: self.exit is not None or context.told.is_compiled, _COMPILE_S)
         else:
             self.signal_group(signal.SIGINT)
         self.wait_for(lambda: self.exit is not None, _INTERRUPT_S)

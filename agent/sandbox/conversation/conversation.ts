@@ -34,8 +34,10 @@ export interface Conversation {
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
 }
 
-/** Milliseconds between SIGINT and SIGKILL in a session, as in python/pid1/session.py. */
+/** Milliseconds between SIGINT and SIGKILL in a session, as in python/pid1/session.py; more while it compiles long code. */
 const interruptMs = 2000;
+const compileMs = ({ call, code }: SandboxJob): number =>
+  call && Buffer.byteLength(code) > 64 * 1024 ? 60_000 : 0;
 
 /** Milliseconds until a silent supervisor counts as lost. */
 export interface Patience {
@@ -206,14 +208,14 @@ async function runJob(
   }
   function cancel(): void {
     link.input.write(encodeFrame("K"));
-    if (recorder.progress !== "exited") expectFrameWithin(graceMs + overtimeMs);
+    if (recorder.progress !== "exited") expectFrameWithin(compileMs(job) + graceMs + overtimeMs);
   }
 
-  const compileMs = job.program?.compile.length ? job.program.compileTimeoutMs + graceMs : 0;
+  const compilerMs = job.program?.compile.length ? job.program.compileTimeoutMs + graceMs : 0;
   const toolsMs = job.tools?.timeoutMs ?? 0;
   // A call may start an interpreter, in as much time as its code has.
-  const callMs = job.call ? job.timeoutMs + 2 * interruptMs : 0;
-  expectFrameWithin(compileMs + callMs + job.timeoutMs + toolsMs + graceMs + overtimeMs);
+  const callMs = job.call ? job.timeoutMs + 2 * interruptMs + compileMs(job) : 0;
+  expectFrameWithin(compilerMs + callMs + job.timeoutMs + toolsMs + graceMs + overtimeMs);
   options.signal.addEventListener("abort", cancel);
   try {
     await recorder.take((await upcoming).value);

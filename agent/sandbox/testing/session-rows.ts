@@ -110,6 +110,57 @@ print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "
     expect(await call("x")).toMatchObject({ shown: ["1"] });
   });
 
+  test("a session: a cancel at any moment of a call ends that call alone, and everything stays", async () => {
+    const { call } = await open();
+    await call(
+      "class Slow:\n    def __repr__(self): return str(sum(range(20_000)))\n    def _repr_html_(self): return 'x' * 900_000\nkept = []",
+    );
+    const body = "y = [1, 2, 3]\n".repeat(300);
+    const codes = [
+      `${body}Slow()`,
+      `${body}while True: pass`,
+      "while True: display(Slow())",
+      "import asyncio\nawait asyncio.sleep(60)",
+      "1 / 0",
+    ];
+    const ends = new Set<string>();
+    for (let n = 0; n < 150; n++) {
+      const cancel = new AbortController();
+      const { end } = await call(
+        codes[n % 5]!,
+        {},
+        { signal: cancel.signal, onStarted: () => void abortAfter(n % 30, cancel) },
+      );
+      ends.add(end);
+      const next = await call("kept.append(1)\nlen(kept)");
+      expect(next).toMatchObject({ shown: [`${n + 1}`], end: "succeeded - 0", err: "" });
+    }
+    for (const end of ["succeeded - 0", "failed division_error 1"]) ends.delete(end);
+    expect([...ends]).toEqual(["cancelled cancelled 143"]);
+  });
+
+  test("a session: code that is interrupted while it is compiled does not run, and everything stays", async () => {
+    const { call } = await open();
+    await call("kept = 1");
+    const long = `kept = 2\n${"x = [1, 2, 3]\n".repeat(100_000)}`;
+    const cut = await call(long, { timeoutMs: 100 });
+    expect(cut.end).toBe("timeout execution_timeout null");
+    expect(await call("kept")).toMatchObject({ shown: ["1"], err: "" });
+  });
+
+  test("a session: figures and the report of an exception can be interrupted, too", async () => {
+    const { call } = await open();
+    await call("import sys, time\nkept = 1\nsys.excepthook = lambda *_: time.sleep(60)");
+    expect((await call("1 / 0", { timeoutMs: 300 })).end).toBe("timeout execution_timeout null");
+    await call(
+      "class Slow:\n    def flush(self): time.sleep(60)\nout, sys.stdout = sys.stdout, Slow()",
+      {
+        timeoutMs: 300,
+      },
+    );
+    expect(await call("sys.stdout = out\nkept")).toMatchObject({ shown: ["1"] });
+  });
+
   test("a session: the code's own handler of SIGINT stays", async () => {
     const { call } = await open();
     await call("import os, signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('heard'))");
@@ -145,4 +196,9 @@ sys.modules.clear()
     expect(forked.out).toBe("child\nparent\n");
     expect(await call("pid > 0")).toMatchObject({ shown: ["True"] });
   });
+}
+
+async function abortAfter(turns: number, cancel: AbortController): Promise<void> {
+  for (let n = 0; n < turns; n++) await new Promise(setImmediate);
+  cancel.abort();
 }
