@@ -44,7 +44,7 @@ export function fileClient(url: string): DurableClient {
       throw error;
     }
   };
-  const tick = shortTicks();
+  const inTurn = shortTicks();
   const writes = groupCommit({
     connected,
     disconnect,
@@ -54,10 +54,7 @@ export function fileClient(url: string): DurableClient {
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const text = typeof statement === "string" ? statement : statement.sql;
-    if (isReadOnly(text)) {
-      await tick();
-      return atOnce((open) => open.run(statement));
-    }
+    if (isReadOnly(text)) return inTurn(() => atOnce((open) => open.run(statement)));
     const [result] = await writes.add([statement]);
     return result!;
   };

@@ -4,10 +4,11 @@ const limitMs = 10;
 
 /**
  * Keeps ticks of the event loop short. Reads of a local file are synchronous, so without a pause all
- * requests that arrived together would be served in one tick. Resolves in this tick if it has taken
- * less than `limitMs`, else in a later one.
+ * requests that arrived together would be served in one tick. The returned function makes a read in this tick if
+ * that has taken less than `limitMs` and no earlier read waits, else in a later one. Reads have their turns in the
+ * order in which they were asked for: whoever reads one piece after the other waits behind all others for each.
  */
-export function shortTicks(): () => Promise<void> {
+export function shortTicks(): <T>(read: () => T) => Promise<T> {
   let beganMs: number | undefined;
   const tickMs = (): number => {
     if (beganMs === undefined) {
@@ -16,7 +17,26 @@ export function shortTicks(): () => Promise<void> {
     }
     return performance.now() - beganMs;
   };
-  return async () => {
-    while (tickMs() > limitMs) await nextTick();
+  let waiting: (() => void)[] = [];
+  const serve = async (): Promise<void> => {
+    while (waiting.length > 0) {
+      await nextTick();
+      let served = 0;
+      while (served < waiting.length && tickMs() <= limitMs) waiting[served++]!();
+      waiting = waiting.slice(served);
+    }
+  };
+  return async (read) => {
+    if (waiting.length === 0 && tickMs() <= limitMs) return read();
+    return new Promise((resolve, reject) => {
+      const take = (): void => {
+        try {
+          resolve(read());
+        } catch (error) {
+          reject(error);
+        }
+      };
+      if (waiting.push(take) === 1) void serve();
+    });
   };
 }

@@ -1,18 +1,21 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { concatBytes } from "../../../shared/bytes.ts";
 import { toRecord } from "../../jobs/record.ts";
 import { result } from "../../testing/store-result.ts";
-import { newExecution, offers } from "../../testing/temp-store.ts";
+import { newExecution, offers, openIn } from "../../testing/temp-store.ts";
 import { store, useOneStore } from "../../testing/use-store.ts";
+import { database } from "../database.ts";
+import { readResultPart, readSmallOutput, resultLengths } from "../output/result-parts.ts";
 import { finishExecution, type Result } from "./finish.ts";
 import { claimNext } from "./claim.ts";
 import { withPayload } from "./read.ts";
-import { submitExecution } from "./submit.ts";
+import { type NewExecution, submitExecution } from "./submit.ts";
 
 useOneStore();
 
-async function finishedWith(part: Partial<Result>) {
-  await submitExecution(store.db, newExecution(), 1000);
+async function finishedWith(part: Partial<Result>, given: Partial<NewExecution> = {}) {
+  await submitExecution(store.db, newExecution(given), 1000);
   const terms = { agentId: "a", expiresAt: 10, now: 1 };
   const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
   const ended = await finishExecution(store.db, leased?.leaseId ?? "", { ...result, ...part }, 2);
@@ -62,4 +65,25 @@ test("everything in a result is stored", async () => {
     stderr_truncated: true,
   });
   expect(JSON.stringify(record.output)).toBe('{"pi":3.10,"big":12345678901234567890}');
+});
+
+/** Bytes that this process has read so far, from its caches or the disk. */
+const bytesRead = (): number =>
+  Number(/^rchar: (\d+)/.exec(readFileSync("/proc/self/io", "utf8"))?.[1]);
+
+test("pieces of a result are read without what the job was given, however large that is", async () => {
+  const mib = 1024 * 1024;
+  const given = { input: new Uint8Array(16 * mib), code: new Uint8Array(16 * mib) };
+  const stdout = utf8("out");
+  const { execution } = await finishedWith({ stdout, stderr: stdout, output: stdout }, given);
+  // A connection of its own, which has no page in its cache.
+  const db = database(await openIn(store.folder));
+  const before = bytesRead();
+  const { id } = execution;
+  for (const stream of ["stdout", "stderr"] as const)
+    expect(await readResultPart(db, id, stream, { offset: 0, length: 100 })).toEqual(stdout);
+  expect(await resultLengths(db, id)).toEqual({ stdout: 3, stderr: 3 });
+  expect(await readSmallOutput(db, id, 100)).toEqual(stdout);
+  expect(bytesRead() - before).toBeLessThan(mib);
+  db.client.close();
 });

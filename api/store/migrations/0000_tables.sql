@@ -243,17 +243,17 @@ CREATE TABLE `run_items` (
 --> statement-breakpoint
 CREATE TABLE `payloads` (
 	`execution_id` text PRIMARY KEY NOT NULL,
-	`code` blob NOT NULL,
-	`input` blob NOT NULL,
-	`stdin` blob,
 	`args` text,
 	`program` text,
 	`tools` text,
 	`call` text,
+	`compile` text,
 	`stdout` blob,
 	`stderr` blob,
 	`output` blob,
-	`compile` text,
+	`stdin` blob,
+	`code` blob NOT NULL,
+	`input` blob NOT NULL,
 	FOREIGN KEY (`execution_id`) REFERENCES `executions`(`id`) ON UPDATE no action ON DELETE cascade
 );
 --> statement-breakpoint

@@ -12,14 +12,14 @@ export interface CallOptions {
   fetch?: string[];
 }
 
-/** Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. */
+/**
+ * Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. A read walks past all
+ * columns before its own, so the small ones come first, and what is read in pieces before what is read once.
+ */
 export const payloads = sqliteTable("payloads", {
   executionId: text("execution_id")
     .primaryKey()
     .references(() => executions.id, { onDelete: "cascade" }),
-  code: bytes("code").notNull(),
-  input: bytes("input").notNull(),
-  stdin: bytes("stdin"),
   args: text("args", { mode: "json" }).$type<string[]>(),
   /** What runs in place of Python; null for Python. */
   program: text("program", { mode: "json" }).$type<ProgramChoice>(),
@@ -27,9 +27,12 @@ export const payloads = sqliteTable("payloads", {
   tools: text("tools", { mode: "json" }).$type<ToolChoice>(),
   /** What calls have besides. */
   call: text("call", { mode: "json" }).$type<CallOptions>(),
+  /** Null if no compiler ran. */
+  compile: text("compile", { mode: "json" }).$type<Compilation>(),
   stdout: bytes("stdout"),
   stderr: bytes("stderr"),
   output: bytes("output"),
-  /** Null if no compiler ran. */
-  compile: text("compile", { mode: "json" }).$type<Compilation>(),
+  stdin: bytes("stdin"),
+  code: bytes("code").notNull(),
+  input: bytes("input").notNull(),
 });
