@@ -3,7 +3,7 @@
 # for PID 1.
 
 
-def fork_jobs(known, took_ms):
+def fork_jobs(known, seed_anew, took_ms):
     """Forks at each request of the mother. Returns only in the interpreters of jobs."""
     import sys
 
@@ -24,12 +24,15 @@ def fork_jobs(known, took_ms):
     else:
         gc.collect()
     main.update(entries)
-    # The random generators of Python, OpenSSL and the C library notice a fork; numpy's and this key do not.
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
+    # random's own generator and those of OpenSSL and the C library notice a fork.
+    seed_anew()
     if "multiprocessing.process" in sys.modules:
         process = sys.modules["multiprocessing.process"]
         process.current_process().authkey = sys.modules["posix"].urandom(32)
+    if "sympy.core.symbol" in sys.modules:
+        dummy = sys.modules["sympy.core.symbol"].Dummy
+        dummy._prng.seed()
+        dummy._base_dummy_index = dummy._prng.randint(10**6, 9 * 10**6)
     # Times of log records are relative to this one.
     if "logging" in sys.modules:
         logging, time = sys.modules["logging"], sys.modules["time"]

@@ -9,6 +9,212 @@ modules, code_filter, most_inherited, apart = "forks"
 program = dict(modules)
 
 
+class Watch:
+    """Sees what the imports of the preload list leave that forks do not have, what they make of random bytes, and
+    which generators seed themselves with such bytes. A generator that an import seeds with a number stays as it is.
+    """
+
+    def __init__(self):
+        import os
+        import sys
+
+        # What os.urandom has given: all, and since the last import.
+        self._given, self._fresh = set(), set()
+        # Weak references to those of random.Random that have seeded themselves, and the state of each.
+        self._random, self._randoms = None, []
+        # numpy's seed sequences, bit generators and RandomStates; states of bit generators by id.
+        self._numpy, self._states = ([], [], []), {}
+        os.urandom = self._urandom
+        if "random" in sys.modules:
+            self._follow(sys.modules["random"])
+        else:
+            sys.meta_path.insert(0, self)
+        self._left = self._look()
+
+    def _urandom(self, size):
+        import posix
+
+        data = posix.urandom(size)
+        self._given.add(data)
+        # scipy makes the examples of its documentation at random. Without it, scikit-learn would not be learned.
+        if not _importer(1).startswith("scipy."):
+            self._fresh.add(data)
+        return data
+
+    def find_spec(self, name, path=None, target=None):
+        """Follows the module random from the end of its import."""
+        import sys
+
+        if name != "random":
+            return None
+        sys.meta_path.remove(self)
+        spec = sys.meta_path[-1].find_spec(name, path, target)
+        self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._follow(module)
+
+    def _follow(self, random):
+        from _weakref import ref
+
+        self._random, self._seed = random.Random, random.Random.seed
+        self._of_all = random._inst  # Python seeds it anew in each fork
+
+        def seed(generator, a=None, version=2):
+            self._seed(generator, a, version)
+            self._randoms = [each for each in self._randoms if each[0]() is not generator]
+            # tempfile makes another one in each process. For sympy's see fork_jobs.
+            if a is None and _importer(1) not in ("tempfile", "sympy.core.symbol"):
+                self._randoms.append([ref(generator), self._state_of(generator)])
+
+        random.Random.seed = seed
+        self._randoms.append([ref(self._of_all), self._state_of(self._of_all)])
+
+    def _state_of(self, generator):
+        return generator and hash(self._random.getstate(generator))
+
+    def is_clean(self):
+        """Whether each fork has what was imported since the last call as if it had imported it."""
+        before, self._left = self._left, self._look()
+        # Each of them is looked at, for the next call.
+        return not any([before != self._left, self._uses_random(), self._uses_bytes()])
+
+    def _look(self):
+        import _signal
+        import posix
+
+        def read(path):
+            with open(path) as file:
+                return file.read()
+
+        try:
+            posix.waitid(posix.P_ALL, 0, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT)
+            has_children = True
+        except ChildProcessError:
+            has_children = False
+        return (
+            # Bytes written, above all to stdout and stderr.
+            [line for line in read("/proc/self/io").split("\n") if line.startswith("wchar")],
+            [posix.listdir(folder) for folder in ("/tmp", "/output", "/dev/shm")],
+            [read("/proc/sysvipc/" + name) for name in ("shm", "sem", "msg")],
+            [_signal.getitimer(timer)[0] > 0 for timer in (0, 1, 2)],
+            _signal.getsignal(_signal.SIGCHLD),
+            posix.getcwd(),
+            has_children,
+        )
+
+    def _uses_random(self):
+        """Whether a generator has been used, or is gone, which says nothing of its use."""
+        before = [state for _, state in self._randoms]
+        self._randoms = [[generator, self._state_of(generator())] for generator, _ in self._randoms]
+        return before != [state for _, state in self._randoms]
+
+    def _uses_bytes(self):
+        """Whether random bytes have become something else than the seed of a generator of numpy's, or this one has
+        been used.
+        """
+        import sys
+
+        fresh, self._fresh = self._fresh, set()
+        process = sys.modules.get("multiprocessing.process")
+        if process:
+            fresh.discard(bytes(process.current_process().authkey))  # see fork_jobs
+        if fresh and "numpy.random.mtrand" in sys.modules:
+            self._find_numpy()
+        sequences, bits, _ = self._numpy
+        before = [self._states.get(id(each)) or _plain(type(each)(each._seed_seq).state) for each in bits]
+        states = [_plain(each.state) for each in bits]
+        self._states = {id(each): state for each, state in zip(bits, states)}
+        return before != states or bool(fresh - set(map(_bytes_of, sequences)))
+
+    def _find_numpy(self):
+        import gc
+        import sys
+
+        bits, legacy = (sys.modules["numpy.random." + name] for name in ("bit_generator", "mtrand"))
+        kinds = bits.SeedSequence, bits.BitGenerator, legacy.RandomState
+        found = [[], [], []]
+        for each in gc.get_objects():
+            for kind, its in zip(kinds, found):
+                if kind in type(each).__mro__:
+                    its.append(each)
+        sequences = [each for each in found[0] if _bytes_of(each) in self._given]
+        ours = set(map(id, sequences))
+        bits = [each for each in found[1] if id(each._seed_seq) in ours]
+        states = [each for each in found[2] if each._bit_generator in bits]
+        self._numpy = sequences, bits, states
+
+    def end(self):
+        """Returns a function that seeds the generators anew."""
+        import os
+        import posix
+        import sys
+
+        ours, os.urandom = os.urandom, posix.urandom
+        for module in list(sys.modules.values()):
+            names = getattr(module, "__dict__", {})
+            for name in [name for name, value in names.items() if value is ours]:
+                names[name] = posix.urandom
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        randoms = []
+        if self._random:
+            seed = self._random.seed = self._seed
+            randoms = [each() for each, _ in self._randoms if each() not in (None, self._of_all)]
+        sequences, bits, states = self._numpy
+        legacy = sys.modules.get("numpy.random.mtrand")
+        if legacy and legacy._rand not in states:
+            states.append(legacy._rand)
+        bits = [each for each in bits if each not in [state._bit_generator for state in states]]
+        torch = sys.modules.get("torch")
+
+        def seed_anew():
+            for each in randoms:
+                seed(each)
+            entropies = {}
+            for each in sequences:
+                entropy = entropies.setdefault(each.entropy, int.from_bytes(posix.urandom(16), "big"))
+                children = each.n_children_spawned
+                each.__init__(entropy, spawn_key=each.spawn_key, pool_size=each.pool_size, n_children_spawned=children)
+            for each in bits:
+                each.state = type(each)(each._seed_seq).state
+            for each in states:
+                each.seed()
+            if torch:
+                torch.default_generator.seed()
+
+        return seed_anew
+
+
+def _importer(depth):
+    """The name of the module that uses random, or a function around it, `depth` frames above the caller."""
+    import sys
+
+    frame, names = sys._getframe(depth + 1), ("random", "secrets")
+    while frame and frame.f_globals.get("__name__") in names:
+        frame = frame.f_back
+    return (frame and frame.f_globals.get("__name__")) or ""
+
+
+def _bytes_of(sequence):
+    """What os.urandom has given for a seed sequence, if it seeded itself."""
+    entropy = sequence.entropy
+    return entropy.to_bytes(16, "big") if type(entropy) is int and 0 <= entropy < 1 << 128 else None
+
+
+def _plain(state):
+    """A state of numpy's in a form that can be compared."""
+    if isinstance(state, dict):
+        return {name: _plain(value) for name, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state
+
+
 def import_for_forks():
     """Returns what there was before fork_jobs: modules, and importers."""
     import sys
@@ -83,9 +289,6 @@ def serve_mother(took_ms):
     for fd in (0, 1, 2):
         posix.dup2(null, fd)
     posix.close(null)
-    # Jobs do not have the files that an import has written: such imports are not learned (learn-preloads.ts).
-    if posix.listdir("/tmp") or posix.listdir("/output"):
-        took_ms = {}
     control.send(sys.modules["link"].to_json({"problem": problem, "took_ms": took_ms}))
     gc.collect()
     kernel.use_large_pages()
