@@ -35,7 +35,17 @@ export interface Statement {
 
 const dialect = new SQLiteAsyncDialect();
 
-export function statement(built: SQLWrapper, edit = (text: string) => text): Statement {
+/** Every statement whose text is built once, for tests that run them all. */
+export const registry: Statement[] = [];
+
+export function statement(built: SQLWrapper, edit?: (text: string) => string): Statement {
+  const made = statementOnce(built, edit);
+  registry.push(made);
+  return made;
+}
+
+/** A statement that is made for one call. */
+export function statementOnce(built: SQLWrapper, edit = (text: string) => text): Statement {
   const { sql: made, params } = dialect.sqlToQuery(built.getSQL());
   const text = edit(made);
   const fill = params.map(toArgument);

@@ -4,7 +4,14 @@ import type { SQLiteTable } from "drizzle-orm/sqlite-core";
 import type { Database } from "./database.ts";
 import * as schema from "./schema.ts";
 import { executions, tenants } from "./schema.ts";
-import { decoderOf, statement, type Filled, type Statement, type Values } from "./statement.ts";
+import {
+  decoderOf,
+  statement,
+  statementOnce,
+  type Filled,
+  type Statement,
+  type Values,
+} from "./statement.ts";
 
 const whole: unique symbol = Symbol("whole");
 
@@ -61,9 +68,6 @@ interface Texts {
 }
 export type TenantStatement = (values: Values) => TenantFilled;
 
-/** Every statement of `perTenant`, for the test that runs them with another tenant's values. */
-export const registry: Statement[] = [];
-
 /**
  * A statement that clients run. It has two texts: for one tenant, and for all. A statement that mentions a
  * tenant's table without `own` does not load.
@@ -76,10 +80,10 @@ function twoTexts<B extends SQLWrapper>(make: (own: Owner) => B) {
   const tenant = sql`${sql.placeholder("tenant")}`;
   const of = (table: SQLiteTable, alias?: string) => isOf(table, alias, tenant);
   const built = make(ownerOf(tenant, of));
-  const bound = statement(built, checked);
-  registry.push(bound);
-  const all = statement(make(ownerOf(tenant, anybody)), checked);
-  const texts = { one: bound, all };
+  const texts = {
+    one: statement(built, checked),
+    all: statement(make(ownerOf(tenant, anybody)), checked),
+  };
   const run: TenantStatement = (values) => ({ texts, values });
   return { run, built };
 }
@@ -207,7 +211,7 @@ export async function listRows<R>(db: AnyDb, make: (own: Owner) => Rows<R>): Pro
   const built = make(
     ownerOf(tenant, isAll ? anybody : (table, alias) => isOf(table, alias, tenant)),
   );
-  const { rows } = await clientOf(db).execute(statement(built, checked)({}));
+  const { rows } = await clientOf(db).execute(statementOnce(built, checked)({}));
   const decode = decoderOf(built);
   return rows.map((row) => decode(row) as R);
 }

@@ -19,7 +19,7 @@ const lockTimeoutMs = 2000;
  * A statement that fails because the database is full stays open in the driver, and no later transaction
  * can commit. So the next call after such an error opens a new connection.
  */
-export function fileClient(url: string): DurableClient {
+export function fileClient(url: string, open = openConnection): DurableClient {
   const path = pathOf(url);
   let connection: Connection | undefined;
   let isClosed = false;
@@ -29,7 +29,7 @@ export function fileClient(url: string): DurableClient {
 
   const connected = (): Connection => {
     if (isClosed) throw new LibsqlError("The client is closed", "CLIENT_CLOSED");
-    return (connection ??= openPrepared(path));
+    return (connection ??= openPrepared(path, open));
   };
   const disconnect = (): void => {
     connection?.close();
@@ -87,8 +87,8 @@ export function fileClient(url: string): DurableClient {
   return client as Partial<DurableClient> as DurableClient;
 }
 
-function openPrepared(path: string): Connection {
-  const connection = openConnection(path, blockingMs);
+function openPrepared(path: string, open: typeof openConnection): Connection {
+  const connection = open(path, blockingMs);
   try {
     for (const setting of fileSettings) connection.run(setting);
     return connection;
