@@ -6,6 +6,8 @@ export interface Language {
   readonly compile?: string[] | undefined;
   /** The program with its arguments, before those of the job. */
   readonly run: string[];
+  /** The programs that it needs; default: the first words of both commands. */
+  readonly programs?: string[];
   /** Arguments with which its program says its version; default: --version. */
   readonly tellVersion?: string[];
   /** The least version of its program. */
@@ -13,6 +15,25 @@ export interface Language {
 }
 
 const out = "/tmp/a.out";
+
+/**
+ * Shell text that compiles C#. Mono ignores a failed `Debug.Assert`; .NET ends the program with status 134. So a
+ * listener that ends it is compiled with the code, and the file beside the program names that listener.
+ */
+const compileCsharp = `cat >/tmp/assert.cs <<'end' && cat >/tmp/a.exe.config <<'end' && exec mcs -d:DEBUG -out:/tmp/a.exe "$@" /tmp/assert.cs
+class AirlockAssert : System.Diagnostics.DefaultTraceListener {
+  public override void Fail(string message, string detail) {
+    System.Console.Out.Flush();
+    System.Console.Error.WriteLine("Assertion failed. " + message + " " + detail);
+    System.Console.Error.WriteLine(System.Environment.StackTrace);
+    System.Environment.Exit(134);
+  }
+}
+end
+<configuration><system.diagnostics><trace><listeners>
+<remove name="Default"/><add name="assert" type="AirlockAssert, a"/>
+</listeners></trace></system.diagnostics></configuration>
+end`;
 
 /** What every job type can run where its image has the program. Source of the commands: the manual of each. */
 export const languages: Readonly<Record<string, Language>> = {
@@ -25,8 +46,9 @@ export const languages: Readonly<Record<string, Language>> = {
   cpp: { file: "main.cpp", compile: ["g++", "-std=c++17", "-O2", "{file}", "-o", out], run: [out] },
   csharp: {
     file: "main.cs",
-    compile: ["mcs", "-out:/tmp/a.exe", "{file}"],
+    compile: ["sh", "-c", compileCsharp, "mcs", "{file}"],
     run: ["mono", "/tmp/a.exe"],
+    programs: ["mcs", "mono"],
   },
   go: {
     file: "main.go",
@@ -37,7 +59,7 @@ export const languages: Readonly<Record<string, Language>> = {
   java: {
     file: "Main.java",
     compile: ["javac", "-d", "/tmp/classes", "{file}"],
-    run: ["java", "-cp", "/tmp/classes", "Main"],
+    run: ["java", "-ea", "-cp", "/tmp/classes", "Main"],
   },
   javascript: { file: "main.js", run: ["node", "{file}"] },
   lua: { file: "main.lua", run: ["lua", "{file}"], tellVersion: ["-v"] },

@@ -33,9 +33,9 @@ const timeoutMs = 60_000;
 /** What to ask for each language: its programs, the arguments for the first one's version, the least version. */
 const asked = Object.fromEntries(
   Object.entries(languages).map(
-    ([name, { compile, run, tellVersion = ["--version"], since = "0" }]) => {
-      const programs = [compile?.[0], run[0]].filter((one) => one && !one.startsWith("/tmp/"));
-      return [name, [programs, tellVersion, since]];
+    ([name, { compile, run, programs, tellVersion = ["--version"], since = "0" }]) => {
+      const first = [compile?.[0], run[0]].filter((one) => one && !one.startsWith("/tmp/"));
+      return [name, [programs ?? first, tellVersion, since]];
     },
   ),
 );

@@ -5,17 +5,22 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
 
 /** What a submission runs in place of Python, as the store keeps it. */
-export type ProgramChoice = Pick<ExecuteRequest, "language" | "command" | "compile_timeout">;
+export type ProgramChoice = Pick<
+  ExecuteRequest,
+  "language" | "command" | "compile_command" | "compile_timeout"
+>;
 
 /** Undefined if the code is Python. */
 export function programOf({
   language = "python",
   command,
+  compile_command,
   compile_timeout,
 }: ExecuteRequest): ProgramChoice | undefined {
   if (language === "python" && command === undefined) return undefined;
   return {
     ...(command === undefined ? { language } : { command }),
+    ...(compile_command !== undefined && { compile_command }),
     ...(compile_timeout !== undefined && { compile_timeout }),
   };
 }
@@ -27,10 +32,17 @@ export function languagesOf(jobType: Pick<JobType, "languages">): Record<string,
 
 /** The program as an agent runs it; undefined if the job type has no such language. */
 export function resolveProgram(
-  { language, command, compile_timeout = limits.compileTimeoutDefaultS }: ProgramChoice,
+  {
+    language,
+    command,
+    compile_command,
+    compile_timeout = limits.compileTimeoutDefaultS,
+  }: ProgramChoice,
   jobType: Pick<JobType, "languages">,
 ): LeasedJob["program"] {
-  const found = command ? { file: "main", run: command } : entryOf(languagesOf(jobType), language);
+  const found = command
+    ? { file: "main", compile: compile_command, run: command }
+    : entryOf(languagesOf(jobType), language);
   if (found === undefined) return undefined;
   const { file, compile = [], run } = found;
   const named = (argument: string): string => argument.replaceAll("{file}", `/code/${file}`);

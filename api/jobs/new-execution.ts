@@ -134,9 +134,12 @@ export function tooLong(
 }
 
 function checkProgram(request: ExecuteRequest, jobType: JobType): void {
-  const { language, command, requirements } = request;
+  const { language, command, compile_command, requirements } = request;
   if (language !== undefined && command !== undefined) {
     throw wrongField("command", "cannot be used with language: send one of them");
+  }
+  if (compile_command !== undefined && command === undefined) {
+    throw wrongField("compile_command", "is the compiler of a command: send command too");
   }
   const program = programOf(request);
   if (program === undefined) return;

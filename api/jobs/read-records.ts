@@ -26,6 +26,7 @@ const elsewhere: Field[] = [
   "args",
   "language",
   "command",
+  "compile_command",
   "compile_timeout",
   "tools",
   "tool_timeout",

@@ -216,11 +216,14 @@ export function parseBody<T>(schema: z.ZodType<T>, body: string, status = 422): 
 export function inWorkingFolder(run: readonly string[], name: string): { command: string[] } {
   const words = shellWords(run.map((word) => word.replaceAll("{file}", name)));
   const fill = `${fillWorkingFolder} && cp {file} ${quoted(name)}`;
-  return { command: ["sh", "-c", `${fill} && exec ${words} "$@"`, "sh"] };
+  return { command: shellCommand(`${fill} && exec ${words} "$@"`) };
 }
 
+/** A command whose arguments are those of a shell's text. */
+export const shellCommand = (text: string): string[] => ["sh", "-c", text, "sh"];
+
 /** Shell text that copies the files below /input/work into the working folder. */
-export const fillWorkingFolder = "cp -R /input/work/. . && chmod -R u+w ./*";
+export const fillWorkingFolder = "cp -R /input/work/. . && find . -mindepth 1 -exec chmod u+w {} +";
 
 export function shellWords(words: readonly string[]): string {
   return words.map(quoted).join(" ");

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { parseBytes } from "../../shared/bytes.ts";
 import type { Compilation, SyncResult } from "../../shared/wire/execution.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
-import { languages, python } from "../../shared/languages.ts";
+import { type Language, languages, python } from "../../shared/languages.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import {
   artifactPath,
@@ -11,10 +11,12 @@ import {
   contentOf,
   execute,
   type Facade,
-  inWorkingFolder,
+  fillWorkingFolder,
   isOwnError,
   parseBody,
   Refusal,
+  shellCommand,
+  shellWords,
   signalOf,
 } from "./facade.ts";
 import { runJupyter } from "./run-jupyter.ts";
@@ -55,6 +57,8 @@ const RunCode = z.object({
 type RunCode = z.infer<typeof RunCode>;
 
 const defaultS = 10;
+/** Theirs is 10 s, in an image whose Go has compiled its library; without that, the library alone takes as long. */
+const defaultCompileS = (language: string): number => (language === "go" ? 30 : defaultS);
 /**
  * Clients wait for an answer as long as compiler and code may take, and 10 s. So long a request may wait for room, and
  * so long its job may take.
@@ -62,18 +66,57 @@ const defaultS = 10;
 const [holdS, lastS] = [5, 9];
 
 /** Our names of its languages; others have the same name. */
-const names: Record<string, string> = { nodejs: "javascript", ts: "typescript", R: "r" };
+const names: Record<string, string> = {
+  nodejs: "javascript",
+  js: "javascript",
+  ts: "typescript",
+  R: "r",
+};
+
+/** How SandboxFusion runs a language: shell texts in which {main} is the file that has the code. */
+type Runner = { readonly file: string; readonly compile?: string; readonly run: string };
+
+/**
+ * The languages that it compiles or runs with other options than `language` does, as verdicts depend on them. Source:
+ * sandbox/runners/major.py. Its image has .NET and tsx, in whose place Mono and Node are used.
+ */
+const runners: Readonly<Record<string, Runner>> = {
+  cpp: {
+    file: "main.cpp",
+    compile: `for lib in crypto ssl; do
+  [ "$(g++ -print-file-name=lib$lib.so)" = lib$lib.so ] || set -- "$@" -l$lib
+done
+exec g++ -std=c++17 {main} -o /tmp/test "$@" -lpthread`,
+    run: "/tmp/test",
+  },
+  go_test: { file: "main_test.go", run: "go test {main}" },
+  java: {
+    file: "Main.java",
+    compile: `javac -cp "$(printf '%s:' *.jar)." -d /tmp/classes {main}`,
+    run: `java -cp "$(printf '%s:' *.jar)/tmp/classes:." -ea Main`,
+  },
+  php: { file: "main.php", run: "php -f {main}" },
+  pytest: { file: "test_main.py", run: "pytest {main}" },
+  rust: { file: "main.rs", compile: "rustc {main} -o /tmp/test", run: "/tmp/test" },
+  typescript: {
+    file: "main.ts",
+    run: `$(command -v tsx || echo node --experimental-transform-types --disable-warning=ExperimentalWarning) {main}`,
+  },
+};
 
 async function runCode(call: Call): Promise<Response> {
   const asked = parseBody(RunCode, await call.text());
   const { code, run_timeout, compile_timeout, stdin, args, fetch_files } = asked;
-  const [runS, compileS] = [run_timeout ?? defaultS, compile_timeout ?? defaultS];
+  const [runS, compileS] = [
+    run_timeout ?? defaultS,
+    compile_timeout ?? defaultCompileS(asked.language),
+  ];
   const program = programOf(asked);
   await checkMemory(call, asked.memory_limit_MB ?? -1);
   const result = await execute(
     call,
     {
-      code,
+      code: asked.language === "php" && !code.includes("<?php") ? `<?php\n${code}` : code,
       ...program,
       timeout: Math.ceil(runS),
       ...(stdin ? { stdin } : {}),
@@ -98,13 +141,24 @@ async function runCode(call: Call): Promise<Response> {
   };
   const files: Record<string, string> = {};
   for (const name of fetch_files ?? []) {
-    const bytes = await contentOf(call, artifactPath(result.job_id, name));
+    const artifact = artifactOf(name);
+    const bytes = artifact && (await contentOf(call, artifactPath(result.job_id, artifact)));
     if (bytes !== undefined) files[name] = bytes;
   }
   const isWell = ran && !isLate && result.exit_code === 0;
   return Response.json(
     answerOf(isWell ? "Success" : "Failed", "", compiled ?? null, ran || null, files),
   );
+}
+
+/** The artifact that a path in the working folder names; undefined where it leads out of the folder. */
+function artifactOf(path: string): string | undefined {
+  const parts: string[] = [];
+  for (const part of (path.startsWith("/") ? path : `/output/${path}`).split("/")) {
+    if (part === "..") parts.pop();
+    else if (part !== "" && part !== ".") parts.push(part);
+  }
+  return parts[0] === "output" && parts.length > 1 ? parts.slice(1).join("/") : undefined;
 }
 
 function answerOf(status: string, message: string, compiled: unknown, ran: unknown, files: object) {
@@ -145,22 +199,41 @@ async function checkMemory(call: Call, askedMb: number): Promise<void> {
   throw new Refusal(422, `memory_limit_MB: ${words}`);
 }
 
-/** Their files are in the working folder, which a shell fills first. */
+/** Their files are in the working folder, which a shell fills before it compiles or runs the code. */
 function programOf({ language, compile_timeout, files }: RunCode): object {
   const name = names[language] ?? language;
-  const known = name === "python" ? undefined : languages[name];
-  if (name !== "python" && known === undefined) {
-    const all = ["python", ...Object.keys(languages)].sort().join(", ");
+  const known = name === "python" ? python : languages[name];
+  const runner = runners[name] ?? (known && runnerOf(known));
+  if (runner === undefined) {
+    const all = ["python", ...Object.keys({ ...languages, ...runners })].sort().join(", ");
     throw new Refusal(422, `language: ${language} is not one of ${all}`);
   }
-  const compile = { compile_timeout: Math.min(300, Math.ceil(compile_timeout ?? defaultS)) };
-  if (Object.keys(files ?? {}).length === 0) {
-    return known === undefined ? {} : { language: name, ...(known.compile && compile) };
+  const limit = runner.compile !== undefined && {
+    compile_timeout: Math.min(300, Math.ceil(compile_timeout ?? defaultCompileS(name))),
+  };
+  const hasFiles = Object.keys(files ?? {}).length > 0;
+  if (!hasFiles && runners[name] === undefined) {
+    return known === python ? {} : { language: name, ...limit };
   }
-  if (known?.compile) throw new Refusal(422, `files: ${language} is compiled and gets no files`);
-  const { file, run } = known ?? python;
-  return inWorkingFolder(run, file);
+  const main = hasFiles ? runner.file : `/tmp/${runner.file}`;
+  const place = `${hasFiles ? `${fillWorkingFolder} && ` : ""}cp {file} ${main} && `;
+  const [compile, run] = [runner.compile, `exec ${runner.run} "$@"`].map((text) =>
+    text?.replaceAll("{main}", main),
+  );
+  if (compile === undefined) return { command: shellCommand(`${place}${run}`) };
+  return {
+    compile_command: shellCommand(`${place}${compile}`),
+    command: shellCommand(run!),
+    ...limit,
+  };
 }
+
+function runnerOf({ file, compile, run }: Language): Runner {
+  return { file, run: textOf(run), ...(compile && { compile: textOf(compile) }) };
+}
+
+const textOf = (words: readonly string[]): string =>
+  shellWords(words.map((word) => word.replaceAll("{file}", "{main}")));
 
 function filesOf({ files }: RunCode): object[] {
   return Object.entries(files ?? {}).flatMap(([name, content]) =>

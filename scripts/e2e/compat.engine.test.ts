@@ -86,18 +86,24 @@ describe("sandbox-fusion", () => {
 open("in/a.txt", "a").write("!")
 print(open("in/a.txt").read())`;
     const files = { "in/a.txt": btoa("hi"), "absent.txt": null };
-    const fetch_files = ["made.bin", "in/a.txt", "nothing"];
+    const fetch_files = ["made.bin", "./in//a.txt", "/output/in/a.txt", "nothing"];
     expect(await run({ code, language: "python", files, fetch_files })).toEqual(
       answer("Success", {
         run_result: finished({ stdout: "hi!\n" }),
-        files: { "made.bin": "AP8=", "in/a.txt": btoa("hi!") },
+        files: { "made.bin": "AP8=", "./in//a.txt": btoa("hi!"), "/output/in/a.txt": btoa("hi!") },
       }),
+    );
+  });
+
+  test("files whose names all begin with a dot are there", async () => {
+    const asked = { code: "print(open('.env').read())", files: { ".env": btoa("A=1") } };
+    expect(await run({ language: "python", ...asked })).toEqual(
+      answer("Success", { run_result: finished({ stdout: "A=1\n" }) }),
     );
   });
 
   test.each([
     ["a language that is none", { code: "x", language: "lean" }, "language"],
-    ["files for a compiler", { code: "x", language: "cpp", files: { a: "YQ==" } }, "files"],
     ["no code", { language: "python" }, "code"],
     ["too much memory", { code: "x", language: "python", memory_limit_MB: 513 }, "memory_limit_MB"],
   ])("%s is 422 in the protocol's form", async (_what, fields, field) => {

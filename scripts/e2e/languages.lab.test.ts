@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
 import { languages } from "../../shared/languages.ts";
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
-import { ensureLanguagesImage } from "../setup/images/languages-image.ts";
+import { ensureLanguagesImage, imageMs } from "../setup/images/lab-images.ts";
 import { programs } from "../testing/language-programs.ts";
 import { type Place, places } from "../testing/places.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
@@ -32,7 +32,7 @@ describe.each(Object.keys(places) as Place[])("in %s", (place) => {
       api: { AIRLOCK_JOB_TYPES: JSON.stringify({ default: { base_image } }) },
     });
     await service.startAgent("agent", { ...places[place], AIRLOCK_MAX_WORKERS: "2" });
-  });
+  }, imageMs);
   afterAll(() => service?.[Symbol.asyncDispose]());
 
   async function run(code: string, more: Record<string, unknown>): Promise<ExecutionRecord> {

@@ -173,6 +173,7 @@ const FullView = z.object({
   args: z.array(z.string()),
   language: z.string(),
   command: z.array(z.string()),
+  compile_command: z.array(z.string()),
   compile_timeout: z.int(),
   tools: z.array(Tool),
   tool_timeout: z.int(),

@@ -23,6 +23,8 @@ export const limits = {
   stdinMaxBytes: 1024 * 1024,
   /** Bytes of an execution's `args` together, UTF-8, one more for each as the kernel counts. */
   argsMaxBytes: 128 * 1024,
+  /** With a command of `argsMaxBytes` it fits into one frame, whatever characters and `{file}` become. */
+  compileCommandMaxChars: 8192,
   /** Entries of an execution's `metadata`. */
   metadataMax: 50,
   /** Seconds; the largest `queue_timeout`: 30 days. */

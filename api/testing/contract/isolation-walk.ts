@@ -103,7 +103,7 @@ const bodies: Record<string, (things: Things) => object> = {
 
 const plainFields = new Set(
   `input_data timeout startup_timeout job_type requirements files files.name files.base64 files.artifact.name
-  language command compile_timeout stdin args run_at queue_timeout max_attempts callback_url jobs atomic
+  language command compile_command compile_timeout stdin args run_at queue_timeout max_attempts callback_url jobs atomic
   env idle_timeout lifetime wait context restart fetch files.to
   results tools tools.name tools.description tools.parameters tools.awaitable tool_timeout result
   error`.split(/\s+/),

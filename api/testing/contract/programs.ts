@@ -29,6 +29,15 @@ export const programRows: Row[] = [
           { command },
           { file: "main", compile: [], compile_timeout_s: 10, run: ["bash", "-e", "/code/main"] },
         ],
+        [
+          { command: ["./a"], compile_command: ["cc", "{file}"], compile_timeout: 7 },
+          {
+            file: "main",
+            compile: ["cc", "/code/main"],
+            compile_timeout_s: 7,
+            run: ["./a"],
+          },
+        ],
         [{ language: "python" }, undefined],
       ] as const) {
         const { job_id } = await api.submit(fields);
@@ -37,9 +46,9 @@ export const programRows: Row[] = [
     },
   },
   {
-    rule: "The full record has language, command and compile_timeout as they were sent; Python's has none",
+    rule: "The full record has language, command, compile_command and compile_timeout as they were sent; Python's has none",
     async check(api) {
-      for (const fields of [cpp, { command }]) {
+      for (const fields of [cpp, { command }, { command, compile_command: ["cc"] }]) {
         const { job_id } = await api.submit(fields);
         expect(await api.record(job_id)).toMatchObject(fields);
         expect(await api.record(job_id, "")).not.toHaveProperty("language");
@@ -155,6 +164,8 @@ export const programRows: Row[] = [
       { fields: { command: [] }, path: "command" },
       { fields: { command: "ls" }, path: "command" },
       { fields: { command: ["a\0b"] }, path: "command.0" },
+      { fields: { compile_command: ["cc"] }, path: "compile_command" },
+      { fields: { language: "c", compile_command: ["cc"] }, path: "compile_command" },
       { fields: { language: "c", compile_timeout: 0 }, path: "compile_timeout" },
       { fields: { language: "c", compile_timeout: 301 }, path: "compile_timeout" },
     ],

@@ -50,6 +50,7 @@ export function callThatMade(record: ExecutionRecord, { code, input }: Submitted
       files: files.length > 0 ? files : undefined,
       language: record.language,
       command: record.command,
+      compile_command: record.compile_command,
       compile_timeout: record.compile_timeout,
       results: record.results && true,
       startup_timeout: record.startup_timeout,

@@ -85,8 +85,9 @@ export function readDraft(now: Draft, parent: Parent | undefined): Sendable | { 
   const { timeout = typed, startup_timeout, requirements, metadata } = parent?.record ?? {};
   const files = [...copied.map(placeholder), ...now.files];
   const { path, body } = executeCall({ ...now, ...read, args, timeout: typed ?? timeout, files });
-  const { command, compile_timeout } = isSameLanguage ? parent!.record : {};
-  const given = named({ startup_timeout, requirements, metadata, command, compile_timeout });
+  const { command, compile_command, compile_timeout } = isSameLanguage ? parent!.record : {};
+  const program = { command, compile_command, compile_timeout };
+  const given = named({ startup_timeout, requirements, metadata, ...program });
   return { call: { path, body: { ...body, ...results, ...given } }, isFork: false, copied };
 }
 

@@ -27,6 +27,7 @@ export async function makeDerivedImage(
   image: DerivedImage,
   base: string,
   command: string[],
+  env: Readonly<Record<string, string>> = {},
   prepare: (container: Docker.Container) => Promise<unknown> = () => Promise.resolve(),
 ): Promise<void> {
   const title = `making ${nameOf(image)} from ${base}`;
@@ -43,7 +44,8 @@ export async function makeDerivedImage(
     await container.start();
     const { StatusCode } = (await container.wait()) as { StatusCode: number };
     if (StatusCode !== 0) throw new OperatorError(`${title} failed:\n${await output}`);
-    const changes = ['CMD ["python3"]', 'LABEL io.airlock.stands-in-for=""'];
+    const variables = Object.entries(env).map(([name, value]) => `ENV ${name}=${value}`);
+    const changes = ['CMD ["python3"]', 'LABEL io.airlock.stands-in-for=""', ...variables];
     await container.commit({ ...image, changes });
   } finally {
     elapsed.stop();

@@ -148,6 +148,20 @@ const program = {
         "A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.",
       example: ["bash", "-e", "{file}"],
     }),
+  compile_command: z
+    .array(Argument.min(1).max(limits.compileCommandMaxChars))
+    .min(1)
+    .max(100)
+    .refine(
+      (words) => words.join("").length <= limits.compileCommandMaxChars,
+      `must be at most ${limits.compileCommandMaxChars} characters together`,
+    )
+    .optional()
+    .meta({
+      description:
+        "The compiler of `command`, a program of the image with its arguments. It runs first, as that of a language does; it may write to /tmp and /output.",
+      example: ["gcc", "-x", "c", "{file}", "-o", "/tmp/program"],
+    }),
   compile_timeout: z
     .int()
     .min(1)

@@ -236,6 +236,8 @@ class ExecuteRequestOptional(TypedDict, total=False):
     language: str
     #: A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.
     command: List[str]
+    #: The compiler of `command`, a program of the image with its arguments. It runs first, as that of a language does; it may write to /tmp and /output.
+    compile_command: List[str]
     #: Time limit of the compiler in seconds; its time is not part of `timeout`. Default: 10.
     compile_timeout: int
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
@@ -363,6 +365,7 @@ class ExecutionRecord(Record):
     args: Optional[List[str]]
     language: Optional[str]
     command: Optional[List[str]]
+    compile_command: Optional[List[str]]
     compile_timeout: Optional[int]
     tools: Optional[List[Tool]]
     tool_timeout: Optional[int]
@@ -880,6 +883,7 @@ class NarrowedRecord(Record):
     args: Optional[List[str]]
     language: Optional[str]
     command: Optional[List[str]]
+    compile_command: Optional[List[str]]
     compile_timeout: Optional[int]
     tools: Optional[List[Tool]]
     tool_timeout: Optional[int]
