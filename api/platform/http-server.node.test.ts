@@ -31,6 +31,11 @@ beforeEach(async () => {
   release = Promise.withResolvers();
   const answer = async (request: Request) => {
     taken++;
+    if (request.url.endsWith("?parts")) {
+      const parts: Uint8Array[] = [];
+      for await (const part of request.body as ReadableStream<Uint8Array>) parts.push(part);
+      return Response.json({ parts: parts.length, text: Buffer.concat(parts).toString() });
+    }
     const body = await request.text();
     if (request.url.includes("/held")) {
       await release.promise;
@@ -162,3 +167,37 @@ test.each([
     seen.map((_, n) => (n % 2 === 1 && n < count ? 62 : 0)),
   );
 });
+
+test.each([
+  [
+    "chunks of one byte",
+    "Transfer-Encoding: chunked",
+    (byte: string) => `1\r\n${byte}\r\n`,
+    "0\r\n\r\n",
+    40,
+  ],
+  ["segments of one byte", "Content-Length: 100000", (byte: string) => byte, "", 1],
+])(
+  "a body that comes in %s reaches the app in large parts",
+  async (_how, field, encode, end, size) => {
+    const sent = Array.from({ length: 100_000 }, (_, n) => "0123456789abcdefg"[n % 17]!);
+    const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
+    socket.setNoDelay(true);
+    const answer = text(socket);
+    socket.write(`POST /files?parts HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${field}\r\n\r\n`);
+    for (let at = 0; at < sent.length; at += size) {
+      socket.write(
+        sent
+          .slice(at, at + size)
+          .map(encode)
+          .join(""),
+      );
+      if (at % 50 === 0) await new Promise(setImmediate);
+    }
+    socket.write(end);
+    const [, body = ""] = (await answer).split("\r\n\r\n");
+    const got = JSON.parse(body) as { parts: number; text: string };
+    expect(got.text === sent.join("")).toBe(true);
+    expect(got.parts).toBeLessThan(10);
+  },
+);

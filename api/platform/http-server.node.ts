@@ -36,6 +36,7 @@ export function httpServer(
   const listener = getRequestListener(fetch, { errorHandler });
   const handle = (request: IncomingMessage, response: ServerResponse) => {
     inTurn.add(request, response);
+    joinSmallParts(request);
     if (hasHosts(request)) return sendRefusal(response);
     endSlowBody(server, request, times);
     endUnreadAnswer(response, times);
@@ -104,6 +105,37 @@ function takeInTurn(server: Server) {
         socket.resume();
       });
     },
+  };
+}
+
+/** Parts of a body below this are joined. */
+const joinedBytes = 16 * 1024;
+
+/**
+ * Joins small parts of a body. On its way to the app, a part costs 230 bytes of memory and 40 µs, and a client may send
+ * each byte as a chunk of its own.
+ */
+function joinSmallParts(request: IncomingMessage): void {
+  const push = request.push.bind(request);
+  const length = Number(request.headers["content-length"] ?? joinedBytes);
+  let joined: Buffer | undefined;
+  let size = 0;
+  const pushJoined = (): boolean => {
+    const part = joined?.subarray(0, size);
+    joined = undefined;
+    size = 0;
+    return part === undefined || push(part);
+  };
+  request.push = (part: Buffer | null): boolean => {
+    if (part === null || part.length >= joinedBytes) {
+      pushJoined();
+      return push(part);
+    }
+    const hasRoom = size + part.length <= joinedBytes || pushJoined();
+    joined ??= Buffer.allocUnsafe(Math.min(joinedBytes, length));
+    joined.set(part, size);
+    size += part.length;
+    return hasRoom;
   };
 }
 

@@ -13,7 +13,8 @@ import { resolveJobType } from "../domain/job-types.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import { type FindCaller, noKey } from "../http/access/identify.ts";
-import { readBytes, readForm, readText } from "../http/body/json.ts";
+import { readForm, readText } from "../http/body/json.ts";
+import { readBytes } from "../http/body/read.ts";
 import type { AppEnv } from "../http/context.ts";
 import { readSecret } from "../store/secret.ts";
 

@@ -1,16 +1,12 @@
 import type { Context } from "hono";
 import { createMiddleware } from "hono/factory";
 import type { z } from "zod";
-import { concatBytes } from "../../../shared/bytes.ts";
 import { isJsonObject, JsonError, parseJson, plainNumber } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { fieldErrors } from "../../../shared/wire/field-errors.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
-import { dropRest, readBody, received } from "./read.ts";
-
-/** The configuration key that limits a body. */
-type LimitKey = "max_request_bytes" | "max_batch_bytes";
+import { type LimitKey, readBytes } from "./read.ts";
 
 /**
  * Reads a JSON request body for the validators that follow. It is limited while it streams in and must be
@@ -107,40 +103,6 @@ function parseBytes(bytes: Uint8Array): unknown {
     if (!(error instanceof JsonError)) throw error;
     throw new AppError("invalid_request", `The body is not valid JSON: ${error.message}`);
   }
-}
-
-/**
- * How much of a body that is too large is still read before it is refused. Many clients read no answer
- * until they have sent everything, and report a broken pipe if the connection ends earlier.
- */
-const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
-
-/** The bytes of a request body, at most `max_request_bytes` unless `limit` says otherwise. @throws AppError 413 when they pass the limit. */
-export async function readBytes(
-  request: Request,
-  maxBytes: number,
-  limit: LimitKey | null = "max_request_bytes",
-): Promise<Uint8Array<ArrayBuffer>> {
-  const announced = request.headers.get("Content-Length");
-  // HTTP enforces an announced length. A body without one is counted while it arrives.
-  if (announced !== null && Number(announced) <= maxBytes) return readBody(request);
-  const body = received(request.body);
-  if (announced === null) {
-    const parts: Uint8Array[] = [];
-    for (let size = 0; size <= maxBytes;) {
-      const part = await body.next();
-      if (part.done) return concatBytes(parts);
-      size += part.value.length;
-      parts.push(part.value);
-    }
-  }
-  if (Number(announced) <= maxBytes + dropped.bytes) await dropRest(body, dropped);
-  throw new AppError(
-    "too_large",
-    `The body is larger than ${maxBytes} bytes${limit === null ? "" : ` (${limit})`}.`,
-    {},
-    { Connection: "close" },
-  );
 }
 
 function withPlainNumbers(body: unknown): unknown {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { dropRest } from "./read.ts";
+import { dropRest, readBytes } from "./read.ts";
 
 test("dropping ends with the body", async () => {
   const parts = (async function* () {
@@ -34,4 +34,23 @@ test("dropping ends if the body breaks off", async () => {
     throw new Error("aborted");
   })();
   await expect(dropRest(parts, { bytes: 100, ms: 60_000 })).resolves.toBeUndefined();
+});
+
+test("a body's parts are copied when they arrive, not kept", async () => {
+  const part = new Uint8Array(1);
+  let left = 100_000;
+  const body = new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        part[0] = left % 251;
+        controller.enqueue(part);
+        if (--left === 0) controller.close();
+      },
+    },
+    { highWaterMark: 0 },
+  );
+  const request = new Request("http://localhost", { method: "POST", body, duplex: "half" });
+  const bytes = await readBytes(request, 100_000);
+  expect(bytes.length).toBe(100_000);
+  expect(bytes.every((byte, n) => byte === (100_000 - n) % 251)).toBe(true);
 });

@@ -5,7 +5,7 @@ import type { RouteDeps } from "../../deps.ts";
 import { artifactKey } from "../../domain/files/store-key.ts";
 import { contentTypeOf } from "../../domain/files/content-type.ts";
 import { refuseForm } from "../../http/body/upload-headers.ts";
-import { readBytes } from "../../http/body/json.ts";
+import { readBytes } from "../../http/body/read.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { originOf } from "../../http/origin.ts";
 import { sendDownload } from "../../http/send-file.ts";
