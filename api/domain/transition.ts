@@ -179,7 +179,8 @@ export const lostMessage = `The agent was lost while it ran this job, ${limits.m
 export const lostOnceMessage =
   "The agent was lost while it ran this job, whose max_attempts is 1; the job is not tried again.";
 
-export const callLostMessage = "The session was lost before the call ended.";
+export const callLostMessage =
+  "The agent was lost while it ran this call; a call is not tried again.";
 
 function cancelled(state: LeaseState): ExecutionError {
   return { type: "cancelled", message: cancelledMessage, phase: phaseOf(state) };

@@ -1,6 +1,6 @@
 import { isTerminal } from "../../shared/wire/execution.ts";
 import type { ClientDeps } from "../deps.ts";
-import { AppError } from "../errors.ts";
+import { AppError, notFound } from "../errors.ts";
 import type { Actor } from "../store/audit.ts";
 import { removeExecution } from "../store/retention.ts";
 import { requireExecution } from "./read-records.ts";
@@ -18,5 +18,6 @@ export async function remove({ db }: ClientDeps, id: string, by: Actor): Promise
   if (!isTerminal(execution.status)) {
     throw new AppError("conflict", `Job ${id} has not finished: cancel it first.`, { job_id: id });
   }
-  await removeExecution(db, id, by.at + hourMs, by);
+  // Another request may have removed it meanwhile.
+  if (!(await removeExecution(db, id, by.at + hourMs, by))) throw notFound(`Execution ${id}`);
 }

@@ -1,7 +1,7 @@
 import type { SessionPatch } from "../../shared/wire/client/session.ts";
 import type { ClientDeps } from "../deps.ts";
 import { notFound } from "../errors.ts";
-import { cancel } from "../jobs/wait.ts";
+import { cancelUnlessEnded } from "../jobs/wait.ts";
 import { type Actor, audited } from "../store/audit.ts";
 import { advanceSession } from "../store/sessions/advance-session.ts";
 import { changeSession } from "../store/sessions/change-session.ts";
@@ -35,10 +35,9 @@ export async function deleteSession(deps: ClientDeps, id: string, by: Actor): Pr
   if (result.kind === "changed") tellSession(deps, result);
 }
 
-/** Cancels the call that runs; returns its id, or null if none ran. @throws AppError 404 when the session is unknown. */
+/** Cancels the call that runs; returns its id, or null if none ran or it ends by itself. @throws AppError 404 when the session is unknown. */
 export async function interrupt(deps: ClientDeps, id: string): Promise<string | null> {
   await requireSession(deps, id);
   const call = await findRunningCall(deps.db, id);
-  if (call) await cancel(deps, call);
-  return call ?? null;
+  return call && (await cancelUnlessEnded(deps, call)) ? call : null;
 }

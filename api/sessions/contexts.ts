@@ -25,6 +25,7 @@ export async function makeContext(deps: ClientDeps, id: string): Promise<string>
  * @throws AppError 404 when there is none; 409 when a call of it waits or runs, or it is the default one.
  */
 export async function dropContext(deps: ClientDeps, id: string, context: string): Promise<void> {
+  if (await removeContext(deps.db, id, context)) return;
   const session = await requireSession(deps, id);
   if (session.status === "ended") throw sessionEnded(session);
   if (context === defaultContext) {
@@ -34,7 +35,6 @@ export async function dropContext(deps: ClientDeps, id: string, context: string)
   if (!session.contexts.includes(context)) {
     throw notFound(`Context ${context} of session ${id}`, { session_id: id });
   }
-  if (await removeContext(deps.db, id, context)) return;
   const detail = `Context ${context} has calls that wait or run: cancel them first.`;
   throw new AppError("conflict", detail, { session_id: id });
 }

@@ -99,17 +99,18 @@ const steps = [
 ];
 
 /**
- * Removes one ended execution like `removeExecutions`. Its idempotency key stays taken, so that a late
- * repeat of its submission does not run the code again.
+ * Removes one ended execution like `removeExecutions`; false if there is none. Its idempotency key stays taken, so
+ * that a late repeat of its submission does not run the code again.
  */
 export async function removeExecution(
   db: AnyDb,
   id: string,
   bytesDueAt: number,
   by: Actor,
-): Promise<void> {
+): Promise<boolean> {
   const entry = audited(by, "execution.delete", id);
-  await batch(db, [buryKey({ id, now: by.at }), ...removal([id], bytesDueAt), entry]);
+  const writes = [buryKey({ id, now: by.at }), ...removal([id], bytesDueAt), entry];
+  return (await batch(db, writes)).at(-2)?.rowsAffected === 1;
 }
 
 const buryKey = perTenant(

@@ -103,7 +103,8 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     operationId: "interruptSession",
     tags: ["Sessions"],
     summary: "Cancel the call that runs",
-    description: "The code gets KeyboardInterrupt. The session and the calls that wait go on.",
+    description:
+      "The code gets KeyboardInterrupt. The session and the calls that wait go on. `job_id` is null if no call ran, or it ended by itself first.",
     request: { params: sessionParam },
     responses: {
       200: json(Interrupted, "The call that is cancelled, if one ran.", {

@@ -78,6 +78,7 @@ const remove = tenantRow((own) =>
     .where(
       and(
         isIt(own),
+        sql`exists (select 1 from json_each(${sessions.contexts}) where value = ${given("context")})`,
         sql`not exists (select 1 from ${executions} where ${executions.sessionId} = ${sessions.id}
           and ${executions.context} = ${given("context")} and ${executions.endedAt} is null
           and ${own(executions)})`,

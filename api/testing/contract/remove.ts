@@ -1,5 +1,7 @@
 import { expect } from "vitest";
+import { DeadLetterPage } from "../../../shared/wire/client/dead-letter.ts";
 import { type Api, body, problemOf } from "./api.ts";
+import { uploaded } from "./files.ts";
 import type { Row } from "./row.ts";
 
 const remove = (api: Api, id: string) => api.send("DELETE", `/executions/${id}`);
@@ -30,6 +32,26 @@ export const removeRows: Row[] = [
       expect(await api.newest()).not.toContain(job_id);
       expect((await api.get("/dlq?limit=1000")).text).not.toContain(job_id);
       expect((await remove(api, job_id)).status).toBe(404);
+    },
+  },
+  {
+    rule: "Of several DELETEs of one execution, dead letter or file at once, one removes it and the others are 404",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const error = { type: "value_error", message: "no", phase: "execution" } as const;
+      const { lease_id } = await agent.takeJob();
+      await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+      const letters = DeadLetterPage.parse(body(await api.get("/dlq?limit=1000"))).items;
+      const letter = letters.find((one) => one.job_id === job_id)!;
+      const { file_id } = await uploaded(api, "a.txt", "a");
+      for (const path of [`/dlq/${letter.id}`, `/executions/${job_id}`, `/files/${file_id}`]) {
+        const replies = await Promise.all(
+          Array.from({ length: 8 }, () => api.send("DELETE", path)),
+        );
+        const statuses = replies.map(({ status }) => status).toSorted((a, b) => a - b);
+        expect([path, ...statuses]).toEqual([path, 200, ...Array.from({ length: 7 }, () => 404)]);
+      }
     },
   },
   {
