@@ -413,7 +413,7 @@ CREATE TABLE `sessions` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `sessions_id_unique` ON `sessions` (`id`);--> statement-breakpoint
-CREATE INDEX `sessions_tenant` ON `sessions` (`tenant`,`seq`);--> statement-breakpoint
+CREATE INDEX `sessions_tenant` ON `sessions` (`tenant`,`id`);--> statement-breakpoint
 CREATE UNIQUE INDEX `sessions_idempotency_key` ON `sessions` (`tenant`,`idempotency_key`) WHERE "sessions"."idempotency_key" IS NOT NULL;--> statement-breakpoint
 CREATE UNIQUE INDEX `sessions_lease` ON `sessions` (`lease_id`) WHERE "sessions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `sessions_open` ON `sessions` (`tenant`) WHERE "sessions"."status" <> 'ended';--> statement-breakpoint

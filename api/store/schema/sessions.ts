@@ -60,7 +60,7 @@ export const sessions = sqliteTable(
     traceparent: text("traceparent"),
   },
   (t) => [
-    index("sessions_tenant").on(t.tenant, t.seq),
+    index("sessions_tenant").on(t.tenant, t.id),
     uniqueIndex("sessions_idempotency_key")
       .on(t.tenant, t.idempotencyKey)
       .where(sql`${t.idempotencyKey} IS NOT NULL`),

@@ -23,7 +23,7 @@ import { createSession } from "./create-session.ts";
 import { forgetSessions } from "./forget-sessions.ts";
 import { removeExecutions } from "../retention.ts";
 import { claimSessions, dueSessions, renewSessions, undeliveredSessions } from "./session-lease.ts";
-import { busySessions, findSession } from "./sessions.ts";
+import { busySessions, findSession, listSessions } from "./sessions.ts";
 
 useStore();
 
@@ -123,6 +123,18 @@ describe("the end of a session", () => {
     expect([await idle(100_001), await idle(100_500)]).toEqual(["refused", "changed"]);
     expect(await findSession(db, id)).toMatchObject({ reason: "idle" });
   });
+});
+
+test("pages show each session once, though several API processes make ids out of order", async () => {
+  const idOf = (n: number) => `00000000-0000-7000-a000-${String(n).padStart(12, "0")}`;
+  for (const n of [3, 1, 5, 2, 6, 4]) await created(store.db, { id: idOf(n) });
+  const seen: string[] = [];
+  for (let before: string | undefined; ; before = seen.at(-1)) {
+    const page = await listSessions(handleOf(store.db), { before }, 2, 0);
+    if (page.length === 0) break;
+    seen.push(...page.map(({ id }) => id));
+  }
+  expect(seen).toEqual([6, 5, 4, 3, 2, 1].map(idOf));
 });
 
 test("a session is removed when it ended long ago, and not before its last call", async () => {

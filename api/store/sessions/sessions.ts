@@ -57,7 +57,7 @@ export async function listSessions(
           own(sessions),
         ),
       )
-      .orderBy(desc(sessions.seq))
+      .orderBy(desc(sessions.id))
       .limit(limit)
       .offset(offset),
   );
