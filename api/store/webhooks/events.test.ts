@@ -246,6 +246,18 @@ describe("fanning out", () => {
     const { rows } = await store.db.client.execute("select * from webhook_events");
     expect(rows).toEqual([]);
   });
+
+  test("keeps an event without a receiver for whoever listened when it happened", async () => {
+    await keepWantedTypes(store.db, webhookTypes);
+    await keepListening(store.db, 9000, 9000);
+    const id = await submit();
+    await complete("succeeded")();
+    const [event] = await events();
+    await fanOut(store.db, [{ event: event!, receivers: [] }], 1);
+    expect(await events()).toEqual([]);
+    expect(await eventsAfter(store.db, 0, 100)).toMatchObject([{ executionId: id }]);
+    expect(await deliveries()).toEqual([]);
+  });
 });
 
 describe("of two tenants", () => {

@@ -1,7 +1,7 @@
 import { getTableName, asc, eq, sql } from "drizzle-orm";
 import type { WebhookType } from "../../../shared/wire/client/webhook-type.ts";
 import { transact, type Database } from "../database.ts";
-import { isNewEvent, settings, webhookDeliveries, webhookEvents } from "../schema.ts";
+import { isNewEvent, settings, tenants, webhookDeliveries, webhookEvents } from "../schema.ts";
 import { listed, query, rowsQuery, statement } from "../statement.ts";
 
 const typesSetting = "webhook_types";
@@ -55,7 +55,7 @@ export function newEvents(db: Database, most: number): Promise<NewEvent[]> {
 
 /**
  * Makes a delivery for each receiver of each event, in one transaction. If another process was first,
- * nothing changes. Events without a receiver are dropped.
+ * nothing changes. Events without a receiver are dropped, unless somebody listened for them.
  */
 export async function fanOut(
   db: Database,
@@ -65,14 +65,11 @@ export async function fanOut(
   const rows = events.flatMap(({ event, receivers }) =>
     receivers.map((one) => [event.seq, event.executionId, one.receiver, one.callbackUrl]),
   );
-  const seqs = (wanted: boolean) =>
-    JSON.stringify(
-      events.filter((one) => one.receivers.length > 0 === wanted).map(({ event }) => event.seq),
-    );
+  const seqsOf = (some: typeof events) => JSON.stringify(some.map(({ event }) => event.seq));
   await transact(db, [
     insertDeliveries({ rows: JSON.stringify(rows), now }),
-    markFannedOut({ seqs: seqs(true) }),
-    dropUnwanted({ seqs: seqs(false) }),
+    dropUnwanted({ seqs: seqsOf(events.filter(({ receivers }) => receivers.length === 0)) }),
+    markFannedOut({ seqs: seqsOf(events) }),
   ]);
 }
 
@@ -93,5 +90,7 @@ const markFannedOut = statement(
   sql`update ${webhookEvents} set is_fanned_out = 1 where ${seq} in ${listed("seqs")} and ${isNewEvent}`,
 );
 const dropUnwanted = statement(
-  sql`delete from ${webhookEvents} where ${seq} in ${listed("seqs")} and ${isNewEvent}`,
+  sql`delete from ${webhookEvents} where ${seq} in ${listed("seqs")} and ${isNewEvent}
+    and not exists (select 1 from ${tenants} where ${tenants.name} = ${tenant}
+      and ${tenants.listeningUntil} > ${webhookEvents.createdAt})`,
 );
