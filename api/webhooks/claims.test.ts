@@ -55,6 +55,19 @@ test("a receiver that does not answer leaves room for calls to others", async ()
   await own.stop();
 });
 
+test("a receiver has four calls at a time, also when only some of them have ended", async () => {
+  const held: (() => void)[] = [];
+  world.receiver.answering = (response) => void held.push(() => response.writeHead(200).end());
+  for (let n = 0; n < 12; n++) await world.end();
+  const own = webhookSender(world.deps, postFromNode(world.deps.config), { atOnce: 20 });
+  expect(await own.sendDue()).toMatchObject({ begun: 4 });
+  await world.receiver.calls(4);
+  held.shift()!();
+  await own.oneEnded();
+  expect(await own.sendDue()).toMatchObject({ begun: 1 });
+  await own.stop();
+});
+
 test("a run that waits for a slow receiver also sends the events that come meanwhile", async () => {
   const other = Promise.withResolvers<void>();
   world.receiver.answering = (response, call, request) => {

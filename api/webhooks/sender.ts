@@ -90,16 +90,17 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
     }
   }
 
-  function busyReceivers(): string[] {
+  function callsByReceiver(): Map<string, number> {
     const counts = new Map<string, number>();
     for (const receiver of calls.values()) counts.set(receiver, (counts.get(receiver) ?? 0) + 1);
-    return [...counts].filter(([, n]) => n >= each).map(([receiver]) => receiver);
+    return counts;
   }
 
   return {
     async sendDue(most = Infinity) {
       await fanOutNew();
-      const except = busyReceivers();
+      const busy = callsByReceiver();
+      const except = [...busy].filter(([, n]) => n >= each).map(([receiver]) => receiver);
       // A call that ends during the next query must wake the sender too.
       isPlaceWanted = except.length > 0;
       const dueAt = await nextDue(db, except);
@@ -112,7 +113,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
         until: now() + timeoutMs + marginMs,
         most: free,
         each,
-        except,
+        busy,
       });
       // The event must be on disk before a receiver hears of it.
       await db.durable();

@@ -41,13 +41,13 @@ export interface ClaimTerms {
   most: number;
   /** Limit for each receiver, so that slow ones do not take every place. */
   each: number;
-  /** Receivers that get no more calls at present. */
-  except: string[];
+  /** Calls that receivers have at present, which count for their limit. */
+  busy: ReadonlyMap<string, number>;
 }
 
 /** Takes deliveries that are due, the longest overdue first. No other process gets them until `until`. */
 export async function claimDue(db: Database, terms: ClaimTerms): Promise<DeliveryRow[]> {
-  return claim(db, { ...terms, except: JSON.stringify(terms.except) });
+  return claim(db, { ...terms, busy: JSON.stringify([...terms.busy]) });
 }
 
 const claim = rowsQuery(
@@ -62,13 +62,18 @@ const claim = rowsQuery(
     .where(
       sql`${deliveries.id} in (
         with recursive ${waiting}
-        select due.id from waiting, ${deliveries} as due
-        where waiting.receiver not in ${listed("except")} and due.id in (
-          select own.id from ${deliveries} as own
-          where own.status = 'pending' and own.receiver = waiting.receiver
-            and own.due_at <= ${given("now")}
-          order by own.due_at limit ${given("each")})
-        order by due.due_at limit ${given("most")})`,
+        select id from (
+          select due.id, due.due_at, row_number() over (partition by due.receiver order by due.due_at, due.id)
+            + coalesce((select value ->> 1 from json_each(${given("busy")})
+              where value ->> 0 = due.receiver), 0) as nth
+          from waiting, ${deliveries} as due
+          where due.id in (
+            select own.id from ${deliveries} as own
+            where own.status = 'pending' and own.receiver = waiting.receiver
+              and own.due_at <= ${given("now")}
+            order by own.due_at limit ${given("each")}))
+        where nth <= ${given("each")}
+        order by due_at limit ${given("most")})`,
     )
     .returning(),
 );
