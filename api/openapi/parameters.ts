@@ -11,16 +11,23 @@ export const idParam = (description: string, example: string) =>
 
 export const jobIdParam = idParam("The `job_id` from the answer to the submission.", jobId);
 
+const plain = /^-?(0|[1-9][0-9]{0,15})$/;
+
+/** A number in a path: undefined for every text but the one that the service writes for it. */
+export function plainNumber(text: string): number | undefined {
+  return plain.test(text) && Number(text) > 0 ? Number(text) : undefined;
+}
+
+/** 1.0, 01, 1e0, +1 and an empty text are no whole numbers here. */
+const plainText = z.string().regex(plain, "must be a whole number, in digits");
+
 /** A whole number in a query. Its schema is explicit, because the generator thinks that a coerced number accepts null. */
 export function integerQuery(
   range: { minimum: number; maximum: number; default: number },
   description: string,
 ) {
-  return z.coerce
-    .number()
-    .int()
-    .min(range.minimum)
-    .max(range.maximum)
+  return plainText
+    .pipe(z.coerce.number<string>().int().min(range.minimum).max(range.maximum))
     .default(range.default)
     .openapi({ type: "integer", ...range, description });
 }
@@ -41,7 +48,10 @@ export const booleanQuery = (description: string) =>
 
 /** The number of the last item of the previous page. */
 export const beforeQuery = (description: string) =>
-  z.coerce.number().int().min(1).optional().openapi({ type: "integer", minimum: 1, description });
+  plainText
+    .pipe(z.coerce.number<string>().int().min(1))
+    .optional()
+    .openapi({ type: "integer", minimum: 1, description });
 
 export const viewQuery = z.enum(["full", "all"]).optional().openapi({
   description:

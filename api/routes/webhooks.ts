@@ -12,7 +12,7 @@ import type { AppEnv } from "../http/context.ts";
 import { jobId } from "../openapi/examples/jobs.ts";
 import { problem } from "../openapi/responses/problems.ts";
 import { body, json, problems } from "../openapi/responses/bodies.ts";
-import { beforeQuery, integerQuery, pageQuery } from "../openapi/parameters.ts";
+import { beforeQuery, integerQuery, pageQuery, plainNumber } from "../openapi/parameters.ts";
 import {
   webhookDelivery,
   webhookDeliveryPage,
@@ -41,7 +41,7 @@ const query = z.object({
 const eventsQuery = z.object({
   after: z
     .string()
-    .regex(/^[0-9]{1,15}$/, "must be a cursor of an earlier answer")
+    .regex(/^(0|[1-9][0-9]{0,14})$/, "must be a cursor of an earlier answer")
     .optional()
     .openapi({
       description:
@@ -104,8 +104,9 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
   });
   app.openapi(again, async (c) => {
     const { id } = c.req.valid("param");
-    if (!/^[1-9][0-9]{0,15}$/.test(id)) throw notFound(`Webhook delivery ${id}`);
-    return c.json(await resend(c.get("client"), Number(id)), 202);
+    const number = plainNumber(id);
+    if (number === undefined) throw notFound(`Webhook delivery ${id}`);
+    return c.json(await resend(c.get("client"), number), 202);
   });
 
   const events = createRoute({

@@ -25,7 +25,7 @@ import { type AnyDb, ofTenant } from "../../store/tenant.ts";
 import { deadLetterPage, deadLetterStats as statsExample } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 import { json, problems } from "../../openapi/responses/bodies.ts";
-import { beforeQuery, pageQuery } from "../../openapi/parameters.ts";
+import { beforeQuery, pageQuery, plainNumber } from "../../openapi/parameters.ts";
 
 const before = beforeQuery("Id of the last entry of the previous page: only older entries.");
 
@@ -89,7 +89,7 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
   });
   app.openapi(remove, async (c) => {
     const { id: text } = c.req.valid("param");
-    const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : 0;
+    const id = plainNumber(text) ?? 0;
     const deps = c.get("client");
     const isGone = await deleteDeadLetter(deps.db, id, actorOf(deps, c));
     if (!isGone) throw notFound(`DLQ entry ${text}`);

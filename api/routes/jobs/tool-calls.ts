@@ -5,7 +5,8 @@ import { exactBody } from "../../http/body/json.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { answer, listCalls, waitForCalls } from "../../jobs/tool-calls.ts";
 import { answerExamples, answeredCall, listExamples } from "../../openapi/examples/tool-calls.ts";
-import { booleanQuery, integerQuery, jobIdParam } from "../../openapi/parameters.ts";
+import { booleanQuery, integerQuery, jobIdParam, plainNumber } from "../../openapi/parameters.ts";
+import { notFound } from "../../errors.ts";
 import { body, json, problems } from "../../openapi/responses/bodies.ts";
 import { problem } from "../../openapi/responses/problems.ts";
 
@@ -57,19 +58,14 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     middleware: exactBody(answerBytes),
     request: {
       params: jobIdParam.extend({
-        number: z.coerce
-          .number()
-          .int()
-          .min(1)
-          .max(limits.runItemsMax)
-          .openapi({
-            param: { name: "number", in: "path" },
-            type: "integer",
-            minimum: 1,
-            maximum: limits.runItemsMax,
-            description: "Number of the call.",
-            example: answeredCall.number,
-          }),
+        number: z.string().openapi({
+          param: { name: "number", in: "path" },
+          type: "integer",
+          minimum: 1,
+          maximum: limits.runItemsMax,
+          description: "Number of the call.",
+          example: answeredCall.number,
+        }),
       }),
       ...body(ToolAnswer, { examples: answerExamples }),
     },
@@ -82,7 +78,9 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     },
   });
   app.openapi(post, async (c) => {
-    const { id, number } = c.req.valid("param");
+    const { id, number: text } = c.req.valid("param");
+    const number = plainNumber(text);
+    if (number === undefined) throw notFound(`Tool call ${text} of job ${id}`, { job_id: id });
     await answer(c.get("client"), id, number, c.req.valid("json"));
     return c.json({ job_id: id, number }, 200);
   });

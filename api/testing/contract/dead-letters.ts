@@ -135,7 +135,9 @@ export const deadLetterRows: Row[] = [
     },
   },
   ...each(
-    ["limit=0", "limit=1001", "limit=x", "offset=-1", "error_type=none", "error_type="],
+    "limit=0 limit=1001 limit=x limit=1.0 limit=01 limit=%2B1 limit= offset=-1 offset=1e1 before=1e1 error_type=none error_type=".split(
+      " ",
+    ),
     (query) => `GET /dlq?${query} is 400 with the parameter's name`,
     async (api, query) => {
       const reply = await api.get(`/dlq?${query}`);

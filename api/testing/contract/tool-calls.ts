@@ -143,6 +143,18 @@ export const toolCallRows: Row[] = [
     },
   ),
   {
+    rule: "A number of a call has one spelling: 404 for any other, and the call still waits",
+    async check(api) {
+      const { job_id } = await calling(api);
+      for (const other of ["1.0", "01", "1e0", "+1", "%201", "0", "-1", "x", "99999999999999999"]) {
+        const reply = await api.post(callsPath(job_id, `/${other}`), { result: 380 });
+        expect([other, reply.status]).toEqual([other, 404]);
+      }
+      expect((await listed(api, job_id)).calls).toHaveLength(1);
+      expect((await answer(api, job_id, 1)).status).toBe(200);
+    },
+  },
+  {
     rule: "An answer above 1 MiB is 413, and the call still waits",
     async check(api) {
       const { job_id } = await calling(api);
