@@ -4,13 +4,16 @@ import { dayOf, fullQuota, type More, ownTenant, type TenantRow } from "./store/
 
 /**
  * The refusal by a limit of the tenant; undefined if it has room for this many more jobs and bytes. The
- * insert has refused before: this reads why. Several jobs are an atomic batch.
+ * insert has refused before: this says why. Several jobs are an atomic batch.
+ *
+ * @param read The tenant as it was for the insert. What is read later may have room again.
  */
 export async function quotaExceeded(
   { db, now }: ClientDeps,
   more: More,
+  read?: { tenant: TenantRow | undefined },
 ): Promise<AppError | undefined> {
-  const row = await ownTenant(db);
+  const row = read ? read.tenant : await ownTenant(db);
   const full = row && fullQuota(row, more, now());
   if (!full) return undefined;
   const never = whyNever(row, more);

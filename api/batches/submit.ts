@@ -11,7 +11,7 @@ import { notifyAt } from "../jobs/wake-agents.ts";
 import { idempotencyConflict, queueFull } from "../jobs/refusals.ts";
 import { readStandings, type Standing } from "../store/batches/batches.ts";
 import type { BatchItem } from "../store/batches/rows.ts";
-import { submitBatch } from "../store/batches/submit.ts";
+import { type StoredBatch, submitBatch } from "../store/batches/submit.ts";
 import { submittedBytes } from "../store/jobs/submit.ts";
 import { batchText, prepareJobs, type Prepared } from "./prepare.ts";
 
@@ -54,7 +54,7 @@ export async function submitJobs(
   const standings = await rideOut(deps, () => readStandings(db, ids));
   const left = distinct.filter(({ n }) => outcomes.get(n)?.id === null);
   const full =
-    left.length > 0 ? await whatIsFull(deps, atomic ? left : left.slice(0, 1)) : undefined;
+    left.length > 0 ? await whatIsFull(deps, atomic ? left : left.slice(0, 1), stored) : undefined;
   if (full?.code === "batch_too_large") throw full;
   const answer = (one: Prepared, n: number): SubmittedJob | AppError => {
     if ("problem" in one) return one.problem;
@@ -120,9 +120,13 @@ function isSamePayload(first: Prepared | undefined, one: Prepared): boolean {
 }
 
 /** Why there was no room for these items. */
-async function whatIsFull(deps: ClientDeps, items: BatchItem[]): Promise<AppError> {
+async function whatIsFull(
+  deps: ClientDeps,
+  items: BatchItem[],
+  stored: StoredBatch,
+): Promise<AppError> {
   const bytes = items.reduce((sum, { execution }) => sum + submittedBytes(execution), 0);
-  const exceeded = await quotaExceeded(deps, { jobs: items.length, bytes });
+  const exceeded = await quotaExceeded(deps, { jobs: items.length, bytes }, stored);
   return exceeded ?? queueFull(deps.config.max_queue_size);
 }
 

@@ -1,6 +1,9 @@
 import { expect, onTestFinished, test } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
-import { openTempStore } from "../testing/temp-store.ts";
+import { claimNext } from "../store/jobs/claim.ts";
+import { setLimits } from "../store/tenants.ts";
+import { submit } from "./submit.ts";
+import { by, noLimits, offers, openTempStore } from "../testing/temp-store.ts";
 import { clientOf, testDeps } from "../testing/test-deps.ts";
 import { runnableEnvironment } from "./new-execution.ts";
 
@@ -35,5 +38,29 @@ test("the refusal of an unknown job type names the nearest one, and each that ex
   });
   expect(await refusal("nowhere")).toMatchObject({
     message: 'job_type: no job type is named "nowhere".',
+  });
+});
+
+test("a refusal names the limit that refused, also if there is room by the time of the answer", async () => {
+  const store = await openTempStore();
+  onTestFinished(() => store.close());
+  await setLimits(store.db, "default", { ...noLimits, max_queued: 1 }, by());
+  const deps = testDeps(store.db, store.folder, Date.now);
+  const job = { code: "1", input_data: {}, startup_timeout: 60, requirements: [] };
+  const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
+  const send = () => submit(clientOf(deps), { ...job, job_type: "default" }, origin);
+  await send();
+  const { client } = store.db;
+  const batch = client.batch.bind(client);
+  client.batch = async (...given) => {
+    const results = await batch(...given);
+    client.batch = batch;
+    const terms = { agentId: "a", expiresAt: Date.now() + 1000, now: Date.now() };
+    expect(await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers)).toHaveLength(1);
+    return results;
+  };
+  await expect(send()).rejects.toMatchObject({
+    code: "quota_exceeded",
+    extras: { quota: "max_queued", limit: 1, used: 1 },
   });
 });

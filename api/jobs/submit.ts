@@ -48,9 +48,11 @@ export async function submit(
   const obstacle = files.problem ?? refusal ?? (await databaseFull(deps));
   return storeSubmission(deps, execution, origin, {
     most: obstacle ? 0 : config.max_queue_size,
-    whyFull: async () => {
+    whyFull: async (full) => {
       const more = { jobs: 1, bytes: submittedBytes(execution) };
-      return obstacle ?? (await quotaExceeded(deps, more)) ?? queueFull(config.max_queue_size);
+      return (
+        obstacle ?? (await quotaExceeded(deps, more, full)) ?? queueFull(config.max_queue_size)
+      );
     },
     wake: () => notifyAt(deps, execution.availableAt),
     wait,
@@ -60,7 +62,7 @@ export async function submit(
 interface Place {
   /** Executions that may wait where this one waits. */
   most: number;
-  whyFull: () => Promise<AppError>;
+  whyFull: (full: Extract<Submitted, { kind: "full" }>) => Promise<AppError>;
   /** Wakes whoever can take it. */
   wake: () => unknown;
   /** Why it waits, if it waits for more than its turn. */
@@ -79,7 +81,7 @@ export async function storeSubmission(
   );
   switch (stored.kind) {
     case "full":
-      throw await whyFull();
+      throw await whyFull(stored);
     case "removed":
       throw idempotencyConflict(stored.id, "was used for job {id}, which was removed");
     case "existing":

@@ -11,6 +11,7 @@ import { databaseFull } from "../jobs/refusals.ts";
 import { storeSubmission } from "../jobs/submit.ts";
 import { quotaExceeded } from "../quota.ts";
 import { type NewExecution, submittedBytes } from "../store/jobs/submit.ts";
+import type { TenantRow } from "../store/tenants.ts";
 import type { SessionRow } from "../store/sessions/sessions.ts";
 import { requireSession, sessionEnded } from "./read-session.ts";
 import { wakeForCall } from "./tell-session.ts";
@@ -36,7 +37,7 @@ export async function submitCall(
   const obstacle = found.problem ?? (await databaseFull(deps));
   return storeSubmission(deps, { ...execution, kind }, origin, {
     most: obstacle ? 0 : limits.callsQueuedMax,
-    whyFull: async () => obstacle ?? whyFull(deps, execution, session),
+    whyFull: async (full) => obstacle ?? whyFull(deps, execution, session, full),
     wake: () => wakeForCall(deps, session),
   });
 }
@@ -96,6 +97,7 @@ async function whyFull(
   deps: ClientDeps,
   execution: NewExecution,
   { id }: SessionRow,
+  refused: { tenant: TenantRow | undefined },
 ): Promise<AppError> {
   const session = await requireSession(deps, id);
   if (session.status === "ended") return sessionEnded(session);
@@ -105,5 +107,5 @@ async function whyFull(
   }
   const more = { jobs: 0, calls: 1, bytes: submittedBytes(execution) };
   const full = `Session ${id} has ${limits.callsQueuedMax} calls that wait: send it more when some have run.`;
-  return (await quotaExceeded(deps, more)) ?? unavailable(full, 1);
+  return (await quotaExceeded(deps, more, refused)) ?? unavailable(full, 1);
 }

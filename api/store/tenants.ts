@@ -1,9 +1,10 @@
-import { and, eq, sql } from "drizzle-orm";
+import type { ResultSet } from "@libsql/client/web";
+import { and, eq, getTableColumns, sql } from "drizzle-orm";
 import { queuedOfBounded, type Quota, type TenantLimits } from "../../shared/wire/tenant.ts";
 import { type Actor, audited } from "./audit.ts";
 import type { Database } from "./database.ts";
 import { tenants } from "./schema.ts";
-import { query, rowsQuery, statement } from "./statement.ts";
+import { decoder, query, rowsQuery, statement } from "./statement.ts";
 import type { Usage } from "../../shared/wire/client/usage.ts";
 import { type AnyDb, batch, tenantRow } from "./tenant.ts";
 
@@ -25,6 +26,15 @@ export async function findTenant(db: AnyDb, name: string): Promise<TenantRow | u
 
 /** The tenant of a handle. */
 export const ownTenant = tenantRow((own) => query.select().from(tenants).where(own(tenants)));
+
+const tenantColumns = getTableColumns(tenants);
+/** The columns of `decodeTenant`. */
+export const columnsOfTenant = sql.join(Object.values(tenantColumns), sql`, `);
+/** The first columns of a row as a tenant; undefined if there is none. */
+export function decodeTenant(row: ResultSet["rows"][number] | undefined): TenantRow | undefined {
+  return row && row[0] !== null ? decode(row) : undefined;
+}
+const decode = decoder(tenantColumns);
 
 /** A limit that refuses. */
 export interface FullQuota {

@@ -10,7 +10,7 @@ import {
   tombstones,
 } from "../schema.ts";
 import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "../tenant.ts";
-import { dayOf, isCpuUsed } from "../tenants.ts";
+import { columnsOfTenant, dayOf, decodeTenant, isCpuUsed, type TenantRow } from "../tenants.ts";
 import { columns, itemsTable, rowsOf, type BatchItem } from "./rows.ts";
 import { filesJson, insertFilesOf } from "../jobs/input-files.ts";
 import { holderOf } from "../jobs/submit.ts";
@@ -43,6 +43,8 @@ export interface StoredBatch {
   submissionHash: string;
   createdAt: number;
   outcome: ItemOutcome[];
+  /** The tenant as it was when the batch was stored. */
+  tenant: TenantRow | undefined;
 }
 
 /**
@@ -72,7 +74,7 @@ export async function submitBatch(
     payloads: JSON.stringify(items.map(toPayload)),
     files: filesJson(items.map(({ execution }) => execution)),
   };
-  const [, , , , outcome, , holder] = await batch(db, [
+  const [, , , , outcome, , holder, owner] = await batch(db, [
     insertBatch(values),
     insertExecutions(values),
     insertPayloads(values),
@@ -80,11 +82,13 @@ export async function submitBatch(
     recordOutcome(values),
     dropRefused(values),
     findByKey(values),
+    ownerOf(values),
   ]);
+  const tenant = decodeTenant(owner?.rows[0]);
   const own = outcome?.rows[0]?.[0];
   if (own !== undefined) {
     const { id, submissionHash, createdAt } = submitted;
-    return { id, submissionHash, createdAt, outcome: decodeOutcome(own) };
+    return { id, submissionHash, createdAt, outcome: decodeOutcome(own), tenant };
   }
   const [id, submissionHash, createdAt, earlier] = Array.from(
     { length: 4 },
@@ -95,6 +99,7 @@ export async function submitBatch(
     submissionHash: submissionHash as string,
     createdAt: Number(createdAt),
     outcome: decodeOutcome(earlier),
+    tenant,
   };
 }
 
@@ -131,6 +136,9 @@ function decodeOutcome(bytes: unknown): ItemOutcome[] {
 }
 
 const given = sql.placeholder;
+const ownerOf = perTenant(
+  (own) => sql`select ${columnsOfTenant} from ${tenants} where ${own(tenants)}`,
+);
 const columnList = sql.raw(columns.join(", "));
 
 /** In place of a limit that does not hold. */

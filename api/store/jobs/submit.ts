@@ -15,7 +15,7 @@ import {
 import type { ProgramChoice } from "../../domain/program.ts";
 import type { ToolChoice } from "../../domain/tools.ts";
 import { query } from "../statement.ts";
-import { dayOf, isCpuUsed } from "../tenants.ts";
+import { columnsOfTenant, dayOf, decodeTenant, isCpuUsed, type TenantRow } from "../tenants.ts";
 import { type AnyDb, batch, type Owner, perTenant, type TenantStatement } from "../tenant.ts";
 
 export type NewExecution = Omit<
@@ -40,8 +40,11 @@ export type Submitted =
   | { kind: "existing"; id: string; submissionHash: string }
   /** The job that had the idempotency key was removed. */
   | { kind: "removed"; id: string }
-  /** The queue, or what its tenant may use. Of a call: its session has ended or has too many calls that wait. */
-  | { kind: "full" };
+  /**
+   * The queue, or what its tenant may use, which is as it was at that moment. Of a call: its session has ended or has
+   * too many calls that wait.
+   */
+  | { kind: "full"; tenant: TenantRow | undefined };
 
 /**
  * Stores a queued execution with its payload in one transaction, unless the queue (of a call: that of its session) is full, a limit of its
@@ -87,10 +90,10 @@ export async function submitExecution(
     ...insertFiles(id, files, tenant),
   ]);
   if (inserted?.rowsAffected === 1) {
-    return { kind: "accepted", queuePosition: Number(standing?.rows[0]?.[0]) };
+    return { kind: "accepted", queuePosition: Number(standing?.rows[0]?.["position"]) };
   }
   const existing = key === null ? undefined : holder?.rows[0];
-  if (!existing) return { kind: "full" };
+  if (!existing) return { kind: "full", tenant: decodeTenant(standing?.rows[0]) };
   const [existingId, submissionHash] = [existing[0] as string, existing[1] as string | null];
   return submissionHash === null
     ? { kind: "removed", id: existingId }
@@ -134,8 +137,14 @@ export function submittedBytes({
 }
 
 const queued = query.select({ n: queueLength.queued }).from(queueLength);
-const positionInQueue = perTenant(position);
-const positionInSession = perTenant(positionOfCall);
+/** The row of the tenant, and the position of the execution if it was inserted. */
+const standingOf = (place: (own: Owner) => SQL) =>
+  perTenant(
+    (own) => sql`select ${columnsOfTenant}, (${place(own)}) as position
+      from (select 1) left join ${tenants} on ${own(tenants)}`,
+  );
+const positionInQueue = standingOf(position);
+const positionInSession = standingOf(positionOfCall);
 /** From here on, a position is the number of its tenant's waiting executions: a submission must not count a long queue. */
 const countedMost = 100;
 /**
