@@ -1,6 +1,10 @@
-/** Puts bytes into the folder of downloads. A link cannot carry the key, so they are fetched first. */
+/**
+ * Puts bytes into the folder of downloads. A link cannot carry the key, so they are fetched first. Their address has
+ * the origin of the console: with a type of their own, they would run in it as a page if a person opens the address.
+ */
 export function save(blob: Blob, name: string): void {
-  Object.assign(document.createElement("a"), { href: addressOf(blob), download: name }).click();
+  const bytes = new Blob([blob], { type: "application/octet-stream" });
+  Object.assign(document.createElement("a"), { href: addressOf(bytes), download: name }).click();
 }
 
 /** Shows a text as it is, in a tab of its own. */

@@ -1,4 +1,4 @@
-import { useSignal, type ReadonlySignal } from "@preact/signals";
+import { effect, useSignal, type ReadonlySignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ConnectionError, ProblemError } from "../../typescript/src/transport/errors.ts";
 import { lostSince, sparing } from "./client.ts";
@@ -9,13 +9,21 @@ import { cameBack } from "./location.ts";
 const usualMs = 5000;
 
 /** What a tab read, for other tabs with the same key and tenant, which then need not poll. */
-const looks = new BroadcastChannel("airlock-looks");
 interface Look {
-  key: string;
-  tenant: string;
   name: string;
   data: unknown;
 }
+const listeners = new Set<(look: Look) => void>();
+let looks: BroadcastChannel | undefined;
+effect(() => {
+  // A page that lacks the key cannot name the channel.
+  const channel = new BroadcastChannel(`airlock-looks ${tenant.value} ${key.value}`);
+  channel.addEventListener("message", ({ data }: MessageEvent<Look>) => {
+    for (const hear of listeners) hear(data);
+  });
+  looks = channel;
+  return () => channel.close();
+});
 /** The tab that polled polls again. Another tab does so only if the next poll is later than this. */
 const graceMs = 500;
 
@@ -73,9 +81,8 @@ export function useFeed<T>(
       clearTimeout(timer);
       if (!isDone && !document.hidden) timer = setTimeout(refresh, sparing(ms));
     };
-    const hear = ({ data: look }: MessageEvent<Look>): void => {
-      const isMine = look.name === name && look.key === key.value && look.tenant === tenant.value;
-      if (!isMine || document.hidden || isDone || isLooking) return;
+    const hear = (look: Look): void => {
+      if (look.name !== name || document.hidden || isDone || isLooking) return;
       lostSince.value = undefined;
       show(look.data as T);
       lookIn(everyMs + graceMs * (1 + Math.random()));
@@ -89,9 +96,8 @@ export function useFeed<T>(
         const data = await load(ended.signal);
         if (ended.signal.aborted) return;
         show(data);
-        const told: Look = { key: key.value, tenant: tenant.value, name, data };
         // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
-        if (!isDone) looks.postMessage(told);
+        if (!isDone) looks?.postMessage({ name, data } satisfies Look);
       } catch (error) {
         if (ended.signal.aborted) return;
         if (error instanceof ProblemError && error.retryAfterS) pauseMs = error.retryAfterS * 1000;
@@ -108,12 +114,12 @@ export function useFeed<T>(
     };
     set({ name, data: before(), problem: undefined });
     refresh();
-    looks.addEventListener("message", hear);
+    listeners.add(hear);
     document.addEventListener("visibilitychange", turn);
     return () => {
       ended.abort();
       clearTimeout(timer);
-      looks.removeEventListener("message", hear);
+      listeners.delete(hear);
       document.removeEventListener("visibilitychange", turn);
     };
   }, [name]);

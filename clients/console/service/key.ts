@@ -1,10 +1,11 @@
 import { signal } from "@preact/signals";
 
 const place = "airlock-key";
-/** Long enough for another tab to answer, and too short for a person to notice. */
-const othersMs = 150;
 
-/** The API key, for as long as the tab is open. */
+/**
+ * The API key, for as long as the tab is open. No tab gives it to another one: a page that asks for it says nothing of
+ * itself but that it has this origin. Tabs that the console opens begin with a copy (`followLinks`).
+ */
 export const key = signal(sessionStorage.getItem(place) ?? "");
 
 const tenantPlace = "airlock-tenant";
@@ -22,50 +23,28 @@ export const keyWanted = signal<"missing" | "wrong" | undefined>(undefined);
 
 let asked: PromiseWithResolvers<void> | undefined;
 
-/** Only pages of the same origin receive it, and nothing is stored. */
-const tabs = new BroadcastChannel(place);
-type Message =
-  | { wants: "another"; than: string }
-  | { gives: string; tenant: string }
-  | { forgets: true };
-// oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
-const tell = (message: Message): void => tabs.postMessage(message);
-
-tabs.addEventListener("message", ({ data }: MessageEvent<Message>) => {
-  // A tab that asks for a key has none that works.
-  if ("wants" in data && !asked && key.value !== "" && key.value !== data.than)
-    tell({ gives: key.value, tenant: tenant.value });
-  if ("gives" in data && asked && key.value !== data.gives) take(data.gives, data.tenant);
-  if ("forgets" in data && key.value !== "") drop();
+/** Tells the other tabs to forget the key. */
+const tabs = new BroadcastChannel("airlock-forget");
+tabs.addEventListener("message", () => {
+  if (key.value !== "") drop();
 });
 
-/** Resolves when there is another key, from an open tab of the console or from the person. */
+/** Resolves when the person has given another key. */
 export function askForKey(): Promise<void> {
-  if (!asked) {
-    asked = Promise.withResolvers();
-    const reason = key.value === "" ? "missing" : "wrong";
-    tell({ wants: "another", than: key.value });
-    setTimeout(() => {
-      if (asked) keyWanted.value = reason;
-    }, othersMs);
-  }
+  asked ??= Promise.withResolvers();
+  keyWanted.value ??= key.value === "" ? "missing" : "wrong";
   return asked.promise;
 }
 
-/** Another key may not choose a tenant: then nothing could be shown. */
-function take(given: string, itsTenant: string): void {
-  key.value = given;
-  tenant.value = itsTenant;
-  sessionStorage.setItem(place, given);
-  sessionStorage.setItem(tenantPlace, itsTenant);
+export function giveKey(given: string): void {
+  key.value = given.trim();
+  // Another key may not choose a tenant: then nothing could be shown.
+  tenant.value = "";
+  sessionStorage.setItem(place, key.value);
+  sessionStorage.setItem(tenantPlace, "");
   keyWanted.value = undefined;
   asked?.resolve();
   asked = undefined;
-}
-
-export function giveKey(given: string): void {
-  take(given.trim(), "");
-  tell({ gives: key.value, tenant: "" });
 }
 
 /** The next person at this browser, in this tab too, does not get what was written with the key. */
@@ -81,8 +60,9 @@ function drop(): void {
   location.reload();
 }
 
-/** Forgets the key in every tab: otherwise each would give it back to the others. */
+/** Forgets the key in every tab. */
 export function forgetKey(): void {
-  tell({ forgets: true });
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
+  tabs.postMessage(true);
   drop();
 }

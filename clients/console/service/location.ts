@@ -1,5 +1,6 @@
 import { signal } from "@preact/signals";
 import { type Route, routeOf } from "../model/address.ts";
+import { key } from "./key.ts";
 
 const here = (): Route => routeOf(location.pathname, location.search);
 
@@ -69,30 +70,31 @@ function restore({ y, link }: Place): void {
   requestAnimationFrame(moved);
 }
 
-/** Links within the console change the view without loading the page. */
+/**
+ * Links within the console change the view without loading the page. A tab that the browser opens for one would ask
+ * for the key again: one that this page opens begins with a copy of its sessionStorage.
+ */
 export function followLinks(): void {
   addEventListener("popstate", ({ state }) => {
     isBack = true;
     route.value = here();
     if (state) restore(state as Place);
   });
-  document.addEventListener("click", (event) => {
+  const follow = (event: MouseEvent): void => {
     const link = (event.target as Element).closest("a");
-    const isPlain =
-      event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.altKey;
-    if (
-      event.defaultPrevented ||
-      !link ||
-      !isPlain ||
-      link.target !== "" ||
-      link.hasAttribute("download")
-    )
+    if (event.defaultPrevented || !link || link.target !== "" || link.hasAttribute("download"))
       return;
     const { origin, pathname, search } = new URL(link.href);
     if (origin !== location.origin || !/^\/console(\/|$)/.test(pathname)) return;
+    const isMiddle = event.button === 1;
+    const isElsewhere = isMiddle || event.ctrlKey || event.metaKey || event.shiftKey;
+    if (event.altKey || event.button > 1 || (isElsewhere && key.value === "")) return;
     event.preventDefault();
-    go(pathname + search, { link: link.getAttribute("href") ?? undefined });
-  });
+    if (isElsewhere) open(link.href);
+    else go(pathname + search, { link: link.getAttribute("href") ?? undefined });
+  };
+  document.addEventListener("click", follow);
+  document.addEventListener("auxclick", follow);
 }
 
 /** Ctrl+K goes to the search field of the view: the filter of a list, or the search in output. */

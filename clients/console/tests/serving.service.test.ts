@@ -87,16 +87,19 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     await run.getByText("from the console").waitFor();
     await agent.close();
 
-    // A new tab gets the key from this one. Without this tab, no new tab gets it.
-    const another = await page.context().newPage();
-    await another.goto(`${api.url}/console/executions`);
-    await another.getByRole("cell", { name: "succeeded" }).waitFor();
-    expect(await another.getByRole("dialog").count()).toBe(0);
-    await another.getByRole("button", { name: "Forget the key" }).click();
-    await another.getByRole("dialog", { name: "API key" }).waitFor();
+    // A tab that a link opens has the key.
+    for (const click of [{ modifiers: ["ControlOrMeta"] }, { button: "middle" }] as const) {
+      const opened = page.waitForEvent("popup");
+      await page.getByRole("link", { name: "Executions" }).click(click);
+      const another = await opened;
+      await another.getByRole("cell", { name: "succeeded" }).waitFor();
+      expect(await another.getByRole("dialog").count()).toBe(0);
+      if ("button" in click) await another.getByRole("button", { name: "Forget the key" }).click();
+      else await another.close();
+    }
     await dialog.getByLabel("Key").fill(key);
     await page.keyboard.press("Enter");
-    await another.getByRole("cell", { name: "succeeded" }).waitFor();
+    await dialog.waitFor({ state: "detached" });
 
     // Only the tabs have the key, and no address has it.
     const lasting = await page.evaluate("JSON.stringify(localStorage) + document.cookie");
@@ -105,5 +108,67 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
     expect(requested.filter((address) => address.includes(key))).toEqual([]);
     expect(complaints.filter((complaint) => !complaint.includes("401"))).toEqual([]);
     await page.close();
+  });
+
+  test("no page of the origin but the console's own gets the key: not one that code wrote, nor one that asks a tab", async () => {
+    const agent = new ScriptedAgent(api.url, token);
+    await agent.poll();
+    const send = { Authorization: `Bearer ${key}`, "Content-Type": "application/json" };
+    const body = JSON.stringify({ code: "0" });
+    const submitted = await fetch(`${api.url}/execute/async`, {
+      method: "POST",
+      headers: send,
+      body,
+    });
+    const { job_id: id } = (await submitted.json()) as { job_id: string };
+    const { lease_id } = await agent.takeJob();
+    const written = {
+      "drawing.svg": `<svg xmlns="http://www.w3.org/2000/svg"><script>document.title = "ran"</script></svg>`,
+      "page.html": `<script>document.title = "ran"</script>`,
+      "feed.xml": `<a><script xmlns="http://www.w3.org/1999/xhtml">document.title = "ran"</script></a>`,
+    };
+    for (const [name, text] of Object.entries(written)) await agent.upload(lease_id, name, text);
+    await agent.result(lease_id);
+    await agent.close();
+
+    const { page } = await openPage(browser);
+    const context = page.context();
+    await page.goto(`${api.url}/docs`);
+    await page.evaluate(`sessionStorage.setItem("airlock-key", "${key}")`);
+    await page.goto(`${api.url}/console/executions/${id}`);
+
+    // A person enters the picture's address in a new tab.
+    const picture = await page.getByRole("img", { name: "drawing.svg" }).getAttribute("src");
+    const entered = await context.newPage();
+    await entered.goto(picture!);
+    expect(await entered.evaluate("[document.title, origin]")).toEqual(["ran", "null"]);
+    // … or that of a download.
+    for (const name of Object.keys(written)) {
+      const saved = page.waitForEvent("download");
+      await page.getByRole("button", { name: `Download ${name}` }).click();
+      const address = (await saved).url();
+      expect(address).toMatch(/^blob:/);
+      await expect(entered.goto(address), name).rejects.toThrow("Download is starting");
+    }
+
+    // The console has answered what it answers before it reads `last`, from a second channel of its page.
+    const asker = await context.newPage();
+    await asker.goto(`${api.url}/docs`);
+    await asker.evaluate(`
+      globalThis.heard = [];
+      globalThis.channels = ["airlock-key", "airlock-looks"].map((name) => {
+        const channel = new BroadcastChannel(name);
+        channel.onmessage = ({ data }) => heard.push(data);
+        return channel;
+      });`);
+    await page.goto(`${api.url}/console/executions`);
+    await page.getByRole("cell", { name: "succeeded" }).first().waitFor();
+    await page.evaluate(`
+      new BroadcastChannel("airlock-looks").postMessage("last");
+      const channel = new BroadcastChannel("airlock-key");
+      channel.onmessage = () => channel.postMessage("last");`);
+    await asker.evaluate(`channels[0].postMessage({ wants: "another", than: "" })`);
+    await expect.poll(() => asker.evaluate("heard")).toEqual(["last", "last"]);
+    await context.close();
   });
 });

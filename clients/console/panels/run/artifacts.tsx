@@ -1,5 +1,4 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
 import { parseCsv } from "../../model/csv.ts";
 import { laidOut } from "../../model/read-input.ts";
 import { formatBytes, formatCount } from "../../model/time.ts";
@@ -37,6 +36,18 @@ async function beginningOf({ body }: Response): Promise<string> {
     if (text.length >= mostFetched) return text.slice(0, mostFetched);
   }
   return text + decoder.decode();
+}
+
+/** An address without an origin: a person may open it, and an SVG may have scripts. */
+async function dataUrl(blob: Blob): Promise<string> {
+  const reader = new FileReader();
+  const read = new Promise((resolve, reject) => {
+    reader.addEventListener("load", resolve);
+    reader.addEventListener("error", () => reject(reader.error!));
+  });
+  reader.readAsDataURL(blob);
+  await read;
+  return reader.result as string;
 }
 
 interface ArtifactsProps {
@@ -114,18 +125,16 @@ interface ShownProps {
 }
 
 function Shown({ id, artifact, kind, isInput }: ShownProps) {
-  const feed = useFeed<{ blob?: Blob; text?: string }>(
+  const feed = useFeed<{ url?: string; text?: string }>(
     `${isInput ? "input" : "file"} ${artifact.name} of ${id}`,
     async (signal) => {
       const answer = await openArtifact(id, artifact.name, isInput, signal);
       if (kind !== "picture") return { text: await beginningOf(answer) };
-      return { blob: await answer.blob() };
+      return { url: await dataUrl(await answer.blob()) };
     },
     () => true,
   );
-  const { data: { blob, text } = {}, problem } = feed.value;
-  const url = useMemo(() => blob && URL.createObjectURL(blob), [blob]);
-  useEffect(() => () => URL.revokeObjectURL(url ?? ""), [url]);
+  const { data: { url, text } = {}, problem } = feed.value;
   if (problem) return <p class="problem">{problem}</p>;
   if (url) return <img src={url} alt={artifact.name} />;
   if (text === undefined) return <p class="quiet">Loading…</p>;
