@@ -69,7 +69,7 @@ export function eventStream(
 export function eventHeaders(format: EventFormat): Record<string, string> {
   return {
     "Content-Type": contentTypes[format],
-    "Cache-Control": "no-store, no-transform",
+    "Cache-Control": "private, no-store, no-transform",
     "X-Accel-Buffering": "no",
   };
 }

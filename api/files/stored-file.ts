@@ -18,7 +18,7 @@ export function fileForAgents(
   const etag = `"${sha256}"`;
   const headers = {
     "Content-Type": "application/octet-stream",
-    "Cache-Control": "no-transform",
+    "Cache-Control": "private, no-store, no-transform",
     ETag: etag,
   };
   return { ...file, etag, headers };

@@ -5,8 +5,13 @@ export const securityHeaderFields = {
   "X-Frame-Options": "DENY",
 } as const;
 
+/** Answers depend on the key, which caches do not know. What anybody may keep says so itself. */
+const notStored = "private, no-store";
+
 /** Headers of every response: docs/contract.md 7.8. */
 export const securityHeaders = createMiddleware(async (c, next) => {
   await next();
-  for (const [name, value] of Object.entries(securityHeaderFields)) c.res.headers.set(name, value);
+  const { headers } = c.res;
+  for (const [name, value] of Object.entries(securityHeaderFields)) headers.set(name, value);
+  if (!headers.has("Cache-Control")) headers.set("Cache-Control", notStored);
 });

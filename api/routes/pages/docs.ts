@@ -82,7 +82,7 @@ export function docsRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
     const name = c.req.param("asset");
     const body = isDocsAsset(name) ? await asset(`docs/${name}`) : undefined;
     if (!isDocsAsset(name) || !body) throw notFound(`Asset ${name}`);
-    const headers = { "Content-Type": assetTypes[name], "Cache-Control": "public, max-age=86400" };
+    const headers = { "Content-Type": assetTypes[name], "Cache-Control": "private, max-age=86400" };
     return c.body(body, 200, headers);
   });
 }

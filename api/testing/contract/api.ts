@@ -142,10 +142,14 @@ export function body(reply: Reply): unknown {
   return JSON.parse(reply.text);
 }
 
+/** No cache may give an answer to other clients: docs/contract.md 7.14. */
+export const notShared = /^private, (no-store|no-cache|max-age=\d+)(, no-transform)?$/;
+
 /** Headers of every response (docs/contract.md 7.8), and the problem details of every refusal (9.18). */
 function expectCommon({ status, headers, text }: Reply, method: string): void {
   expect(headers.get("X-Content-Type-Options")).toBe("nosniff");
   expect(headers.get("X-Frame-Options")).toBe("DENY");
+  expect(headers.get("Cache-Control")).toMatch(notShared);
   const correlationId = headers.get("X-Correlation-ID");
   expect(correlationId).toMatch(/^\S+$/);
   if (status < 400 || method === "HEAD") return;

@@ -1,7 +1,8 @@
 import { expect } from "vitest";
-import { type Api, problemOf } from "./api.ts";
+import { endpointsOf, type OpenApiDocument } from "../openapi-document.ts";
+import { type Api, body, notShared, problemOf } from "./api.ts";
 import { each, on } from "./row.ts";
-import { agentTokens, apiKeys, customHeader } from "./servers.ts";
+import { agentTokens, apiKeys, customHeader, operatorKey } from "./servers.ts";
 
 const [key, otherKey] = apiKeys;
 const bearer = (token: string): Record<string, string> => ({ Authorization: `Bearer ${token}` });
@@ -41,6 +42,20 @@ export const authRows = on("with keys", [
       expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
     },
   ),
+  {
+    rule: "No shared cache may keep an answer of any endpoint, with a key or without, nor a stream",
+    async check(api) {
+      const document = body(await api.get("/openapi.json", bearer(operatorKey)));
+      for (const { method, path } of endpointsOf(document as OpenApiDocument)) {
+        const address = api.url + path.replaceAll(/\{\w+\}/g, "none");
+        for (const headers of method === "GET" ? [bearer(operatorKey), {}] : [{}]) {
+          const answer = await fetch(address, { method, headers });
+          expect(answer.headers.get("Cache-Control"), `${method} ${path}`).toMatch(notShared);
+          await answer.body?.cancel();
+        }
+      }
+    },
+  },
   {
     rule: "Two different keys in one request are 401; the same one twice is accepted",
     async check(api) {

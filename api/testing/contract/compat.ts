@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
-import { type Api, body } from "./api.ts";
+import { type Api, body, notShared } from "./api.ts";
 import { each, on } from "./row.ts";
 import { apiKeys, maxQueueSize } from "./servers.ts";
 
@@ -20,6 +20,7 @@ async function call(
     headers: { "Content-Type": "application/json", ...headers },
     ...(asked !== undefined && { body: text }),
   });
+  expect(response.headers.get("Cache-Control")).toMatch(notShared);
   return { status: response.status, json: await response.json() };
 }
 

@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import type { LeasedJob } from "../../../shared/wire/agent/lease.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
-import type { Api } from "./api.ts";
+import { type Api, notShared } from "./api.ts";
 import { apiKeys } from "./servers.ts";
 
 export const server = "with other protocols" as const;
@@ -33,6 +33,7 @@ export async function ask(
     headers: { ...(!isBody && { "Content-Type": "application/json" }), ...headers },
     ...(body !== undefined && { body: isBody ? (body as string) : JSON.stringify(body) }),
   });
+  expect(answer.headers.get("Cache-Control")).toMatch(notShared);
   const text = await answer.text();
   let json: unknown;
   try {
