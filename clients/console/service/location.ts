@@ -80,21 +80,22 @@ export function followLinks(): void {
     route.value = here();
     if (state) restore(state as Place);
   });
-  const follow = (event: MouseEvent): void => {
-    const link = (event.target as Element).closest("a");
-    if (event.defaultPrevented || !link || link.target !== "" || link.hasAttribute("download"))
-      return;
-    const { origin, pathname, search } = new URL(link.href);
-    if (origin !== location.origin || !/^\/console(\/|$)/.test(pathname)) return;
-    const isMiddle = event.button === 1;
-    const isElsewhere = isMiddle || event.ctrlKey || event.metaKey || event.shiftKey;
-    if (event.altKey || event.button > 1 || (isElsewhere && key.value === "")) return;
-    event.preventDefault();
-    if (isElsewhere) open(link.href);
-    else go(pathname + search, { link: link.getAttribute("href") ?? undefined });
-  };
   document.addEventListener("click", follow);
   document.addEventListener("auxclick", follow);
+}
+
+function follow(event: MouseEvent): void {
+  const link = (event.target as Element).closest("a");
+  if (event.defaultPrevented || !link || link.target !== "" || link.hasAttribute("download"))
+    return;
+  const { origin, pathname, search } = new URL(link.href);
+  if (origin !== location.origin || !/^\/console(\/|$)/.test(pathname)) return;
+  const isMiddle = event.button === 1;
+  const isElsewhere = isMiddle || event.ctrlKey || event.metaKey || event.shiftKey;
+  if (event.altKey || event.button > 1 || (isElsewhere && key.value === "")) return;
+  event.preventDefault();
+  if (isElsewhere) open(link.href);
+  else go(pathname + search, { link: link.getAttribute("href") ?? undefined });
 }
 
 /** Ctrl+K goes to the search field of the view: the filter of a list, or the search in output. */

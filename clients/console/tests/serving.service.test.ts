@@ -150,7 +150,7 @@ describe.each<[string, (vars: Record<string, string>) => Promise<Service>]>([
       await page.getByRole("button", { name: `Download ${name}` }).click();
       const address = (await saved).url();
       expect(address).toMatch(/^blob:/);
-      await expect(entered.goto(address), name).rejects.toThrow("Download is starting");
+      await expect(entered.goto(address)).rejects.toThrow("Download is starting");
     }
 
     // The console has answered what it answers before it reads `last`, from a second channel of its page.
