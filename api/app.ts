@@ -55,10 +55,10 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.use(refuseForeignPages(deps));
   consoleRoutes(app, deps);
   allowMcpOrigins(app, deps);
-  const findCaller = findCallers(deps);
-  compatRoutes(app, deps, findCaller);
+  const callers = findCallers(deps);
   const limit = rateLimit(deps);
-  app.use(identifyCaller(deps, findCaller), limit, requireScope(deps.config), bindClient(deps));
+  compatRoutes(app, deps, callers.find, limit);
+  app.use(identifyCaller(deps, callers.find), limit, requireScope(deps.config), bindClient(deps));
   // /docs shows them in this order.
   const streams = openStreams(deps);
   executeRoutes(app, deps, streams);
@@ -81,7 +81,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   healthRoutes(app, deps);
   hostRoutes(app, deps);
   auditRoutes(app, deps);
-  keyRoutes(app, deps);
+  keyRoutes(app, deps, callers.relist);
   tenantRoutes(app, deps);
   probeRoutes(app, deps);
   metricsRoute(app, deps);

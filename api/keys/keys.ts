@@ -3,7 +3,15 @@ import type { Deps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
 import type { Actor } from "../store/audit.ts";
-import { addKey, type KeyRow, listKeys, readKey, replaceKey, voidKey } from "../store/keys.ts";
+import {
+  addKey,
+  type KeyRow,
+  listKeys,
+  mostFormerKeys,
+  readKey,
+  replaceKey,
+  voidKey,
+} from "../store/keys.ts";
 
 type KeyDeps = Pick<Deps, "db" | "now" | "newId" | "sha256">;
 
@@ -61,9 +69,12 @@ export async function rotateKey(
   const key = generate();
   const isReplaced = await replaceKey(db, before, await sha256(key), oldValidMs, by);
   if (isReplaced) return { ...(await showKey(deps, id)), key };
+  const isVoid = before.revokedAt !== null || (before.expiresAt ?? Infinity) <= by.at;
   throw new AppError(
     "conflict",
-    `Key ${before.name} is revoked or has expired: make a new one with POST /keys.`,
+    isVoid
+      ? `Key ${before.name} is revoked or has expired: make a new one with POST /keys.`
+      : `${mostFormerKeys} keys before key ${before.name} still hold: wait until one has ended, or void them all with old_valid_s 0.`,
   );
 }
 
@@ -100,8 +111,8 @@ function generate(): string {
 }
 
 function describe(row: KeyRow, now: number): ApiKey {
-  const { id, name, tenant, scopes, createdBy, previousUntil } = row;
-  const isOldValid = row.revokedAt === null && (previousUntil ?? 0) > now;
+  const { id, name, tenant, scopes, createdBy, formerUntil } = row;
+  const isOldValid = row.revokedAt === null && (formerUntil ?? 0) > now;
   return {
     id,
     name,
@@ -112,7 +123,7 @@ function describe(row: KeyRow, now: number): ApiKey {
     expires_at: timeOrNull(row.expiresAt),
     revoked_at: timeOrNull(row.revokedAt),
     last_used_at: timeOrNull(row.lastUsedAt),
-    ...(isOldValid && { old_valid_until: timestamp(previousUntil!) }),
+    ...(isOldValid && { old_valid_until: timestamp(formerUntil!) }),
   };
 }
 

@@ -1,4 +1,4 @@
-import type { Context } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import { dify } from "../../clients/compat/dify.ts";
 import { e2b } from "../../clients/compat/e2b/e2b.ts";
@@ -9,13 +9,14 @@ import { piston } from "../../clients/compat/piston.ts";
 import { sandboxFusion } from "../../clients/compat/sandbox-fusion.ts";
 import { describeError } from "../../shared/log-line.ts";
 import type { Deps } from "../deps.ts";
-import { resolveJobType } from "../domain/job-types.ts";
+import { isFor, resolveJobType } from "../domain/job-types.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { callerApi, executionContext } from "../http/access/caller-api.ts";
-import { type FindCaller, noKey } from "../http/access/identify.ts";
+import { answersFor } from "../http/access/exposure.ts";
+import { anybody, type FindCaller, noKey } from "../http/access/identify.ts";
 import { readForm, readText } from "../http/body/json.ts";
 import { readBytes } from "../http/body/read.ts";
-import type { AppEnv } from "../http/context.ts";
+import type { AppEnv, Caller } from "../http/context.ts";
 import { readSecret } from "../store/secret.ts";
 
 /**
@@ -24,19 +25,19 @@ import { readSecret } from "../store/secret.ts";
  */
 export function compatRoutes(
   app: OpenAPIHono<AppEnv>,
-  { config, db, isStopping }: Deps,
+  { config, db, isStopping, processMetrics }: Deps,
   findCaller: FindCaller,
+  limit: MiddlewareHandler<AppEnv>,
 ): void {
   const facades: Record<(typeof config.compat)[number], Facade> = {
     "sandbox-fusion": sandboxFusion,
-    piston: piston(),
+    // In workerd, no request may wait for another one.
+    piston: piston(processMetrics !== undefined),
     dify,
     librechat,
     e2b: e2b({
       tokens: createTokens(() => readSecret(db, "compat_secret")),
       maxTimeoutS: config.max_timeout,
-      isJobType: (name) => resolveJobType(config, name) !== undefined,
-      hasNetwork: (name) => resolveJobType(config, name)?.network !== "none",
     }),
   };
   let held = 0;
@@ -44,33 +45,49 @@ export function compatRoutes(
     const base = `/compat/${name}`;
     const facade = facades[name];
     app.all(`${base}/*`, async (c) => {
-      try {
-        const given = facade.keyOf
-          ? await facade.keyOf(c.req.raw.headers, config.compat_key)
-          : config.compat_key;
-        let isCounted = false;
-        const context = executionContext(c);
-        const api = callerApi(app, c, config, context, given ?? null, () => isCounted);
+      let counted: "not yet" | "over the limit" | "once" = "not yet";
+      const count = async (): Promise<void> => {
+        if (counted === "once") return;
+        counted = "over the limit";
+        await limit(c, async () => {});
+        counted = "once";
+      };
+      const answer = async (): Promise<Response> => {
+        const own = await facade.keyOf?.(c.req.raw.headers, undefined);
+        const given = own ?? (await keyOfAll(facade, c.req.raw.headers));
+        const caller = await callerOf(c, given);
+        if (caller) c.set("caller", caller);
         if (isOfPage(c)) throw new Refusal(403, "Web pages may not use this protocol.");
+        if (own === undefined) refuseForeignHost(c);
         // A stranger takes no place while its body arrives.
-        const needsKey = config.api_auth_enabled && c.req.raw.body !== null;
-        if (needsKey && !(given && (await findCaller(c, given)))) throw noKey(config);
+        if (!caller && c.req.raw.body !== null) throw noKey(config);
         if (held >= config.compat_held) throw new Refusal(503, "Too many requests are under way.");
         held += 1;
         try {
+          const api = callerApi(app, c, config, executionContext(c), given ?? null);
           return await facade.answer({
             method: c.req.method,
             path: c.req.path.slice(base.length),
             query: new URL(c.req.url).searchParams,
             headers: c.req.raw.headers,
             key: given,
+            networkOf(name) {
+              const jobType = resolveJobType(config, name);
+              return jobType && isFor(caller?.tenant ?? "", jobType) ? jobType.network : undefined;
+            },
             bytes: () => readBytes(c.req.raw, config.max_request_bytes),
             text: () => readText(c.req.raw, config.max_request_bytes),
             form: () => readForm(c.req.raw, config.max_batch_bytes, "max_batch_bytes"),
             async api(request, init) {
-              const answer = await api(request, init);
-              isCounted ||= answer.status !== 429;
-              return answer;
+              try {
+                await count();
+              } catch (error) {
+                // `submit` asks again.
+                if (error instanceof AppError)
+                  return Response.json({ detail: error.message }, { status: 429 });
+                throw error;
+              }
+              return api(request, init);
             },
             isStopping,
             signal: c.req.raw.signal,
@@ -78,6 +95,13 @@ export function compatRoutes(
         } finally {
           held -= 1;
         }
+      };
+      try {
+        return await answer().catch(async (error: unknown) => {
+          // Nothing was asked of the service.
+          if (counted === "not yet") await count();
+          throw error;
+        });
       } catch (error) {
         if (error instanceof Refusal) return facade.refuse(error.status, error.message);
         if (error instanceof AppError) {
@@ -87,6 +111,26 @@ export function compatRoutes(
         return facade.refuse(500, "The service failed; its log says why.");
       }
     });
+  }
+
+  /** The key of requests that have none of their own. */
+  function keyOfAll(facade: Facade, headers: Headers) {
+    return facade.keyOf ? facade.keyOf(headers, config.compat_key) : config.compat_key;
+  }
+
+  async function callerOf(c: Context, key: string | undefined): Promise<Caller | undefined> {
+    if (!config.api_auth_enabled) return anybody(config);
+    return key === undefined ? undefined : findCaller(c, key);
+  }
+
+  function refuseForeignHost(c: Context): void {
+    const { hostname } = new URL(c.req.url);
+    if (answersFor(hostname, config)) return;
+    const way = "use localhost, add the host to allowed_hosts, or send a key of your own";
+    throw new Refusal(
+      403,
+      `Requests without a key are not answered for the host ${hostname}: ${way}.`,
+    );
   }
 }
 

@@ -22,8 +22,12 @@ import { problem } from "../openapi/responses/problems.ts";
 const keyParam = idParam("The `id` of a key, from `GET /keys`.", apiKey.id);
 const tags = ["Keys and tenants"];
 
-/** Managed API keys: those of the configuration are not among them. */
-export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+/**
+ * Managed API keys: those of the configuration are not among them.
+ *
+ * @param relist To be called when there is a new key.
+ */
+export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => void): void {
   const { max_request_bytes } = deps.config;
   const maker = (c: Context<AppEnv>): Maker => ({
     ...actorOf(deps, c),
@@ -67,7 +71,9 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       tenant: tenant ?? c.get("client").db.tenant,
       expiresInMs: expires_in_s === undefined ? null : expires_in_s * 1000,
     };
-    return c.json(await createKey(deps, maker(c), wanted), 201);
+    const made = await createKey(deps, maker(c), wanted);
+    relist();
+    return c.json(made, 201);
   });
 
   const list = createRoute({
@@ -115,7 +121,9 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(rotate, async (c) => {
     const { old_valid_s } = c.req.valid("json");
     const { id } = c.req.valid("param");
-    return c.json(await rotateKey(deps, maker(c), id, old_valid_s * 1000), 200);
+    const rotated = await rotateKey(deps, maker(c), id, old_valid_s * 1000);
+    relist();
+    return c.json(rotated, 200);
   });
 
   const revoke = createRoute({

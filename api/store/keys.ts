@@ -1,15 +1,19 @@
-import { and, asc, eq, isNull, lt, or, sql } from "drizzle-orm";
+import { and, asc, eq, getTableColumns, gt, isNull, lt, lte, or, sql } from "drizzle-orm";
 import type { JsonObject } from "../../shared/json.ts";
 import { type Actor, audited } from "./audit.ts";
 import { type Database, toStatement } from "./database.ts";
-import { apiKeys, tenants } from "./schema.ts";
+import { apiKeys, formerKeys, tenants } from "./schema.ts";
 import { query, rowQuery, rowsQuery } from "./statement.ts";
 import { batch } from "./tenant.ts";
 
-export type KeyRow = typeof apiKeys.$inferSelect;
+/** A key, and the last time until which one before it holds. */
+export type KeyRow = typeof apiKeys.$inferSelect & { formerUntil: number | null };
 
 const holds = (now: unknown) =>
   and(isNull(apiKeys.revokedAt), or(isNull(apiKeys.expiresAt), sql`${apiKeys.expiresAt} > ${now}`));
+
+const [hash, now] = [sql.placeholder("hash"), sql.placeholder("now")];
+const former = sql`(select key_id from ${formerKeys} where hash = ${hash} and until > ${now})`;
 
 const holder = rowQuery(
   query
@@ -18,24 +22,12 @@ const holder = rowQuery(
       name: apiKeys.name,
       tenant: apiKeys.tenant,
       scopes: apiKeys.scopes,
-      keyHash: apiKeys.keyHash,
-      previousUntil: apiKeys.previousUntil,
+      formerUntil: sql<number | null>`(select until from ${formerKeys} where hash = ${hash})`,
       expiresAt: apiKeys.expiresAt,
       lastUsedAt: apiKeys.lastUsedAt,
     })
     .from(apiKeys)
-    .where(
-      and(
-        or(
-          eq(apiKeys.keyHash, sql.placeholder("hash")),
-          and(
-            eq(apiKeys.previousHash, sql.placeholder("hash")),
-            sql`${apiKeys.previousUntil} > ${sql.placeholder("now")}`,
-          ),
-        ),
-        holds(sql.placeholder("now")),
-      ),
-    ),
+    .where(and(or(eq(apiKeys.keyHash, hash), eq(apiKeys.id, former)), holds(now))),
 );
 
 /** The key that has this SHA-256, or had it before a rotation that is recent; undefined if none holds. */
@@ -43,27 +35,30 @@ export async function findKey(db: Database, hash: string, now: number) {
   return holder(db, { hash, now });
 }
 
+const formerHashes = query
+  .select({ hash: formerKeys.hash })
+  .from(formerKeys)
+  .innerJoin(apiKeys, eq(apiKeys.id, formerKeys.keyId))
+  .where(and(gt(formerKeys.until, now), holds(now)));
 const hashes = rowsQuery(
-  query
-    .select({
-      keyHash: apiKeys.keyHash,
-      previousHash: apiKeys.previousHash,
-      previousUntil: apiKeys.previousUntil,
-    })
-    .from(apiKeys)
-    .where(holds(sql.placeholder("now"))),
+  query.select({ hash: apiKeys.keyHash }).from(apiKeys).where(holds(now)).unionAll(formerHashes),
 );
 
 /** What `findKey` finds. */
 export async function listKeyHashes(db: Database, now: number): Promise<string[]> {
-  return (await hashes(db, { now })).flatMap(({ keyHash, previousHash, previousUntil }) =>
-    previousHash !== null && previousUntil! > now ? [keyHash, previousHash] : [keyHash],
-  );
+  return (await hashes(db, { now })).map((row) => row.hash);
 }
+
+const shown = {
+  ...getTableColumns(apiKeys),
+  formerUntil: sql<number | null>`(
+    select max(until) from ${formerKeys} where key_id = ${sql.raw("api_keys.id")}
+  )`,
+};
 
 const single = rowQuery(
   query
-    .select()
+    .select(shown)
     .from(apiKeys)
     .where(eq(apiKeys.id, sql.placeholder("id"))),
 );
@@ -74,16 +69,10 @@ export async function readKey(db: Database, id: string): Promise<KeyRow | undefi
 /** Every key, or those of a tenant, the oldest first. */
 export async function listKeys(db: Database, tenant?: string): Promise<KeyRow[]> {
   const isTheirs = tenant === undefined ? undefined : eq(apiKeys.tenant, tenant);
-  return db.orm.select().from(apiKeys).where(isTheirs).orderBy(asc(apiKeys.id));
+  return db.orm.select(shown).from(apiKeys).where(isTheirs).orderBy(asc(apiKeys.id));
 }
 
-const any = rowQuery(
-  query
-    .select({ id: apiKeys.id })
-    .from(apiKeys)
-    .where(holds(sql.placeholder("now")))
-    .limit(1),
-);
+const any = rowQuery(query.select({ id: apiKeys.id }).from(apiKeys).where(holds(now)).limit(1));
 export async function hasKey(db: Database, now: number): Promise<boolean> {
   return (await any(db, { now })) !== undefined;
 }
@@ -111,7 +100,13 @@ export async function addKey(
   ]);
 }
 
-/** Gives a key another hash; the one before holds for a while. False if the key is void. */
+/** So many keys before a key may hold at once. */
+export const mostFormerKeys = 10;
+
+/**
+ * Gives a key another hash. The one before holds for `oldValidMs`, and those before it until the time that they were
+ * given; with 0 none of them holds any longer. False if the key is void, or too many before it hold.
+ */
 export async function replaceKey(
   db: Database,
   { id, name, tenant }: KeyRow,
@@ -120,20 +115,27 @@ export async function replaceKey(
   by: Actor,
 ): Promise<boolean> {
   const isKept = oldValidMs > 0;
+  const isTheirs = eq(formerKeys.keyId, id);
+  const dropped = query
+    .delete(formerKeys)
+    .where(isKept ? lte(formerKeys.until, by.at) : or(isTheirs, lte(formerKeys.until, by.at)));
+  const count = sql`(select count(*) from ${formerKeys} where ${isTheirs})`;
+  const keep = sql`insert into ${formerKeys} (hash, key_id, until)
+    select key_hash, id, ${by.at + oldValidMs} from ${apiKeys}
+    where ${and(eq(apiKeys.id, id), holds(by.at))} and ${count} < ${mostFormerKeys}`;
+  const isStored = sql`${apiKeys.keyHash} in (select hash from ${formerKeys})`;
   const change = query
     .update(apiKeys)
-    .set({
-      keyHash,
-      previousHash: isKept ? sql`${apiKeys.keyHash}` : null,
-      previousUntil: isKept ? by.at + oldValidMs : null,
-    })
-    .where(and(eq(apiKeys.id, id), holds(by.at)));
+    .set({ keyHash })
+    .where(and(eq(apiKeys.id, id), holds(by.at), isKept ? isStored : undefined));
   const detail = { name, old_valid_s: oldValidMs / 1000 };
-  const [changed] = await batch(db, [
+  const done = await batch(db, [
+    toStatement(dropped),
+    ...(isKept ? [toStatement(keep)] : []),
     toStatement(change),
     audited({ ...by, tenant }, "key.rotate", id, detail),
   ]);
-  return changed!.rowsAffected > 0;
+  return done.at(-2)!.rowsAffected > 0;
 }
 
 export async function voidKey(
@@ -143,7 +145,11 @@ export async function voidKey(
 ): Promise<void> {
   const change = query
     .update(apiKeys)
-    .set({ revokedAt: by.at, previousHash: null, previousUntil: null })
+    .set({ revokedAt: by.at })
     .where(and(eq(apiKeys.id, id), isNull(apiKeys.revokedAt)));
-  await batch(db, [toStatement(change), audited({ ...by, tenant }, "key.revoke", id, { name })]);
+  await batch(db, [
+    toStatement(change),
+    audited({ ...by, tenant }, "key.revoke", id, { name }),
+    toStatement(query.delete(formerKeys).where(eq(formerKeys.keyId, id))),
+  ]);
 }

@@ -1,4 +1,3 @@
-import { describeError } from "../../shared/log-line.ts";
 import type { Deps } from "../deps.ts";
 import { type StoredEvent, webhookBody, webhookId } from "../domain/webhooks/event.ts";
 import { nextTry } from "../domain/webhooks/retry.ts";
@@ -21,7 +20,7 @@ export interface Answer {
   retryAfter: string | null;
 }
 
-/** An address that must not be called, at least not now. */
+/** An address that must not be called, at least not now. The message names no host: tenants see it, operators' hosts too. */
 export class AddressRefusal extends Error {
   override name = "AddressRefusal";
 }
@@ -84,9 +83,10 @@ function refusalOf(status: number): string {
   return `the receiver answered ${status}`;
 }
 
+/** Tenants see it: it must not name the host of an operator's endpoint. */
 function reasonOf(error: unknown): string {
   if (error instanceof AddressRefusal) return error.message;
   if (error instanceof Error && error.name === "TimeoutError") return "no answer in time";
-  const code: unknown = error instanceof Error && "code" in error ? error.code : undefined;
-  return `no connection: ${typeof code === "string" ? code : describeError(error).slice(0, 200)}`;
+  const { name, code } = error as Error & { code?: unknown };
+  return `no connection: ${typeof code === "string" ? code : name}`;
 }

@@ -254,8 +254,6 @@ test("a receiver that is no longer configured, or whose address is private, is n
   await resend(clientOf(world.deps), first!.id);
   await world.send();
   expect((await world.deliveries()).at(-1)).toMatchObject({ status: "pending", attempts: 2 });
-  expect((await world.deliveries()).at(-1)?.lastError).toContain(
-    "127.0.0.1 is not on the internet",
-  );
+  expect((await world.deliveries()).at(-1)?.lastError).toContain("its host is not on the internet");
   expect(world.receiver.received).toEqual([]);
 });

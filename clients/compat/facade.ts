@@ -14,6 +14,8 @@ export interface Call {
   readonly headers: Headers;
   /** The API key that it counts for. */
   readonly key: string | undefined;
+  /** The network of a job type; undefined if the caller has none of that name. */
+  readonly networkOf: (jobType: string) => "none" | "bridge" | undefined;
   readonly bytes: () => Promise<Uint8Array>;
   readonly text: () => Promise<string>;
   /** Reads a body of multipart/form-data. */

@@ -26,16 +26,24 @@ const freshMs = 600_000;
 /**
  * Piston's GET /api/v2/runtimes and POST /api/v2/execute. Source: github.com/engineer-man/piston, docs/api-v2.md,
  * api/src/api/v2.js and api/src/job.js.
+ *
+ * @param mayWait Whether a request may wait for another one.
  */
-export function piston(): Facade {
-  let known: { runtimes: Promise<Runtime[]>; untilMs: number } | undefined;
-  function runtimesOf(call: Call): Promise<Runtime[]> {
-    if (known === undefined || performance.now() > known.untilMs) {
-      const runtimes = findRuntimes(call);
-      known = { runtimes, untilMs: performance.now() + freshMs };
-      runtimes.catch(() => (known = undefined));
-    }
-    return known.runtimes;
+export function piston(mayWait: boolean): Facade {
+  let known: { runtimes: Runtime[]; untilMs: number } | undefined;
+  let pending: Promise<Runtime[]> | undefined;
+  async function runtimesOf(call: Call): Promise<Runtime[]> {
+    if (known !== undefined && performance.now() <= known.untilMs) return known.runtimes;
+    const runtimes = await (mayWait ? shared(call) : findRuntimes(call));
+    known = { runtimes, untilMs: performance.now() + freshMs };
+    return runtimes;
+  }
+  /** The others wait for the first one. If its key is void, each asks itself. */
+  async function shared(call: Call): Promise<Runtime[]> {
+    if (pending) return pending.catch(() => findRuntimes(call));
+    // Its client may hang up.
+    pending = findRuntimes({ ...call, signal: new AbortController().signal });
+    return pending.finally(() => (pending = undefined));
   }
   return {
     async answer(call) {

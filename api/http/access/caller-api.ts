@@ -9,10 +9,9 @@ import { alreadyCounted } from "./rate-limit.ts";
 export type CallerApi = (path: string, init?: RequestInit) => Promise<Response>;
 
 /**
- * Requests of a request's caller to this app.
+ * Requests of a request's caller to this app. The rate limit counts the caller's request instead of them.
  *
  * @param key The API key that stands for the caller; without it, the credentials of the request.
- * @param isCounted Whether the rate limit has counted the caller's request: it counts this one if not.
  */
 export function callerApi(
   app: Pick<Hono<AppEnv>, "fetch">,
@@ -20,7 +19,6 @@ export function callerApi(
   { api_auth_header }: Pick<Config, "api_auth_header">,
   context: ExecutionContext | undefined,
   key?: string | null,
-  isCounted: () => boolean = () => true,
 ): CallerApi {
   const address = ["X-Forwarded-For", "CF-Connecting-IP"];
   const passed =
@@ -40,7 +38,7 @@ export function callerApi(
     }
     if (key) headers.set("Authorization", `Bearer ${key}`);
     const request = new Request(new URL(path, c.req.url), { ...init, headers });
-    return app.fetch(isCounted() ? alreadyCounted(request) : request, c.env, context);
+    return app.fetch(alreadyCounted(request), c.env, context);
   };
 }
 

@@ -13,15 +13,17 @@ export function acceptedKeys({ api_keys, operator_keys }: Config): string[] {
 }
 
 /**
- * Whether a request may be addressed to this host name (as in `URL.hostname`). Without keys, this check
- * refuses a page whose own name points at this machine's address (DNS rebinding).
+ * Whether a request without a key may be addressed to this host name (as in `URL.hostname`). This refuses a page whose
+ * own name points at this machine's address (DNS rebinding).
  */
-export function answersFor(name: string, config: Config): boolean {
-  const { api_auth_enabled, host, allowed_hosts } = config;
+export function answersFor(
+  name: string,
+  { host, allowed_hosts }: Pick<Config, "host" | "allowed_hosts">,
+): boolean {
   const isOpenToAnyName = !isLoopback(host) && allowed_hosts.length === 0;
   // Browsers resolve every name under .localhost to this machine.
   const isOwn = isLoopback(name) || name.endsWith(".localhost");
-  return api_auth_enabled || isOpenToAnyName || isOwn || allowed_hosts.includes(name);
+  return isOpenToAnyName || isOwn || allowed_hosts.includes(name);
 }
 
 /**

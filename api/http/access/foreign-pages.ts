@@ -15,7 +15,7 @@ export const mcpPath = "/mcp";
 export function refuseForeignPages({ config }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     const { hostname } = new URL(c.req.url);
-    if (!answersFor(hostname, config)) {
+    if (!config.api_auth_enabled && !answersFor(hostname, config)) {
       throw new AppError(
         "forbidden",
         `Without API keys the service does not answer requests for the host ${hostname}: use localhost, add the host to allowed_hosts, or set api_auth_enabled and api_keys.`,

@@ -125,10 +125,12 @@ test.each([
 test("many requests that wait with a key which becomes void are all refused as such", async () => {
   const { id, key } = await newKey();
   let recheck: (() => Promise<void>) | undefined;
-  const client = new Hono<AppEnv>().use(identifyCaller(deps, findCallers(deps))).get("/", (c) => {
-    recheck = c.get("caller")?.recheck;
-    return c.text("x");
-  });
+  const client = new Hono<AppEnv>()
+    .use(identifyCaller(deps, findCallers(deps).find))
+    .get("/", (c) => {
+      recheck = c.get("caller")?.recheck;
+      return c.text("x");
+    });
   await client.request("/", { headers: { Authorization: `Bearer ${key}` } });
   await recheck?.();
   await revokeKey(deps, { ...maker, at: now }, id);

@@ -17,16 +17,17 @@ const ofClients = all.filter((scope) => !ofOperators.includes(scope));
 export type FindCaller = (c: Context, key: string) => Promise<Caller | undefined>;
 
 /** Finds the holders of keys of the configuration, and of managed keys. */
-export function findCallers(deps: Deps): FindCaller {
+export function findCallers(deps: Deps): { find: FindCaller; relist: () => void } {
   const configured = configuredKeys(deps);
   const managed = managedKeys(deps);
-  return async (c, key) => {
+  const find: FindCaller = async (c, key) => {
     const { hashes, callers } = await configured;
     const hash = await deps.sha256(key);
     const caller = callers[placeOf(hashes, hash)];
     if (caller || !ManagedKey.safeParse(key).success) return caller;
-    return managed(hash, deps.clientAddress(c));
+    return managed.find(hash, deps.clientAddress(c));
   };
+  return { find, relist: managed.relist };
 }
 
 /** Finds out who sends a request: by a key, or anybody. */
@@ -35,10 +36,9 @@ export function identifyCaller(
   findCaller: FindCaller,
 ): MiddlewareHandler<AppEnv> {
   if (!config.api_auth_enabled) {
-    const isOpen = config.allow_unauthenticated_network_access;
-    const anybody = callerOf(null, "anybody", isOpen ? ofClients : all);
+    const caller = anybody(config);
     return async (c, next) => {
-      c.set("caller", anybody);
+      c.set("caller", caller);
       await next();
     };
   }
@@ -58,6 +58,12 @@ export function identifyCaller(
     }
     await next();
   };
+}
+
+/** Who sends a request to a service that asks for no keys. */
+export function anybody(config: Pick<Deps["config"], "allow_unauthenticated_network_access">) {
+  const isOpen = config.allow_unauthenticated_network_access;
+  return callerOf(null, "anybody", isOpen ? ofClients : all);
 }
 
 /** The answer to a request that needs a key and has none that is accepted. */
@@ -92,16 +98,15 @@ function managedKeys(deps: Deps) {
       // A full database must not lock the keys out.
       waitUntil(recordKeyUse(db, row.id, now(), before).catch(() => {}));
     }
-    const { id, name, tenant, scopes, expiresAt, previousUntil } = row;
+    const { id, name, tenant, scopes, expiresAt, formerUntil } = row;
     const recheck = async (): Promise<void> => {
-      if (!(await look(hash))) throw noKey(config);
+      if (!(await known.find(hash))) throw noKey(config);
     };
-    const replacedAt = row.keyHash === hash ? null : previousUntil;
-    const voidAt = Math.min(expiresAt ?? Infinity, replacedAt ?? Infinity);
+    const voidAt = Math.min(expiresAt ?? Infinity, formerUntil ?? Infinity);
     return { keyId: id, keyName: name, tenant, scopes, recheck, voidAt };
   };
   type Holder = Caller & { voidAt: number };
   const list = () => shareRead("keys", () => listKeyHashes(db, now()));
-  const look = holders<Holder>(now, "API keys", { find, list }, ({ voidAt }) => voidAt);
-  return look;
+  const known = holders<Holder>(now, "API keys", { find, list }, ({ voidAt }) => voidAt);
+  return known;
 }

@@ -8,6 +8,13 @@ export const usedEveryMs = 60_000;
 const believedMs = 1000;
 const believedMax = 10_000;
 
+/** Looks up holders. */
+export interface Holders<H> {
+  find(hash: string, client?: string): Promise<H | undefined>;
+  /** To be called when there is a new key or token, whose holder may use it at once. */
+  relist(): void;
+}
+
 export interface Register<H> {
   find: (hash: string) => Promise<H | undefined>;
   /** The hashes of all valid keys or tokens. */
@@ -27,7 +34,7 @@ export function holders<H extends object>(
   what: string,
   { find, list }: Register<H>,
   voidAt: (holder: H) => number = () => Infinity,
-): (hash: string, client?: string) => Promise<H | undefined> {
+): Holders<H> {
   const believed = new Map<string, { readonly holder: H; readonly at: number }>();
   const strangers = createStrangerLimit(now, what);
   let listed = { at: -Infinity, hashes: new Set<string>() };
@@ -36,7 +43,7 @@ export function holders<H extends object>(
     if (!isFresh(listed.at, Infinity, at)) listed = { at, hashes: new Set(await list()) };
     return listed.hashes.has(hash);
   };
-  return async (hash, client) => {
+  const look: Holders<H>["find"] = async (hash, client) => {
     const known = believed.get(hash);
     if (known && isFresh(known.at, voidAt(known.holder), now())) return known.holder;
     const network = client === undefined ? undefined : clientNetwork(client);
@@ -52,6 +59,7 @@ export function holders<H extends object>(
     believed.set(hash, { holder, at: now() });
     return holder;
   };
+  return { find: look, relist: () => (listed.at = -Infinity) };
 }
 
 /** False for a time in the future: the clock was set back. */

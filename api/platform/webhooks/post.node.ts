@@ -21,7 +21,7 @@ export function postFromNode(config: Addresses, resolve: Resolve = lookup): Post
   return async (url, headers, body, signal) => {
     const host = url.hostname.replace(/^\[|\]$/g, "");
     // Node looks up names alone.
-    if (isIP(host) !== 0 && !isAllowed(host)) throw privateAddress(url.hostname);
+    if (isIP(host) !== 0 && !isAllowed(host)) throw privateAddress();
     // A dispatcher without interceptors follows no redirect.
     const answer = await request(url, { method: "POST", headers, body, signal, dispatcher });
     // The status decides: the receiver has the event, whatever the body says.
@@ -38,7 +38,7 @@ function checkedLookup(isAllowed: (address: string) => boolean, resolve: Resolve
       if (error) return done(error, "");
       const [first] = addresses;
       if (!first || addresses.some(({ address }) => !isAllowed(address))) {
-        return done(privateAddress(hostname), "");
+        return done(privateAddress(), "");
       }
       if (options.all) done(null, addresses);
       else done(null, first.address, first.family);
@@ -46,9 +46,9 @@ function checkedLookup(isAllowed: (address: string) => boolean, resolve: Resolve
   };
 }
 
-function privateAddress(host: string): AddressRefusal {
+function privateAddress(): AddressRefusal {
   return new AddressRefusal(
-    `${host} is not on the internet; the operator can allow its address (webhook_private_addresses)`,
+    "its host is not on the internet; the operator can allow the address (webhook_private_addresses)",
   );
 }
 

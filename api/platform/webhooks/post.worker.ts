@@ -11,7 +11,7 @@ export function postFromWorker({
   return async (url, headers, body, signal) => {
     const host = url.hostname.replace(/^\[|\]$/g, "");
     if (isLocal(host) && !allowed.includes(host)) {
-      throw new AddressRefusal(`${host} is an address or a local name, which Workers do not call`);
+      throw new AddressRefusal("its host is an address or a local name, which Workers do not call");
     }
     const answer = await fetch(url, { method: "POST", headers, body, signal, redirect: "manual" });
     // The status decides: the receiver has the event, whatever the body says.

@@ -27,7 +27,7 @@ import {
 import type { Deps } from "../../deps.ts";
 import { checkProtocol } from "../../http/access/agent-protocol.ts";
 import { readUploadHeaders } from "../../http/body/upload-headers.ts";
-import { requireAgentToken } from "../../http/access/agent-token.ts";
+import { joinedTokens, requireAgentToken } from "../../http/access/agent-token.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { invalid, parseBody } from "../../http/body/json.ts";
 import { sendStored } from "../../http/send-file.ts";
@@ -79,15 +79,19 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
   app.use("*", checkProtocol());
 
+  const tokens = joinedTokens(deps);
   app.post("/join", limitJoins(deps), async (c) => {
-    return c.json(await join(deps, await parseBody(c, JoinRequest, joinBytes)));
+    const reply = await join(deps, await parseBody(c, JoinRequest, joinBytes));
+    tokens.relist();
+    return c.json(reply);
   });
 
-  app.use("*", requireAgentToken(deps));
+  app.use("*", requireAgentToken(deps, tokens));
 
   app.post("/rotate", async (c) => {
     const { token_sha256 } = await parseBody(c, RotateRequest, smallBytes);
     await rotate(deps, c.get("agentTokenHash"), token_sha256);
+    tokens.relist();
     return c.json({});
   });
 

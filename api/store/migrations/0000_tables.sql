@@ -430,8 +430,6 @@ CREATE TABLE `api_keys` (
 	`tenant` text NOT NULL,
 	`name` text NOT NULL,
 	`key_hash` text NOT NULL,
-	`previous_hash` text,
-	`previous_until` integer,
 	`scopes` text NOT NULL,
 	`created_at` integer NOT NULL,
 	`created_by` text,
@@ -442,8 +440,15 @@ CREATE TABLE `api_keys` (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX `api_keys_key_hash_unique` ON `api_keys` (`key_hash`);--> statement-breakpoint
-CREATE UNIQUE INDEX `api_keys_previous_hash_unique` ON `api_keys` (`previous_hash`);--> statement-breakpoint
 CREATE INDEX `api_keys_tenant` ON `api_keys` (`tenant`,`id`);--> statement-breakpoint
+CREATE TABLE `former_keys` (
+	`hash` text PRIMARY KEY NOT NULL,
+	`key_id` text NOT NULL,
+	`until` integer NOT NULL,
+	FOREIGN KEY (`key_id`) REFERENCES `api_keys`(`id`) ON UPDATE no action ON DELETE no action
+);
+--> statement-breakpoint
+CREATE INDEX `former_keys_key` ON `former_keys` (`key_id`,`until`);--> statement-breakpoint
 CREATE TABLE `audit` (
 	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`at` integer NOT NULL,

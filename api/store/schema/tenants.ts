@@ -49,9 +49,6 @@ export const apiKeys = sqliteTable(
     name: text("name").notNull(),
     /** SHA-256 (hex) of the key. Only its holder has the key itself. */
     keyHash: text("key_hash").notNull().unique(),
-    /** SHA-256 of the key before the last rotation, and the time until which it holds. */
-    previousHash: text("previous_hash").unique(),
-    previousUntil: integer("previous_until"),
     scopes: text("scopes", { mode: "json" }).$type<Scope[]>().notNull(),
     createdAt: integer("created_at").notNull(),
     /** Id of the key that made it; null if a command did. */
@@ -61,6 +58,21 @@ export const apiKeys = sqliteTable(
     lastUsedAt: integer("last_used_at"),
   },
   (t) => [index("api_keys_tenant").on(t.tenant, t.id)],
+);
+
+/** Keys before a rotation, which hold for a while. */
+export const formerKeys = sqliteTable(
+  "former_keys",
+  {
+    /** SHA-256 (hex). */
+    hash: text("hash").primaryKey(),
+    keyId: text("key_id")
+      .notNull()
+      .references(() => apiKeys.id),
+    /** Epoch ms. */
+    until: integer("until").notNull(),
+  },
+  (t) => [index("former_keys_key").on(t.keyId, t.until)],
 );
 
 /** What was done, by whom. Triggers refuse changes, and removals within 30 days. */

@@ -1,3 +1,4 @@
+import { request } from "undici";
 import { expect } from "vitest";
 import type { ResultReport } from "../../../shared/wire/agent/lease.ts";
 import { type Api, body, notShared } from "./api.ts";
@@ -136,6 +137,71 @@ export const compatRows = on(server, [
         const asked = { code: "1", language: "python" };
         expect((await call(api, "/run_code", asked, page)).status).toBe(403);
       }
+    },
+  },
+  {
+    rule: "A request without a key of its own that was sent for a foreign host is 403: a page's name may point at the service",
+    async check(api) {
+      const ask = async (host: string, path: string, own: object = {}) => {
+        const headers = { Host: host, ...own };
+        const answer = await request(`${api.url}/compat/${path}`, { headers });
+        await answer.body.dump();
+        return answer.statusCode;
+      };
+      const foreign = "rebound.example:8080";
+      expect(await ask(foreign, "piston/api/v2/runtimes")).toBe(403);
+      expect(await ask(foreign, "sandbox-fusion/v1/ping")).toBe(403);
+      expect(await ask(foreign, "librechat/files/x")).toBe(403);
+      expect(await ask(foreign, "librechat/files/x", key)).toBe(404);
+      expect(await ask("localhost:8080", "sandbox-fusion/v1/ping")).toBe(200);
+    },
+  },
+  {
+    rule: "A request counts once for the rate limit, also one that is refused before the service is asked",
+    async check(api) {
+      const own = { "X-API-Key": apiKeys[1] };
+      const left = async () =>
+        Number((await api.get("/pool/stats", own)).headers.get("RateLimit-Remaining"));
+      const e2b = (method: string, path: string, asked?: object) =>
+        fetch(`${api.url}/compat/e2b${path}`, {
+          method,
+          headers: own,
+          ...(asked && { body: JSON.stringify(asked) }),
+        });
+      for (const send of [
+        () => e2b("POST", "/v2/sandboxes", { templateID: "none" }),
+        () => e2b("POST", "/v2/sandboxes", { autoPause: true }),
+        () => e2b("POST", "/sandboxes/x/pause"),
+        () => e2b("GET", "/v2/sandboxes"),
+        () => e2b("GET", "/sandboxes/x"),
+      ]) {
+        const before = await left();
+        await (await send()).body?.cancel();
+        // The second one is the question.
+        expect(before - (await left())).toBe(2);
+      }
+    },
+  },
+  {
+    rule: "Piston: a first client that hangs up while the image is asked for its languages takes the answer from no other",
+    only: { on: "node", why: "in workerd no request may wait for another one" },
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const gone = new AbortController();
+      const runtimes = (init: RequestInit = {}) =>
+        fetch(`${api.url}/compat/piston/api/v2/runtimes`, init);
+      const first = runtimes({ signal: gone.signal }).catch(() => "gone");
+      const job = await agent.takeJob();
+      const second = runtimes();
+      gone.abort();
+      expect(await first).toBe("gone");
+      const { cancel } = await agent.poll({ free_slots: 0 });
+      expect(cancel).toEqual([]);
+      await agent.result(job.lease_id, { stdout_base64: btoa("python Python 3.12.1\n") });
+      const answer = await second;
+      const python = { language: "python", version: "3.12.1" };
+      expect([answer.status, await answer.json()]).toMatchObject([200, [python]]);
     },
   },
   {

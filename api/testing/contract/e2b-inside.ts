@@ -155,6 +155,25 @@ export const e2bInsideRows = on(server, [
           "3",
         ]);
       }
+      // A file for elsewhere is moved there. If that is refused, nothing stays, and the message names its place.
+      const refusedForm = new FormData();
+      refusedForm.append("file", new Blob(["x"]), "x");
+      const elsewhere = ask(api, "POST", "/files?path=/etc/x", inside, refusedForm);
+      const put = await agent.takeCall();
+      const temporary = put.files![0]!.name;
+      await agent.result(put.lease_id);
+      const moved = await agent.takeCall();
+      const told = {
+        error: ["permission_denied", `/output/${temporary}`, "Read-only file system"],
+      };
+      await agent.result(moved.lease_id, { stdout_base64: btoa(JSON.stringify(told)) });
+      const removed = await agent.takeCall();
+      expect(JSON.stringify(removed)).toContain(temporary);
+      await agent.result(removed.lease_id);
+      expect((await elsewhere).json).toEqual({
+        code: 400,
+        message: "/etc/x: Read-only file system",
+      });
       const missing = await serving(agent, ask(api, "GET", "/files?path=no", inside), (call) =>
         agent.result(call.lease_id),
       );
@@ -256,8 +275,8 @@ export const e2bInsideRows = on(server, [
         [409, "already_exists"],
         [403, "permission_denied"],
       ] as const) {
-        const refused = await rpc("MakeDir", { path: "a" }, { error: [code, "why"] });
-        expect([refused.status, refused.json]).toEqual([status, { code, message: "why" }]);
+        const refused = await rpc("MakeDir", { path: "a" }, { error: [code, "/output/a", "why"] });
+        expect([refused.status, refused.json]).toEqual([status, { code, message: "/home/user/a: why" }]);
       }
       await end();
     },

@@ -24,7 +24,10 @@ export const e2bRows = on(server, [
     rule: "E2B: a sandbox is a session without an idle timeout, which the client makes, lists, keeps and ends",
     async check(api) {
       const agent = holder(api);
-      const made = await create(api, agent, { metadata: { user: "a & b" }, envVars: { A: "b" } });
+      // Another tenant has a job type "base"; clients before 2.51 always ask for the internet.
+      const theirs = { templateID: "base", allow_internet_access: true };
+      const asked = { ...theirs, metadata: { user: "a & b" }, envVars: { A: "b" } };
+      const made = await create(api, agent, asked);
       const names = { templateID: "default", sandboxID: made.sandboxID, clientID: "airlock" };
       const token = made.envdAccessToken;
       expect(made).toEqual({
@@ -128,7 +131,9 @@ export const e2bRows = on(server, [
       for (const [fields, status, words] of [
         [{ autoPause: true }, 400, "autoPause"],
         [{ network: { allowOut: [] } }, 400, "network"],
-        [{ allow_internet_access: true }, 400, "allow_internet_access"],
+        [{ templateID: "open", allow_internet_access: false }, 400, "allow_internet_access"],
+        [{ templateID: "theirs", allow_internet_access: false }, 404, "no template theirs"],
+        [{ templateID: "theirs", allow_internet_access: true }, 404, "no template theirs"],
         [{ timeout: 1e9 }, 400, "lifetime"],
         [{ templateID: "none" }, 404, "none"],
       ] as const) {

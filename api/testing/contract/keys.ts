@@ -203,18 +203,30 @@ export const keyRows = on("with keys", [
     },
   },
   {
-    rule: "A rotated key keeps its id; the old one holds as long as old_valid_s says",
+    rule: "A rotated key keeps its id; the old ones hold as long as old_valid_s of their rotation said, or until one with 0",
     async check(api) {
       const { id, key } = await newKey(api, { scopes: ["read"] });
       const first = await api.post(`/keys/${id}/rotate`, undefined, operator);
       const rotated = NewApiKey.parse(body(first));
       expect(rotated).toMatchObject({ id, old_valid_until: expect.any(String) as string });
       expect([await statusOf(api, key), await statusOf(api, rotated.key)]).toEqual([200, 200]);
-      const rotation = { old_valid_s: 0 };
-      const reply = await api.post(`/keys/${id}/rotate`, rotation, operator);
+      // Again, as a client does that lost the answer: programs still have the first key.
+      const rotation = (old_valid_s: number) =>
+        api.post(`/keys/${id}/rotate`, { old_valid_s }, operator);
+      const again = NewApiKey.parse(body(await rotation(60)));
+      expect(again.old_valid_until).toBe(rotated.old_valid_until);
+      for (const each of [key, rotated.key, again.key]) expect(await statusOf(api, each)).toBe(200);
+      for (let n = 2; n < 10; n++) expect((await rotation(60)).status).toBe(200);
+      const more = await rotation(60);
+      expect([more.status, problemOf(more).detail]).toEqual([
+        409,
+        expect.stringContaining("old_valid_s 0"),
+      ]);
+      expect(await statusOf(api, key)).toBe(200);
+      const reply = await rotation(0);
       const last = NewApiKey.parse(body(reply));
       expect(last).not.toHaveProperty("old_valid_until");
-      for (const old of [key, rotated.key]) await becomesVoid(api, old);
+      for (const old of [key, rotated.key, again.key]) await becomesVoid(api, old);
       expect(await statusOf(api, last.key)).toBe(200);
     },
   },
@@ -266,7 +278,7 @@ export const keyRows = on("with keys", [
     },
   },
   {
-    rule: "Unknown keys of one client cause a limited number of look-ups; known keys at its address go on",
+    rule: "Unknown keys of one client cause a limited number of look-ups; known keys at its address go on, and new ones hold at once",
     async check(api) {
       const { key } = await newKey(api, { scopes: ["read"] });
       expect(await statusOf(api, key)).toBe(200);
@@ -276,6 +288,10 @@ export const keyRows = on("with keys", [
       }
       expect(answers).toEqual(new Set([401, 429]));
       expect(await statusOf(api, key)).toBe(200);
+      const fresh = await newKey(api, { scopes: ["read"] });
+      expect(await statusOf(api, fresh.key)).toBe(200);
+      const rotation = body(await api.post(`/keys/${fresh.id}/rotate`, undefined, operator));
+      expect(await statusOf(api, NewApiKey.parse(rotation).key)).toBe(200);
       expect(await statusOf(api, apiKeys[0])).toBe(200);
     },
   },

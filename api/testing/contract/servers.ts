@@ -66,6 +66,11 @@ export const servers = {
     ...common,
     ...locked,
     AIRLOCK_COMPAT: "sandbox-fusion,piston,dify,librechat,e2b",
+    AIRLOCK_JOB_TYPES: JSON.stringify({
+      base: { tenants: ["others"] },
+      open: { network: "bridge" },
+      theirs: { tenants: ["others"], network: "bridge" },
+    }),
     AIRLOCK_COMPAT_KEY: apiKeys[0],
     AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
     AIRLOCK_API_RATE_LIMIT_ENABLED: "true",

@@ -8,8 +8,6 @@ import type { Tokens } from "./token.ts";
 /** What the facade knows of its service. */
 export interface Service {
   readonly tokens: Tokens;
-  readonly hasNetwork: (jobType: string) => boolean;
-  readonly isJobType: (name: string) => boolean;
   /** Longest time limit of code. */
   readonly maxTimeoutS: number;
 }
@@ -77,12 +75,13 @@ async function create(call: Call, service: Service): Promise<Response> {
   const asked = parseBody(Create, await call.text(), 400);
   const key = call.headers.get("Idempotency-Key");
   const { templateID, timeout, metadata, envVars, allow_internet_access } = asked;
-  const isPlain = plainTemplates.includes(templateID) && !service.isJobType(templateID);
+  const isPlain = plainTemplates.includes(templateID) && call.networkOf(templateID) === undefined;
   const job_type = isPlain ? "default" : templateID;
-  if (!service.isJobType(job_type)) throw new Refusal(404, `There is no template ${templateID}.`);
-  if (allow_internet_access != null && allow_internet_access !== service.hasNetwork(job_type)) {
-    const has = allow_internet_access ? "no network" : "a network";
-    throw new Refusal(400, `allow_internet_access: the job type ${job_type} has ${has}.`);
+  const network = call.networkOf(job_type);
+  if (network === undefined) throw new Refusal(404, `There is no template ${templateID}.`);
+  // Clients before 2.51 say true if their program says nothing.
+  if (allow_internet_access === false && network !== "none") {
+    throw new Refusal(400, `allow_internet_access: the job type ${job_type} has a network.`);
   }
   const session = Session.parse(
     await post(call, "/sessions", {

@@ -5,8 +5,6 @@ import { createTokens } from "./token.ts";
 
 const service = {
   tokens: createTokens(() => Promise.resolve(new Uint8Array(32))),
-  hasNetwork: () => false,
-  isJobType: () => true,
   maxTimeoutS: 60,
 };
 
@@ -19,6 +17,7 @@ async function restart(restarted: number, session: number, id = "s") {
     query: new URLSearchParams(),
     headers: new Headers({ "E2b-Sandbox-Id": id }),
     key: "key",
+    networkOf: () => "none",
     bytes: () => Promise.resolve(new Uint8Array()),
     text: () => Promise.resolve(""),
     form: () => Promise.resolve(new FormData()),

@@ -25,7 +25,16 @@ export async function run(
   return readEvents(answer.body!);
 }
 
-/** The events of a body of Server-Sent Events. Those that it does not know are left out. */
+/** Why a call's events have no end. */
+export function reasonOfCut(error: unknown): string {
+  return error instanceof Refusal ? error.message : "The connection to the service was lost.";
+}
+
+/**
+ * The events of a body of Server-Sent Events. Those that it does not know are left out.
+ *
+ * @throws Refusal if the body ends before the call: its key was revoked, or the service stops.
+ */
 export async function* readEvents(
   body: ReadableStream<Uint8Array>,
 ): AsyncGenerator<CallEvent, void> {
@@ -39,4 +48,5 @@ export async function* readEvents(
     yield { event, data: schema.parse(JSON.parse(value ?? "")) } as CallEvent;
     if (event === "end") return;
   }
+  throw new Refusal(503, "The service ended the stream before the call had ended.");
 }

@@ -4,7 +4,7 @@ import type { EventData } from "../../../shared/wire/client/events.ts";
 import { exceptionOf } from "../exception.ts";
 import { type Call, parseBody } from "../facade.ts";
 import type { Service } from "./control.ts";
-import { type CallEvent, run } from "./events.ts";
+import { type CallEvent, reasonOfCut, run } from "./events.ts";
 import { streamed } from "./stream.ts";
 
 const Execute = z.object({
@@ -36,26 +36,33 @@ type Lines = AsyncGenerator<Uint8Array, void>;
 
 async function* linesOf(events: AsyncGenerator<CallEvent, void>): Lines {
   let stderr = "";
-  for await (const { event, data } of events) {
-    if (event === "stdout" || event === "stderr") {
-      const timestamp = Date.parse(data.at) * 1_000_000;
-      yield lineOf({ type: event, text: data.text, timestamp });
-      if (event === "stderr") stderr = (stderr + data.text).slice(-tracebackMax);
-    } else if (event === "display") yield lineOf(resultOf(data));
-    else if (event === "end") {
-      if (data.call !== undefined) {
-        yield lineOf({ type: "number_of_executions", execution_count: data.call });
+  try {
+    for await (const { event, data } of events) {
+      if (event === "stdout" || event === "stderr") {
+        const timestamp = Date.parse(data.at) * 1_000_000;
+        yield lineOf({ type: event, text: data.text, timestamp });
+        if (event === "stderr") stderr = (stderr + data.text).slice(-tracebackMax);
+      } else if (event === "display") yield lineOf(resultOf(data));
+      else if (event === "end") {
+        if (data.call !== undefined) {
+          yield lineOf({ type: "number_of_executions", execution_count: data.call });
+        }
+        const exception = exceptionOf(data, stderr);
+        if (exception) yield lineOf({ type: "error", ...exception });
       }
-      const exception = exceptionOf(data, stderr);
-      if (exception) yield lineOf({ type: "error", ...exception });
     }
+  } catch (error) {
+    // Without a line of it, clients take the end of the answer for that of the code.
+    yield errorLine("ConnectionError", reasonOfCut(error));
   }
 }
 
 async function* unknownLanguage(language: string): Lines {
-  const value = `${language} has no interpreter here`;
-  yield lineOf({ type: "error", name: "UnsupportedLanguage", value, traceback: "" });
+  yield errorLine("UnsupportedLanguage", `${language} has no interpreter here`);
 }
+
+const errorLine = (name: string, value: string): Uint8Array =>
+  lineOf({ type: "error", name, value, traceback: "" });
 
 /** Lines of IPython that all run programs, such as `!pip install …` of smolagents; their status is no error there. */
 export function programOf(code: string, language: string | null | undefined): object {

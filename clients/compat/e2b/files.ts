@@ -44,11 +44,19 @@ async function write(call: Call, session: string, path: string): Promise<Respons
 /** Files elsewhere than in the home folder are moved from there. */
 async function store(call: Call, session: string, path: string, bytes: ArrayBuffer): Promise<void> {
   const below = belowHome(path);
-  const place = below ?? `.upload-${crypto.randomUUID()}`;
-  await ask(call, sessionFile(session, place), {
-    method: "PUT",
-    headers: { "Content-Type": "application/octet-stream" },
-    body: bytes,
-  });
-  if (below === undefined) await move(call, session, place, path);
+  const headers = { "Content-Type": "application/octet-stream" };
+  const put = (place: string) =>
+    ask(call, sessionFile(session, place), { method: "PUT", headers, body: bytes });
+  if (below !== undefined) return void (await put(below));
+  const place = `.upload-${crypto.randomUUID()}`;
+  try {
+    await put(place);
+    await move(call, session, place, path);
+  } catch (error) {
+    // Also for a client that has hung up.
+    const removed = await call.api(sessionFile(session, place), { method: "DELETE" });
+    await removed.body?.cancel();
+    if (!(error instanceof Refusal)) throw error;
+    throw new Refusal(error.status, error.message.replaceAll(place, path));
+  }
 }

@@ -2,13 +2,14 @@ import { z } from "zod";
 import { SyncResult } from "../../../shared/wire/execution.ts";
 import { type Call, parseBody, post, Refusal } from "../facade.ts";
 import { refuseCall } from "./connect.ts";
-import { homeFolder, toOurs } from "./paths.ts";
+import { homeFolder, toOurs, toTheirs } from "./paths.ts";
 
 const Path = z.object({ path: z.string(), depth: z.int().min(1).default(1) });
 const Move = z.object({ source: z.string(), destination: z.string() });
 
 const Told = z.union([
-  z.object({ error: z.tuple([z.string(), z.string()]) }),
+  /** One of Connect's codes, the path and the reason. */
+  z.object({ error: z.tuple([z.string(), z.string(), z.string()]) }),
   z.object({ entry: z.unknown() }),
   z.object({ entries: z.array(z.unknown()) }),
   z.object({}).strict(),
@@ -18,8 +19,8 @@ const Told = z.union([
 export async function filesystem(call: Call, session: string, method: string): Promise<Response> {
   const told = await tell(call, session, await askedOf(call, method));
   if (!("error" in told)) return Response.json(told);
-  const [code, message] = told.error;
-  return refuseCall({ code, message });
+  const [code, path, reason] = told.error;
+  return refuseCall({ code, message: `${toTheirs(path)}: ${reason}` });
 }
 
 /** @throws Refusal */
@@ -30,7 +31,7 @@ export async function move(
   destination: string,
 ): Promise<void> {
   const told = await tell(call, session, ["Move", toOurs(source), toOurs(destination)]);
-  if ("error" in told) throw new Refusal(400, told.error[1]);
+  if ("error" in told) throw new Refusal(400, `${destination}: ${told.error[2]}`);
 }
 
 /** Arguments of the program. @throws Refusal */
@@ -106,6 +107,6 @@ codes = {FileNotFoundError: "not_found", FileExistsError: "already_exists", NotA
 try:
     told = run()
 except OSError as error:
-    told = {"error": [codes.get(type(error), "permission_denied"), "%s: %s" % (path, error.strerror)]}
+    told = {"error": [codes.get(type(error), "permission_denied"), path, error.strerror or str(error)]}
 print(json.dumps(told))
 `;

@@ -3,7 +3,7 @@ import type { EventData } from "../../../shared/wire/client/events.ts";
 import { type Call, parseBody, signalOf } from "../facade.ts";
 import { frame, lastFrame, readFrame, streamType } from "./connect.ts";
 import type { Service } from "./control.ts";
-import { type CallEvent, run } from "./events.ts";
+import { type CallEvent, reasonOfCut, run } from "./events.ts";
 import { homeFolder, toOurs } from "./paths.ts";
 import { streamed } from "./stream.ts";
 
@@ -39,10 +39,14 @@ export async function start(call: Call, service: Service, session: string): Prom
 
 async function* partsOf(events: AsyncGenerator<CallEvent, void>): AsyncGenerator<Uint8Array, void> {
   yield frame({ event: { start: { pid } } });
-  for await (const { event, data } of events) {
-    if (event === "stdout" || event === "stderr") {
-      yield frame({ event: { data: { [event]: base64(data.text) } } });
-    } else if (event === "end") yield* endOf(data);
+  try {
+    for await (const { event, data } of events) {
+      if (event === "stdout" || event === "stderr") {
+        yield frame({ event: { data: { [event]: base64(data.text) } } });
+      } else if (event === "end") yield* endOf(data);
+    }
+  } catch (error) {
+    yield lastFrame({ code: "unavailable", message: reasonOfCut(error) });
   }
 }
 

@@ -21,6 +21,7 @@ test("events wait in the service until the client takes them", async () => {
     query: new URLSearchParams(),
     headers: new Headers(),
     key: undefined,
+    networkOf: () => "none" as const,
     bytes: () => Promise.reject(new Error("not asked for")),
     form: () => Promise.reject(new Error("not asked for")),
     text: () => Promise.resolve(JSON.stringify({ code: "1" })),
@@ -30,8 +31,6 @@ test("events wait in the service until the client takes them", async () => {
   };
   const service = {
     tokens: { seal: () => Promise.resolve(""), open: () => Promise.resolve(undefined) },
-    hasNetwork: () => false,
-    isJobType: () => true,
     maxTimeoutS: 10,
   };
   const answer = await execute(call, service, "session");
@@ -39,7 +38,14 @@ test("events wait in the service until the client takes them", async () => {
   await reader.read();
   for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => void setTimeout(resolve));
   expect(sent).toBeLessThan(5);
-  let lines = 1;
-  while (!(await reader.read()).done) lines += 1;
-  expect(lines).toBe(1000);
+  const lines = [""];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    lines.push(new TextDecoder().decode(value));
+  }
+  // Without the end of the call, as if the key had been revoked: clients must not take it for a success.
+  const cut = { type: "error", name: "ConnectionError" };
+  expect(JSON.parse(lines.pop()!)).toMatchObject(cut);
+  expect(lines).toHaveLength(1000);
 });

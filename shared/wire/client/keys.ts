@@ -70,7 +70,7 @@ export const ApiKey = z
     revoked_at: Timestamp.nullable().meta({ description: "Since when the key is void." }),
     last_used_at: Timestamp.nullable().meta({ description: "Is written at most once a minute." }),
     old_valid_until: Timestamp.optional().meta({
-      description: "Until when the key before the last rotation holds too.",
+      description: "Until when a key before a rotation holds too; of several, the last.",
     }),
   })
   .meta({ id: "ApiKey", description: "A key that operators made. It never shows the key itself." });
@@ -101,7 +101,10 @@ export const KeyRotation = z
       .min(0)
       .max(30 * dayS)
       .default(dayS)
-      .meta({ description: "Seconds for which the old key holds too." }),
+      .meta({
+        description:
+          "Seconds for which the old key holds too. Keys before it hold as long as their own rotation said; with 0 all are void.",
+      }),
   })
   .meta({ id: "KeyRotation" });
 

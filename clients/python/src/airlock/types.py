@@ -1336,7 +1336,7 @@ class NewApiKey(Record):
     revoked_at: Optional[str]
     #: Is written at most once a minute.
     last_used_at: Optional[str]
-    #: Until when the key before the last rotation holds too.
+    #: Until when a key before a rotation holds too; of several, the last.
     old_valid_until: Optional[str]
     #: Is shown once; the service stores only its hash.
     key: str
@@ -1376,12 +1376,12 @@ class ApiKey(Record):
     revoked_at: Optional[str]
     #: Is written at most once a minute.
     last_used_at: Optional[str]
-    #: Until when the key before the last rotation holds too.
+    #: Until when a key before a rotation holds too; of several, the last.
     old_valid_until: Optional[str]
 
 
 class KeyRotation(TypedDict, total=False):
-    #: Seconds for which the old key holds too.
+    #: Seconds for which the old key holds too. Keys before it hold as long as their own rotation said; with 0 all are void.
     old_valid_s: int
 
 
