@@ -276,7 +276,10 @@ export const e2bInsideRows = on(server, [
         [403, "permission_denied"],
       ] as const) {
         const refused = await rpc("MakeDir", { path: "a" }, { error: [code, "/output/a", "why"] });
-        expect([refused.status, refused.json]).toEqual([status, { code, message: "/home/user/a: why" }]);
+        expect([refused.status, refused.json]).toEqual([
+          status,
+          { code, message: "/home/user/a: why" },
+        ]);
       }
       await end();
     },
