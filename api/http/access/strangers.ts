@@ -10,9 +10,9 @@ const believedMax = 10_000;
 
 /** Looks up holders. */
 export interface Holders<H> {
-  find(hash: string, client?: string): Promise<H | undefined>;
+  find: (hash: string, client?: string) => Promise<H | undefined>;
   /** To be called when there is a new key or token, whose holder may use it at once. */
-  relist(): void;
+  relist: () => void;
 }
 
 export interface Register<H> {
