@@ -1,13 +1,17 @@
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, request } from "node:http";
-import { connect, createServer as createTcpServer, type Server } from "node:net";
+import { connect, createServer as createTcpServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
-import { text } from "node:stream/consumers";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { buffer, text } from "node:stream/consumers";
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { listen, type Listening } from "../../shared/testing/listen.ts";
+import { loadModules, sources } from "../python/program.ts";
+import { openTunnel } from "../sandbox/conversation/tunnel.ts";
+import { frameDecoder } from "../sandbox/protocol/frames.ts";
 import { createPackageProxy, filesUrl, type Reach } from "./proxy.ts";
 
 const servers: Listening[] = [];
@@ -240,4 +244,95 @@ it("serves the agent's own files, and no others", async () => {
   const link = /href="([^"]+)"/.exec(body)?.[1] ?? "";
   expect((await get(new URL(link, filesUrl).href)).body).toBe("wheel");
   expect((await get(`${filesUrl}../package.json`)).status).toBe(404);
+});
+
+/** The other end in a process of its own, as in PID 1, and the agent's proxy; returns the port that pip has. */
+async function openBoth(place: string): Promise<number> {
+  const probe = `
+import select
+from link import Inbox, Outbox
+from tunnel import Tunnel
+inbox, outbox = Inbox(0), Outbox(1)
+tunnel = Tunnel(outbox)
+outbox.put(b"P", b"%d" % tunnel.port)
+def take():
+    for kind, payload in inbox.read():
+        tunnel.take(kind, payload)
+while True:
+    polled = [(inbox.fd, select.POLLIN, take), *tunnel.to_poll()]
+    if not outbox.empty:
+        polled.append((outbox.fd, select.POLLOUT, outbox.write))
+    poll = select.poll()
+    for fd, events, _ in polled:
+        poll.register(fd, events)
+    handlers = {fd: handler for fd, _, handler in polled}
+    for fd, _ in poll.poll():
+        handlers[fd]()`;
+  const program = loadModules({ ...sources(["common/link", "common/tunnel"]), probe });
+  const other = spawn("python3", ["-I", "-S", "-c", program], {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  const reach = { hosts: [place], internet: false, proxy: null, files: [] };
+  const serve = createPackageProxy(reach, () => {});
+  const tunnel = openTunnel((frame) => void other.stdin.write(frame), serve);
+  onTestFinished(() => {
+    tunnel.close();
+    other.kill("SIGKILL");
+  });
+  const decode = frameDecoder();
+  const { promise, resolve } = Promise.withResolvers<number>();
+  other.stdout.on("data", (bytes: Buffer) => {
+    for (const frame of decode(bytes)) {
+      if (frame.type === "P") resolve(Number(frame.payload.toString()));
+      else tunnel.take(frame);
+    }
+  });
+  return promise;
+}
+
+describe("all bytes arrive, whoever closes first", () => {
+  const answer = Buffer.alloc(700_000, "answer ");
+  /** What the server does with a connection, and what the client does when it is connected. */
+  const ways: [string, (served: Socket) => void, (client: Socket) => void][] = [
+    [
+      "the server",
+      (served) => served.once("data", () => served.end(answer)),
+      (client) => client.write("?"),
+    ],
+    [
+      "the server, which hears no more",
+      (served) => served.once("data", () => served.end(answer, () => served.destroySoon())),
+      (client) => client.write("?"),
+    ],
+    [
+      "the client",
+      (served) => served.resume().once("end", () => served.end(answer)),
+      (client) => client.end("?"),
+    ],
+  ];
+  it.each(ways)("%s", async (_, onServed, onConnected) => {
+    const server = createTcpServer({ allowHalfOpen: true }, onServed);
+    const place = `127.0.0.1:${await portOf(server)}`;
+    const port = await openBoth(place);
+    const lengths = Array.from({ length: 40 }, async () => {
+      const client = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
+      client.write(`CONNECT ${place} HTTP/1.1\r\nHost: ${place}\r\n\r\n`);
+      const [head] = (await once(client, "data")) as [Buffer];
+      expect(head.toString()).toMatch(/^HTTP\/1.1 200 /);
+      onConnected(client);
+      const heard = await buffer(client);
+      client.end();
+      return head.toString("latin1").split("\r\n\r\n")[1]!.length + heard.length;
+    });
+    expect(await Promise.all(lengths)).toEqual(lengths.map(() => answer.length));
+  });
+});
+
+it("a tunnel that is refused is over: any number of them may be", async () => {
+  const port = await openBoth(index.place);
+  for (let n = 0; n < 70; n++) {
+    const client = connect({ port, host: "127.0.0.1" });
+    client.write("CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: 10.0.0.1:443\r\n\r\n");
+    expect(await text(client)).toMatch(/^HTTP\/1.1 403 /);
+  }
 });

@@ -45,6 +45,8 @@ export function createPackageProxy(
   server.on("connect", (request: IncomingMessage, client: Duplex, head: Buffer) => {
     tunnel(reach, request.url ?? "", client, head).catch((error: unknown) => {
       const { status, text } = answerTo(error);
+      // A stream whose end nobody reads stays open.
+      client.resume();
       client.end(`HTTP/1.1 ${status} ${text}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n`);
     });
   });
@@ -59,6 +61,8 @@ async function tunnel(reach: Reach, authority: string, client: Duplex, head: Buf
   client.on("close", () => gone.abort(new Error("given up")));
   const upstream = await openTunnel(reach, target, port, gone.signal);
   client.write("HTTP/1.1 200 Connection established\r\n\r\n");
+  // Whoever ends first still hears all that the other side says.
+  upstream.allowHalfOpen = true;
   upstream.write(head);
   pipeline(client, upstream, client, () => {});
 }

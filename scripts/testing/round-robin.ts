@@ -29,8 +29,8 @@ export function startRoundRobin(ports: readonly number[]): Promise<Listening> {
         upstream?.destroy();
         return;
       }
-      upstream.on("close", () => client.destroy());
-      client.on("close", () => upstream.destroy());
+      upstream.on("close", () => client.destroySoon());
+      client.on("close", () => upstream.destroySoon());
       client.pipe(upstream).pipe(client);
     });
   });

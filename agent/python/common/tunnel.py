@@ -47,7 +47,9 @@ class Tunnel:
         connection = self._connections.get(payload[:4])
         if connection is None:
             return
-        if kind == b"x":
+        if kind == b"x" and connection.pending and not connection.hears:
+            connection.speaks = False  # what came before its end is passed on
+        elif kind == b"x":
             self._forget(connection)
         else:
             connection.take(kind, payload[4:])
