@@ -10,7 +10,12 @@ import { internalArtifacts } from "../jobs/record.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
 import { digestOf } from "../domain/environment.ts";
 import { resolveJobType } from "../domain/job-types.ts";
-import { describeIgnored, explainIgnored, explainNotBuilt } from "../domain/requirements.ts";
+import {
+  describeIgnored,
+  describeMissing,
+  explainIgnored,
+  explainNotBuilt,
+} from "../domain/requirements.ts";
 import { canonicalJson } from "../domain/submission.ts";
 import { fromBase64, leaseLost, notYours, refuseUnless } from "../jobs/lease-post.ts";
 import { tellCallers, tellEnd, tellFreed, tellFollowers } from "../jobs/followed.ts";
@@ -140,13 +145,15 @@ export async function recordResult(
     ? undefined
     : describeIgnored(execution.requirements);
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
+  const error = await explain(deps, execution, explainIgnored(rest.error, ignored));
+  const missing = ignored ?? describeMissing(error, deps.config, execution);
   const result = await finishExecution(
     db,
     leaseId,
     {
       ...rest,
-      error: await explain(deps, execution, explainIgnored(rest.error, ignored)),
-      warnings: [...(rest.warnings ?? []), ...(ignored === undefined ? [] : [ignored])],
+      error,
+      warnings: [...(rest.warnings ?? []), ...(missing === undefined ? [] : [missing])],
       output_json,
       stdout: fromBase64(stdout_base64),
       stderr: fromBase64(stderr_base64),

@@ -13,9 +13,11 @@ const recordFields = Object.keys(ExecutionRecord.shape) as (keyof ExecutionRecor
 
 const time = (what: string) =>
   z.iso
-    .datetime({ offset: true })
+    .datetime({ offset: true, error: "must be a time with its zone, such as 2026-11-21T00:00:00Z" })
     .optional()
-    .openapi({ description: `Only executions that were created ${what} this time.` });
+    .openapi({
+      description: `Only executions that were created ${what} this time. A date alone is refused: its day begins at another time in each zone.`,
+    });
 
 const pair = z.string().regex(/^[\w.-]{1,64}:/, "must be key:value");
 

@@ -64,7 +64,7 @@ export const webhookSettings = {
       "Receivers of webhooks by name: `url`, `secrets` (one or two), `events` (default: all), and `tenants` whose events it gets (default: all). See docs/guides/webhooks.md.",
     ),
   webhook_callbacks: WebhookCallbacks.optional().describe(
-    "Lets requests name a receiver of their own (`callback_url`): `hosts` that it may have, and `secrets` (one or two) that sign its calls. Default: no host.",
+    "Lets requests name a receiver of their own (`callback_url`): `hosts` that it may have (over HTTPS; over plain HTTP those that begin with `http://`), and `secrets` (one or two) that sign its calls. Default: no host.",
   ),
   webhook_private_addresses: z
     .array(

@@ -46,6 +46,9 @@ class Figures(type(sys)):
 
     def offer(self):
         """Makes it the backend unless the environment or the code names another one."""
+        if "COLUMNS" not in os.environ:
+            # What libraries print: pandas' tables have up to 20 columns in Jupyter.
+            os.environ._data[b"COLUMNS"] = b"200"
         if "MPLBACKEND" in os.environ:
             return
         sys.modules[FIGURES] = self
@@ -71,21 +74,27 @@ class Cell:
 
     def run(self, source, path):
         """Returns the value of the last expression; None if there is none, or a semicolon after it."""
-        codes, last = self.compile(source, path)
+        codes, last, source = self.compile(source, path)
         if any(code.co_flags & IS_COROUTINE for code in codes):
             value = self._await(codes)
         else:
             value = [eval(code, self._names) for code in codes][-1]
+        if b".show(" in source:
+            explain_plotly()
         return None if last is None or is_quiet(source, last) else value
 
     def compile(self, source, path):
-        """Returns the codes to run, and the last expression."""
-        tree = compile(source, path, "exec", ONLY_AST | TOP_LEVEL_AWAIT, True)
+        """Returns the codes to run, the last expression, and the source that they are of."""
+        try:
+            tree = compile(source, path, "exec", ONLY_AST | TOP_LEVEL_AWAIT, True)
+        except IndentationError:
+            source = without_indent(source)
+            tree = compile(source, path, "exec", ONLY_AST | TOP_LEVEL_AWAIT, True)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
         codes = [compile(tree, path, "exec", TOP_LEVEL_AWAIT, True)]
         if last is not None:
             codes.append(compile(_ast.Expression(last.value), path, "eval", TOP_LEVEL_AWAIT, True))
-        return codes, last
+        return codes, last, source
 
     def _await(self, codes):
         import asyncio
@@ -125,6 +134,20 @@ class Cell:
         loop.close()
 
 
+def explain_plotly():
+    renderers = getattr(sys.modules.get("plotly.io._renderers"), "renderers", None)
+    if getattr(renderers, "default", None) == "":
+        print("show() of plotly needs a browser, and does nothing here: display(figure) shows one.", file=sys.stderr)
+
+
+def without_indent(source):
+    """Code whose first line is indented, as from the middle of a function, without that indent. So does IPython."""
+    lines = source.splitlines(True)
+    first = next((line for line in lines if line.strip()), b"")
+    indent = first[: len(first) - len(first.lstrip(b" \t"))]
+    return b"".join([line[len(indent) :] if line.startswith(indent) else line for line in lines])
+
+
 def is_quiet(source, last):
     """Whether a semicolon follows the last expression. Its place is in bytes of UTF-8."""
     rest = source.splitlines()[last.end_lineno - 1 :]
@@ -149,6 +172,17 @@ def show_failure(error):
         show_error(type(error), error, trace)
     if isinstance(error, SyntaxError) and (error.text or "").lstrip()[:1] in ("%", "!"):
         sys.stderr.write("This is Python, not IPython: lines with % or ! do not run.\n")
+    if isinstance(error, RuntimeError) and str(error) == "no running event loop":
+        sys.stderr.write("Code that uses await outside of functions runs in an event loop: await something in it.\n")
+        # Else the coroutine lives as long as the traceback, and its warning comes in a later cell.
+        drop_frames_of_asyncio(trace)
+
+
+def drop_frames_of_asyncio(trace):
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.rpartition("/")[0].endswith("/asyncio"):
+            trace.tb_frame.clear()
+        trace = trace.tb_next
 
 
 def begin(tell_fd, answers_fd):

@@ -4,6 +4,7 @@ import _signal
 import io
 import linecache
 from os import fsdecode
+from time import tzset
 from posix import O_RDONLY, _exit, close, dup2, read
 from posix import open as open_fd
 
@@ -47,6 +48,7 @@ class Caller:
 
     def __init__(self):
         environ.update(self._variables(words_of(ENV)))
+        tzset()
         self._before = {}
         self._has_stdin = False
 
@@ -55,8 +57,9 @@ class Caller:
         words = words_of(CALL)
         variables = self._variables([word[1:] for word in words if word[:1] == b"e"])
         self._before = {name: environ.get(name) for name in variables}
-        for name, value in variables.items():
-            environ[name] = value
+        environ.update(variables)
+        if "TZ" in variables:
+            tzset()
         sys.argv[1:] = map(fsdecode, words_of(ARGS)) if has_inputs else ()
         self._open_stdin(has_inputs)
         return next(int(word[1:]) for word in words if word[:1] == b"n")
@@ -67,6 +70,8 @@ class Caller:
                 environ[name] = value
             elif name in environ:
                 del environ[name]
+        if "TZ" in self._before:
+            tzset()
 
     def _open_stdin(self, has_inputs):
         has_stdin = has_inputs and access(STDIN, F_OK)  # noqa: F821  see results.py

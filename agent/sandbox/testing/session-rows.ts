@@ -64,7 +64,7 @@ export function sessionRows(python: () => Python): void {
   });
 
   test("a session: a call has stdin, arguments and variables of its own; those of the session stay", async () => {
-    const { call } = await open({ FROM: "session", BOTH: "session" });
+    const { call } = await open({ FROM: "session", BOTH: "session", TZ: "OFS-3" });
     const code = `
 import os, sys
 def line():
@@ -82,6 +82,9 @@ print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "
     expect(
       (await call("print(open('/input/data.json').read())", { inputJson: '{"a":1}' })).out,
     ).toBe('{"a":1}\n');
+    const zone = "import time\nprint(time.strftime('%z'), time.tzname[0])";
+    const zones = [await call(zone), await call(zone, { env: { TZ: "OWN-5" } }), await call(zone)];
+    expect(zones.map(({ out }) => out)).toEqual(["+0300 OFS\n", "+0500 OWN\n", "+0300 OFS\n"]);
     await call("os.environ['FROM'] = 'code'");
     expect((await call("os.environ['FROM']")).shown).toEqual(["'code'"]);
   });
@@ -97,6 +100,17 @@ print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "
     const cut = await call("await asyncio.sleep(60)\nseen.append('went on')", { timeoutMs: 500 });
     expect(cut.end).toBe("timeout execution_timeout null");
     expect(await call("await later(3)\nseen")).toMatchObject({ shown: ["[]"] });
+  });
+
+  test("a session: a task made without a running loop is explained, and warned of in its own call", async () => {
+    const { call } = await open();
+    const failed = await call("import asyncio\nasync def f(): pass\nasyncio.create_task(f())");
+    expect(failed.err).toMatch(
+      /RuntimeError: no running event loop\n[^]*await something in it\.\n/,
+    );
+    expect(failed.err).toContain("coroutine 'f' was never awaited");
+    expect((await call("1 / 0")).err).not.toContain("never awaited");
+    expect(await call("t = asyncio.create_task(f())\nawait t")).toMatchObject({ err: "" });
   });
 
   test("a session: a timeout interrupts the code, and everything stays", async () => {

@@ -34,7 +34,7 @@ export function refuseForeignPages({ config }: Deps): MiddlewareHandler<AppEnv> 
     if (!config.api_auth_enabled && isOfForeignPage(c, config)) {
       throw new AppError(
         "forbidden",
-        "Without API keys the service refuses requests of pages of other sites (Sec-Fetch-Site, Origin): set api_auth_enabled and api_keys.",
+        "Without API keys the service refuses requests of pages of other sites (Sec-Fetch-Site, Origin): let your own server send them.",
       );
     }
     await next();

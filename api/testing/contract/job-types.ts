@@ -199,6 +199,30 @@ export const jobTypeRows = on("with job types", [
     },
   },
   {
+    rule: "A module that is missing has a warning that says how to get it",
+    async check(api) {
+      const warningsOf = async (module: string) => {
+        const { job_id } = await api.submit();
+        const agent = api.agent();
+        const { lease_id } = await agent.takeJob();
+        const message = `ModuleNotFoundError: No module named '${module}'`;
+        const error = { type: "import_error", message, phase: "execution" } as const;
+        await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+        const record = await api.record(job_id);
+        expect(record.error).toEqual(error);
+        return record.warnings;
+      };
+      expect(await warningsOf("numpy")).toEqual([
+        expect.stringMatching(/^Job type default has no module numpy\. .* use job_type .*build-0/),
+      ]);
+      expect(await warningsOf("yaml")).toEqual([
+        "Job type default has no module yaml. If it comes from a package (pyyaml): an operator adds that to the requirements of a job type, and builds it.",
+      ]);
+      expect(await warningsOf("IPython")).toEqual([expect.stringContaining("display(value)")]);
+      expect(await warningsOf("numpy.missing")).toBeUndefined();
+    },
+  },
+  {
     rule: "In production mode a submission whose job type has no built image is refused, and says what to do",
     server: "in production",
     async check(api) {

@@ -265,6 +265,17 @@ export const jobRows: Row[] = [
       const error = { type: "import_error", message: "No x", phase: "execution" } as const;
       await agent.result(job.lease_id, { status: "failed", exit_code: 1, error });
       expect((await api.record(job_id)).error).toEqual(error);
+      const next = await api.submit();
+      const { lease_id } = await agent.takeJob();
+      const message = "ModuleNotFoundError: No module named 'PIL'";
+      await agent.result(lease_id, {
+        status: "failed",
+        exit_code: 1,
+        error: { ...error, message },
+      });
+      expect((await api.record(next.job_id)).warnings).toEqual([
+        'Job type default has no module PIL. If it comes from a package (pillow): send requirements: ["pillow"] with the job.',
+      ]);
     },
   },
   ...each(

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { type Api, body, expectFault } from "./api.ts";
+import { type Api, body, expectFault, problemOf } from "./api.ts";
 import { each, type Row } from "./row.ts";
 
 interface Page {
@@ -104,7 +104,11 @@ export const listRows: Row[] = [
       expect(await ids(api, between)).toEqual([second!.job_id]);
       expect(await ids(api, `created_after=${newYear(2999)}`)).toEqual([]);
       expect(await ids(api, `created_before=${newYear(1999)}`)).toEqual([]);
-      expectFault(await api.get("/executions?created_after=yesterday"), "created_after");
+      for (const wrong of ["yesterday", "2026-11-21", "2026-11-21T00:00:00"]) {
+        const reply = await api.get(`/executions?created_after=${wrong}`);
+        expectFault(reply, "created_after");
+        expect(problemOf(reply).detail).toContain("must be a time with its zone, such as");
+      }
     },
   },
   {

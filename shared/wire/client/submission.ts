@@ -23,7 +23,7 @@ const IdempotencyKey = z
   .meta({
     pattern: withoutNul,
     description:
-      "The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.",
+      "The same key with the same payload returns the same job, from every request that makes a job. Each tenant has keys of its own, which all its API keys share.",
     example: "order-4711",
   });
 

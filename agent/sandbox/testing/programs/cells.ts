@@ -51,6 +51,27 @@ await asyncio.sleep(0)`,
     ["= 1"],
   ],
   [
+    "code that is indented as a whole, whose strings keep the rest",
+    "\n    x = '''\n      a'''\n    if x:\n        x += 'b'\n    x;\n    x",
+    ["= '\\n  ab'"],
+  ],
+  [
+    "what is printed is wider than a terminal",
+    "import os, shutil\n(shutil.get_terminal_size().columns, os.environ['COLUMNS'])",
+    ["= (200, '200')"],
+  ],
+  [
+    "a figure of plotly whose show() does nothing",
+    `import sys, types
+io = sys.modules["plotly.io._renderers"] = types.ModuleType("plotly.io._renderers")
+io.renderers = types.SimpleNamespace(default="")
+class Figure:
+    def show(self): pass
+Figure().show()`,
+    [],
+    { err: expect.stringContaining("display(figure) shows one.\n") },
+  ],
+  [
     "the names of a plain script",
     `import sys
 a, b = sys.modules["__main__"], sys.modules
@@ -148,6 +169,15 @@ export const errors: Row[] = [
       err: expect.stringMatching(
         /^ {2}File "\/code\/main.py", line 2\n[^]*SyntaxError: invalid syntax\n$/,
       ),
+      end: "failed syntax_error 1",
+    },
+  ],
+  [
+    "an indent that is wrong",
+    "x = 1\n    y = 2",
+    [],
+    {
+      err: expect.stringMatching(/line 2\n[^]*IndentationError: unexpected indent\n$/),
       end: "failed syntax_error 1",
     },
   ],

@@ -230,7 +230,7 @@ class ExecuteRequestOptional(TypedDict, total=False):
     requirements: List[str]
     #: Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files.
     files: List[InputFile]
-    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    #: The same key with the same payload returns the same job, from every request that makes a job. Each tenant has keys of its own, which all its API keys share.
     idempotency_key: str
     #: Language of the code; default: python. The image of the job type must have its compiler and its program.
     language: str
@@ -577,7 +577,7 @@ class SessionRequest(TypedDict, total=False):
     metadata: Dict[str, str]
     #: Seconds to wait for the session to be ready. After that the answer is 202.
     wait: float
-    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    #: The same key with the same payload returns the same job, from every request that makes a job. Each tenant has keys of its own, which all its API keys share.
     idempotency_key: str
 
 
@@ -630,7 +630,7 @@ class CallRequestOptional(TypedDict, total=False):
     metadata: Dict[str, str]
     #: Called when the job has ended, as docs/guides/webhooks.md says. Its host must be one of `webhook_callbacks.hosts`. Reruns and forks do not inherit it.
     callback_url: str
-    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    #: The same key with the same payload returns the same job, from every request that makes a job. Each tenant has keys of its own, which all its API keys share.
     idempotency_key: str
 
 
@@ -764,7 +764,7 @@ class RerunRequest(TypedDict, total=False):
     job_type: str
     #: Time limit of the code in seconds, without start-up. Default: the job type's, else `default_timeout`. At most the configured `max_timeout`.
     timeout: int
-    #: The same key with the same payload returns the same job, from every request that makes a job. Keys of different API keys are different keys.
+    #: The same key with the same payload returns the same job, from every request that makes a job. Each tenant has keys of its own, which all its API keys share.
     idempotency_key: str
     #: What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.
     stdin: str
