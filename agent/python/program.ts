@@ -11,14 +11,13 @@ export const programs = {
     ...named("mother", "switch", "groups", "birth", "zygotes", "jobs", "mother"),
   ],
   zygote: [
-    ...named("common", "files", "kernel", "ids", "fork_request"),
-    ...named("pid1", "enter"),
-    ...named("common", "link"),
+    ...named("common", "files", "kernel", "ids", "fork_request", "link"),
     ...named(
       "pid1",
+      "usage",
+      "enter",
       "relay",
       "job",
-      "usage",
       "supervisor",
       "program",
       "calls",

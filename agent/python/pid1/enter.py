@@ -11,6 +11,7 @@ import resource
 import time
 
 import kernel
+import usage
 from files import read_lines, write_file
 from ids import END_OF_CODE, FIRST_OF_CODE
 from fork_request import REQUEST
@@ -24,11 +25,15 @@ _BUNDLES = STAGE + "/bundles"
 # Java looks for its limits only where cpuset is mounted too. Source: OpenJDK 21, cgroupSubsystem_linux.cpp.
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct", "cpuset")
 # As `maskedPaths` in container/container-profile.ts, and what Docker makes read-only. Source: moby, oci/defaults.go.
+# Besides, each read of /proc/locks holds up all locks and new files of the host; PID 1 opens it before.
 _MASKED = (
-    "/proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/pressure "
-    "/proc/scsi /proc/sched_debug /proc/timer_list /proc/timer_stats /sys/devices/virtual/powercap /sys/firmware"
+    "/proc/acpi /proc/asound /proc/fs /proc/interrupts /proc/kallsyms /proc/kcore /proc/keys /proc/latency_stats "
+    "/proc/locks /proc/pressure /proc/scsi /proc/sched_debug /proc/timer_list /proc/timer_stats "
+    "/sys/devices/virtual/powercap /sys/firmware"
 ).split()
-_READ_ONLY = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger".split()
+_READ_ONLY = "/proc/bus /proc/irq /proc/sys /proc/sysrq-trigger".split()
+# The low numbers become the job's streams.
+_LOCKS_FD = 1020
 # As `tcpBuffers` in container/container-profile.ts.
 _TCP_BUFFERS = b"4096 16384 65536"
 
@@ -111,6 +116,9 @@ def _make_root(plan, memory, shm, writable, packages):
             kernel.mount("cgroup", target, "cgroup", kernel.RDONLY | kernel.SAFE, name)
     else:
         kernel.mount("cgroup", root + "/sys/fs/cgroup", "cgroup2", kernel.RDONLY | kernel.SAFE)
+    locks = os.open(root + "/proc/locks", os.O_RDONLY)
+    usage.locks_fd = os.dup2(locks, _LOCKS_FD, inheritable=False)
+    os.close(locks)
     for path in plan.read_only:
         kernel.bind(root + path, root + path, kernel.RDONLY | kernel.SAFE)
     for source, path, flags in plan.masked:

@@ -60,11 +60,17 @@ def system_ms():
         return 0.0
 
 
+# In a fork /proc/locks is masked, and enter.py has opened it.
+locks_fd = None
+
+
 def has_more_locks(most):
     """Whether processes of this container have more locks of files; not if gVisor hides them."""
     count = 0
     try:
-        with open("/proc/locks") as lines:
+        if locks_fd is not None:
+            os.lseek(locks_fd, 0, os.SEEK_SET)
+        with open("/proc/locks" if locks_fd is None else os.dup(locks_fd)) as lines:
             for line in lines:
                 # The kernel shows those of open file descriptions everywhere; the filter lets the code make none.
                 count += " OFDLCK " not in line

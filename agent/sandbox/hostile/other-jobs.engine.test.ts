@@ -105,4 +105,20 @@ print(tried, open(path, "rb").read(6) == b"raise!")`);
     expect(out).toBe("[] False\n");
     expect(await run("import os; print(open(os.__file__).read(6))")).toMatchObject({ err: "" });
   });
+
+  test("hostile 64: files of /proc whose reading holds up the host", async () => {
+    const { out } = await run(`
+import os
+shown = [os.path.join(folder, name) for folder, _, names in os.walk("/proc/fs") for name in names]
+for path in ("/proc/locks", "/proc/kallsyms", "/proc/self/root/proc/locks"):
+    try: shown += [path] if open(path).read() else []
+    except OSError: pass
+print(shown)
+for path in ("cpuinfo", "loadavg", "meminfo", "mounts", "net/tcp", "stat", "self/status", "uptime"):
+    if not open("/proc/" + path).read(): print("missing", path)`);
+    // In a container, PID 1 itself counts the job's locks there; gVisor's shows none.
+    const locks = backend === "zygote" || isGvisor ? "" : "'/proc/locks', ";
+    const same = locks && "'/proc/self/root/proc/locks'";
+    expect(out).toBe(`[${locks}${same}]\n`);
+  });
 });
