@@ -1,3 +1,4 @@
+import { isCutShort } from "../sandbox/output/classify.ts";
 import { bytecodes } from "./bytecode.ts";
 import type { ContainerState, Engine } from "../engine/engine.ts";
 import { containerProfile } from "./container-profile.ts";
@@ -95,7 +96,7 @@ export async function openSandbox(
       async run(job, options) {
         if (job.results) bringModules();
         const report = await conversation.run(job, options);
-        return report.ending === "lost" ? autopsied(engine, containerId, report) : report;
+        return isCutShort(report) ? autopsied(engine, containerId, report) : report;
       },
       close,
     };

@@ -1,4 +1,5 @@
 import type { Logger } from "@logtape/logtape";
+import { isCutShort } from "../sandbox/output/classify.ts";
 import { EngineError } from "../sandbox/errors.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxJob } from "../sandbox/job.ts";
@@ -92,7 +93,7 @@ export function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenF
       },
       async run(job, options) {
         const report = await conversation.run(job, options);
-        if (report.ending !== "lost") return report;
+        if (!isCutShort(report)) return report;
         const end = await gone.catch(() => null);
         if (end === null || end.zygote_ended) return { ...report, isHostLost: true };
         return { ...report, isHostLost: false, outOfMemory: end.oom_kills > 0 };

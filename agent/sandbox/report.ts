@@ -84,12 +84,12 @@ export interface RunReport {
   /** Such as "SIGSEGV". */
   readonly exitSignal: string | null;
   readonly exception: ExceptionReport | null;
-  /** The kernel killed the code or the whole container because memory ran out. */
+  /** The kernel killed the code, what sends its files, or the whole container because memory ran out. */
   readonly outOfMemory: boolean;
-  /** With "lost": the reason, for the operator. */
+  /** Why not all came that belongs to the run, for the operator. */
   readonly lostReason: string | null;
   /**
-   * With "lost", for a forked job: whether its mother or zygote was lost too, so that the code is not the
+   * If all was lost, or the files, for a forked job: whether its mother or zygote was lost too, so that the code is not the
    * cause. Undefined for a container.
    */
   readonly isHostLost?: boolean;

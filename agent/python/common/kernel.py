@@ -37,6 +37,7 @@ _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 24, 38
 _LINUX_CAPABILITY_VERSION_3 = 0x20080522
 _CAP_KILL, _CAP_SETGID, _CAP_SETUID = 5, 6, 7
 _MNT_DETACH = 2
+_IPC_RMID = 0
 _MADV_COLLAPSE = 25
 _LARGE_PAGE = 2 << 20
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 1, 0x40
@@ -218,6 +219,26 @@ def become_unprivileged(groups=()):
     os.setresgid(CODE_UID, CODE_UID, CODE_UID)
     os.setresuid(CODE_UID, CODE_UID, CODE_UID)
     _set_capabilities(0)
+
+
+def remove_ipc_of_code():
+    """Removes shared memory, queues and semaphores of System V: they outlive the processes that made them.
+
+    Sources: shmctl(2), msgctl(2), semctl(2).
+    """
+    removers = {
+        "shm": lambda number: _libc.shmctl(number, _IPC_RMID, None),
+        "msg": lambda number: _libc.msgctl(number, _IPC_RMID, None),
+        "sem": lambda number: _libc.semctl(number, 0, _IPC_RMID),
+    }
+    os.seteuid(CODE_UID)
+    try:
+        for name, remove in removers.items():
+            for line in read_lines("/proc/sysvipc/" + name)[1:]:
+                remove(int(line.split()[1]))
+    finally:
+        os.seteuid(0)
+        close_memory()
 
 
 def take_rights_of_code():

@@ -290,6 +290,9 @@ class Session(Supervisor):
     def has_files(self):
         return b"f" in self.call or (self.since_ns is not None and super().has_files())
 
+    def make_room(self):
+        """Its code goes on."""
+
     def send_files(self):
         take_rights_of_code()
         load("collect")  # noqa: F821

@@ -12,11 +12,13 @@ import time
 from files import begin_file, write_file
 from job import INPUTS, Job, exit_of, file_limits, fork_to
 from link import Inbox, Outbox, from_numbers
-from kernel import become_unprivileged
+from kernel import become_unprivileged, remove_ipc_of_code
 from relay import Stream
-from usage import Watch, children_cpu_ms, count_oom_kills, others_cpu_ms
+from usage import Watch, children_cpu_ms, count_oom_kills, memory_left, others_cpu_ms
 
 _REAP_LIMIT_S = 5
+# The collector takes up to 1 MiB, of what the code has left.
+_COLLECTOR_BYTES = 4 << 20
 
 
 class Supervisor:
@@ -171,11 +173,17 @@ class Supervisor:
         if not self.has_files():
             self.tell_skipped([])
             return
+        self.make_room()
         self.flush()
         os.set_blocking(self.outbox.fd, True)
         self.collector = fork_to(self.send_files)
         self.wait_for_collector()
         os.set_blocking(self.outbox.fd, False)
+
+    def make_room(self):
+        """The sizes of /output, /tmp and /dev/shm leave room. What else outlives the code's processes is removed."""
+        if memory_left() < _COLLECTOR_BYTES:
+            remove_ipc_of_code()
 
     def has_files(self):
         return os.listdir("/output") != []

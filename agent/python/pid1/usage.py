@@ -89,6 +89,17 @@ def count_sockets():
         return 0
 
 
+def memory_left():
+    """Bytes of this container's limit that nothing uses, from cgroup v2 or v1; many if neither can be read."""
+    for used, most in (("memory.current", "memory.max"), ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes")):
+        try:
+            used, most = (int(read_lines("/sys/fs/cgroup/" + name)[0]) for name in (used, most))
+            return most - used
+        except (OSError, ValueError):
+            pass
+    return 1 << 62
+
+
 def count_oom_kills():
     """Number of processes of this container that the OOM killer killed, from cgroup v2 or v1."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):

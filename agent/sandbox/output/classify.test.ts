@@ -221,6 +221,14 @@ test("the code's own error comes first", () => {
   });
 });
 
+test("an /output that could not be collected for want of memory is the code's failure", () => {
+  expect(verdictOf({ lostReason: "the supervisor ended", outOfMemory: true })).toMatchObject({
+    status: "oom",
+    exitCode: 137,
+    error: "oom in execution",
+  });
+});
+
 test("an /output that could not be collected is the service's failure", () => {
   expect(verdictOf({ lostReason: "the stream broke" })).toMatchObject({
     status: "failed",

@@ -32,7 +32,8 @@ export function classify(report: RunReport): Verdict {
     case "exited":
       if (report.compiled && report.compiled.exitStatus !== 0)
         return failed(null, "compile_error", whyNotCompiled(report.compiled));
-      return report.outOfMemory ? outOfMemory : classifyExit(report);
+      if (report.outOfMemory) return report.exitStatus === 0 ? noMemoryForFiles : outOfMemory;
+      return classifyExit(report);
   }
 }
 
@@ -45,6 +46,15 @@ function whyNotCompiled({ exitStatus, timedOut, stdout, stderr }: Compilation): 
 
 const outOfMemory: Verdict = {
   ...failed(137, "oom", "The code was killed because it used up its memory limit."),
+  status: "oom",
+};
+
+const noMemoryForFiles: Verdict = {
+  ...failed(
+    137,
+    "oom",
+    "The code ended, but left too little of its memory limit to send the files in /output.",
+  ),
   status: "oom",
 };
 
@@ -117,6 +127,10 @@ function describe(skipped: RunReport["skipped"]): string {
     .map(({ reason, count, names }) => `${reasonNames[reason]}: ${count} (${names.join(", ")})`)
     .join("; ");
 }
+
+/** Whether the end of the sandbox says more of the run: it was lost, or the files of code that exited with 0. */
+export const isCutShort = ({ ending, exitStatus, lostReason }: RunReport): boolean =>
+  ending === "lost" || (ending === "exited" && exitStatus === 0 && lostReason !== null);
 
 function classifyExit(report: RunReport): Verdict {
   const { exitStatus, exitSignal, exception } = report;
