@@ -1,8 +1,29 @@
+import { concatBytes } from "./bytes.ts";
+import { letOthersRun } from "./let-others-run.ts";
+
 /** A JSON object as received. */
 export type JsonObject = { [key: string]: unknown };
 
+/** The text is malformed, or exceeds a bound; `path` is the field at fault, if there is one. */
 export class JsonError extends Error {
   override name = "JsonError";
+  readonly path: string;
+  readonly isMalformed: boolean;
+
+  constructor(message: string, path: string, isMalformed: boolean) {
+    super(message);
+    this.path = path;
+    this.isMalformed = isMalformed;
+  }
+}
+
+/** A JSON text that was checked before, in place of its value: it is written as it is. */
+export class JsonText {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
 }
 
 /** `JSON` with the parts of ES2026 that the engines have and the compiler's library lacks. */
@@ -11,82 +32,286 @@ const json = JSON as unknown as {
   isRawJSON(value: unknown): value is { rawJSON: string };
 };
 
+/** What a JSON text may have. Each bound is checked while the text is read. */
+export interface JsonBounds {
+  /** Nesting of arrays and objects: the values are read by recursive readers, too. */
+  readonly depth: number;
+  /** Keys and values, arrays and objects included. */
+  readonly values?: number;
+  /**
+   * Members of this name, in objects nested `depth` deep, may have so many keys and values together; `values` leaves
+   * them out. With `isExact`, numbers in them stay as they were written, also where others do not.
+   */
+  readonly roomy?: {
+    readonly key: string;
+    readonly depth: number;
+    readonly values: number;
+    readonly isExact?: boolean;
+  };
+  /** Whether a number may be too large for a double; default: yes. */
+  readonly isFinite?: boolean;
+}
+
+/** Keys of one object. An object with more takes long to make, and to sort. */
+const objectKeysMax = 100_000;
+
+/** Values that are read or written without a pause: a few milliseconds. */
+const valuesAtOnce = 4096;
+/** Characters that take as long as a value. */
+const charactersOfValue = 64;
+/** Characters of a string that is read in pieces. */
+const longString = 1024;
+
 /**
  * Parses JSON so that `JSON.stringify` of the value gives back every number as it was written:
  * Python tells `1.0` from `1`, and 12345678901234567890 does not fit a double. Such numbers become
  * `JSON.rawJSON` objects.
  *
- * @throws JsonError on malformed text; on nesting deeper than `maxDepth`, which would overflow the
- *   stack of a recursive reader; on more keys and values than `maxValues`.
+ * @throws JsonError on malformed text, or when the text exceeds a bound.
  */
-export function parseJson(text: string, maxDepth: number, maxValues = Infinity): unknown {
-  const numerals = oddNumerals(text);
-  const { depth, values } = measureJson(text, numerals.add);
-  if (depth > maxDepth) throw new JsonError(`nested ${depth} deep; the limit is ${maxDepth}`);
-  if (values > maxValues) throw new JsonError(tooManyValues(values, maxValues));
-  try {
-    return numerals.parse();
-  } catch (cause) {
-    throw new JsonError(cause instanceof Error ? cause.message : String(cause), { cause });
+export function parseJson(text: string, bounds: JsonBounds): unknown {
+  return atOnce(reading(text, bounds, toNumber));
+}
+
+/** The same with all numbers as plain numbers, as `JSON.parse` does. */
+export function parsePlainJson(text: string, bounds: JsonBounds): unknown {
+  return atOnce(reading(text, bounds, Number));
+}
+
+/** `parseJson` for large texts: other work is done in between. */
+export function parseJsonInPieces(text: string, bounds: JsonBounds): Promise<unknown> {
+  return inPieces(reading(text, bounds, toNumber));
+}
+
+/** Checks a text, in pieces, without making its value. @returns Its first character. @throws JsonError as `parseJson` does. */
+export async function checkJson(text: string, bounds: JsonBounds): Promise<string> {
+  await inPieces(reading(text, bounds, undefined));
+  return text.trimStart().charAt(0);
+}
+
+/** A text without its byte order mark, which is no part of JSON. */
+export const withoutMark = (text: string): string => text.replace(/^\ufeff/, "");
+
+/** Does work without a pause. */
+function atOnce<T>(work: Generator<unknown, T>): T {
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
   }
 }
 
-/**
- * Parses a text and keeps its odd numerals: those that a double would not reproduce. The parser gets
- * a placeholder number for each of them, one that no other numeral has. A reviver that receives the
- * source of each number would block the thread for 15 s on 10 MiB of small objects and one `1.0`.
- */
-function oddNumerals(text: string) {
-  const numbers: unknown[] = [];
-  const positions = new Map<string, number>();
-  const parts: string[] = [];
-  let end = 0;
-  let isExact = true;
+/** Does work in pieces, so that the thread is free in between. */
+async function inPieces<T>(
+  work: Generator<string | undefined, T>,
+  take: (piece: string) => void = () => {},
+): Promise<T> {
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+    if (step.value) take(step.value);
+    await letOthersRun();
+  }
+}
 
-  const positionOf = (numeral: string): number => {
-    const known = positions.get(numeral);
-    if (known !== undefined) return known;
-    const value = Number(numeral);
-    const isPlain = String(value) === numeral;
-    if (isPlain && Math.abs(value) < FIRST_PLACEHOLDER) return -1;
-    if (!isPlain) isExact = false;
-    const position = numbers.push(isPlain ? value : numeral) - 1;
-    if (positions.size < PLACEHOLDERS_KNOWN) positions.set(numeral, position);
-    return position;
+/** An array or object that the reader has not come to the end of. */
+interface Open {
+  /** Undefined if no value is made. */
+  readonly value: unknown[] | JsonObject | undefined;
+  readonly isArray: boolean;
+  count: number;
+  key: string;
+}
+
+/** @param number Makes a number from its numeral; undefined: no value is made. */
+function* reading(
+  text: string,
+  bounds: JsonBounds,
+  number: ((numeral: string) => unknown) | undefined,
+): Generator<undefined, unknown> {
+  const { depth, values: valuesMax = Infinity, roomy, isFinite: mustBeFinite = false } = bounds;
+  const open: Open[] = [];
+  let at = 0;
+  let values = 0;
+  let roomyValues = 0;
+  let isRoomy = false;
+  let work = 0;
+
+  const pathOf = (most: number): string =>
+    open
+      .slice(0, most)
+      .map((one) => (one.isArray ? one.count : one.key))
+      .join(".");
+  const pathDepth = roomy?.depth ?? 1;
+  const refuse = (problem: string): JsonError => new JsonError(problem, pathOf(pathDepth), false);
+  const wrong = (expected: string): JsonError => {
+    const found = at < text.length ? JSON.stringify(text.slice(at, at + 20)) : "its end";
+    const problem = `${expected} is missing at position ${at}, before ${found}`;
+    return new JsonError(problem, pathOf(pathDepth), true);
   };
-  const unmark = (value: unknown): unknown => {
-    if (typeof value === "number" && value >= FIRST_PLACEHOLDER)
-      return numbers[value - FIRST_PLACEHOLDER];
-    if (typeof value !== "object" || value === null) return value;
-    if (Array.isArray(value)) {
-      for (let i = 0; i < value.length; i++) value[i] = unmark(value[i]);
+  const count = (): void => {
+    if (isRoomy ? ++roomyValues > roomy!.values : ++values > valuesMax) {
+      throw refuse(tooManyValues(isRoomy ? roomy!.values : valuesMax));
+    }
+    work++;
+  };
+  const skipSpace = (): number => {
+    for (;;) {
+      const c = text.charCodeAt(at);
+      if (c !== SPACE && c !== NEWLINE && c !== RETURN && c !== TAB) return c;
+      at++;
+    }
+  };
+  /** Undefined if it is long: its end is looked for in pieces. */
+  const readShortString = (): string | undefined => {
+    let isPlain = true;
+    for (let end = at + 1; end < at + longString; end++) {
+      const c = text.charCodeAt(end);
+      if (c === QUOTE) return takeString(end, isPlain);
+      if (c === BACKSLASH) end++;
+      if (c === BACKSLASH || c < SPACE) isPlain = false;
+    }
+    return undefined;
+  };
+  const takeString = (end: number, isPlain: boolean): string => {
+    work += (end - at) / charactersOfValue;
+    let string;
+    try {
+      string = isPlain ? text.slice(at + 1, end) : (JSON.parse(text.slice(at, end + 1)) as string);
+    } catch {
+      throw wrong("a valid string");
+    }
+    at = end + 1;
+    return string;
+  };
+  const readLongString = function* (): Generator<undefined, string> {
+    for (let end = at + 1; ;) {
+      const stop = end + valuesAtOnce * charactersOfValue;
+      for (; end < stop; end++) {
+        const c = text.charCodeAt(end);
+        if (c === QUOTE) return takeString(end, false);
+        if (c === BACKSLASH) end++;
+        if (end >= text.length) throw wrong("a valid string");
+      }
+      yield;
+    }
+  };
+  const readNumeral = (): unknown => {
+    const from = at;
+    while (isInNumber(text.charCodeAt(at))) at++;
+    const numeral = text.slice(from, at);
+    work += numeral.length / charactersOfValue;
+    if (!isNumeral(numeral)) {
+      at = from;
+      throw wrong("a valid number");
+    }
+    if (mustBeFinite && Math.abs(Number(numeral)) === Infinity) {
+      throw refuse("it has a number that is too large for a double");
+    }
+    return isRoomy && roomy!.isExact ? toNumber(numeral) : number?.(numeral);
+  };
+  const readLiteral = (): unknown => {
+    for (const [name, value] of literals) {
+      if (!text.startsWith(name, at)) continue;
+      at += name.length;
       return value;
     }
-    const object = value as JsonObject;
-    for (const key of Object.keys(object)) object[key] = unmark(object[key]);
-    return object;
+    throw wrong("a value");
+  };
+  const readKey = function* (object: Open): Generator<undefined> {
+    if (skipSpace() !== QUOTE) throw wrong("a key");
+    object.key = readShortString() ?? (yield* readLongString());
+    isRoomy ||= open.length === roomy?.depth && object.key === roomy.key;
+    count();
+    if (object.count === objectKeysMax)
+      throw refuse(`it has an object of more than ${objectKeysMax} keys`);
+    if (skipSpace() !== COLON) throw wrong('a ":"');
+    at++;
   };
 
-  const add = (from: number, to: number): void => {
-    const position = positionOf(text.slice(from, to));
-    if (position === -1) return;
-    parts.push(text.slice(end, from), String(FIRST_PLACEHOLDER + position));
-    end = to;
-  };
-  const parse = (): unknown => {
-    if (isExact) return JSON.parse(text);
-    try {
-      const value: unknown = JSON.parse(parts.join("") + text.slice(end));
-      numbers.forEach((numeral, position) => {
-        if (typeof numeral === "string") numbers[position] = json.rawJSON(numeral);
-      });
-      return unmark(value);
-    } catch {
-      // Parsing the original text makes the error message quote it, not a placeholder.
-      return JSON.parse(text);
+  for (;;) {
+    const c = skipSpace();
+    let value: unknown;
+    count();
+    if (work > valuesAtOnce) {
+      work = 0;
+      yield;
     }
-  };
-  return { add, parse };
+    if (c === OPEN_BRACE || c === OPEN_BRACKET) {
+      const isArray = c === OPEN_BRACKET;
+      if (open.length === depth) throw refuse(`it is nested more than ${depth} deep`);
+      const begun = { value: number && (isArray ? [] : {}), isArray, count: 0, key: "" };
+      at++;
+      if (skipSpace() !== (isArray ? CLOSE_BRACKET : CLOSE_BRACE)) {
+        open.push(begun);
+        if (!isArray) yield* readKey(begun);
+        continue;
+      }
+      at++;
+      value = begun.value;
+    } else if (c === QUOTE) value = readShortString() ?? (yield* readLongString());
+    else if (c === MINUS || isDigit(c)) value = readNumeral();
+    else value = readLiteral();
+
+    for (;;) {
+      const inner = open.at(-1);
+      if (inner === undefined) {
+        skipSpace();
+        if (at < text.length) throw wrong("the end");
+        return value;
+      }
+      if (inner.value !== undefined) put(inner.value, inner.key, value);
+      inner.count++;
+      if (open.length === roomy?.depth) isRoomy = false;
+      const next = skipSpace();
+      if (next === COMMA) {
+        at++;
+        if (!inner.isArray) yield* readKey(inner);
+        break;
+      }
+      if (next !== (inner.isArray ? CLOSE_BRACKET : CLOSE_BRACE)) {
+        throw wrong(inner.isArray ? 'a "," or "]"' : 'a "," or "}"');
+      }
+      at++;
+      open.pop();
+      value = inner.value;
+    }
+  }
+}
+
+/** Sets a member as JSON.parse does. */
+function put(into: unknown[] | JsonObject, key: string, value: unknown): void {
+  if (Array.isArray(into)) into.push(value);
+  else if (key !== "__proto__") into[key] = value;
+  else
+    Object.defineProperty(into, key, {
+      value,
+      configurable: true,
+      enumerable: true,
+      writable: true,
+    });
+}
+
+const literals = [
+  ["true", true],
+  ["false", false],
+  ["null", null],
+] as const;
+
+/** The number of a numeral; one that a double would not reproduce is kept as it is. */
+function toNumber(numeral: string): unknown {
+  const value = Number(numeral);
+  return String(value) === numeral ? value : json.rawJSON(numeral);
+}
+
+/** Whether characters of a number are one. `JSON.rawJSON` takes no other text. */
+function isNumeral(text: string): boolean {
+  if (text.length < MAX_SAFE_DIGITS && String(Number(text)) === text) return true;
+  try {
+    json.rawJSON(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 export function isJsonObject(value: unknown): value is JsonObject {
@@ -100,50 +325,149 @@ export function plainNumber(value: unknown): unknown {
   return json.isRawJSON(value) ? Number(value.rawJSON) : value;
 }
 
-export const tooManyValues = (values: number, limit: number): string =>
-  `it holds ${values} keys and values; the limit is ${limit}`;
+const tooManyValues = (limit: number): string => `it has more than ${limit} keys and values`;
 
-/** Measures a JSON text, which need not be well formed. */
-export type JsonMeasure = {
-  /** The deepest nesting of arrays and objects. */
-  readonly depth: number;
-  /** Keys and values, arrays and objects included. */
-  readonly values: number;
-};
+/** Writes a value as `JSON.stringify` does, and each `JsonText` in it as it is. */
+export function writeJson(value: unknown): string {
+  return textOf(writing(value, false));
+}
 
-/** @param onNumeral Called with each numeral that `JSON.stringify` might write differently. */
-export function measureJson(
-  text: string,
-  onNumeral: (from: number, to: number) => void = () => {},
-): JsonMeasure {
-  let depth = 0;
-  let deepest = 0;
-  let values = 0;
-  let inString = false;
-  for (let i = 0; i < text.length; i++) {
-    const c = text.charCodeAt(i);
-    if (inString) {
-      if (c === BACKSLASH) i++;
-      else if (c === QUOTE) inString = false;
-    } else if (c === QUOTE) {
-      inString = true;
-      values++;
-    } else if (c === OPEN_BRACE || c === OPEN_BRACKET) {
-      deepest = Math.max(deepest, ++depth);
-      values++;
-    } else if (c === CLOSE_BRACE || c === CLOSE_BRACKET) depth--;
-    else if (isDigit(c) || c === MINUS) {
-      values++;
-      const from = i;
-      let hasDigitsOnly = c !== MINUS;
-      for (let next; isInNumber((next = text.charCodeAt(i + 1))); i++) {
-        if (!isDigit(next)) hasDigitsOnly = false;
-      }
-      const isShort = hasDigitsOnly && i - from < MAX_SAFE_DIGITS;
-      if (!isShort) onNumeral(from, i + 1);
-    } else if (c === LOWER_T || c === LOWER_F || c === LOWER_N) values++;
+/** Writes JSON with sorted keys, so that equal values give equal text. */
+export function canonicalJson(value: unknown): string {
+  return textOf(writing(value, true));
+}
+
+/** The bytes of `writeJson`, of large values: other work is done in between. */
+export function writeJsonInPieces(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
+  return bytesInPieces(writing(value, false));
+}
+
+/** The same of `canonicalJson`. */
+export function canonicalJsonInPieces(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
+  return bytesInPieces(writing(value, true));
+}
+
+function textOf(texts: Generator<string, string>): string {
+  let whole = "";
+  for (;;) {
+    const { done, value } = texts.next();
+    whole += value;
+    if (done) return whole;
   }
-  return { depth: deepest, values };
+}
+
+async function bytesInPieces(texts: Generator<string, string>): Promise<Uint8Array<ArrayBuffer>> {
+  const utf8 = new TextEncoder();
+  const parts: Uint8Array[] = [];
+  const last = utf8.encode(await inPieces(texts, (text) => parts.push(utf8.encode(text))));
+  return parts.length === 0 ? last : concatBytes([...parts, last]);
+}
+
+/** What is left to write of an array or object. */
+interface Rest {
+  readonly value: unknown[] | JsonObject;
+  /** Undefined for an array. */
+  readonly keys: string[] | undefined;
+  at: number;
+  isFirst: boolean;
+}
+
+/** Yields pieces of the text, and returns the last one. */
+function* writing(whole: unknown, isSorted: boolean): Generator<string, string> {
+  const open: Rest[] = [];
+  let text = "";
+  let work = 0;
+  let value = whole;
+  for (;;) {
+    if (value instanceof JsonText) text += value.text;
+    else if (typeof value === "object" && value !== null && !json.isRawJSON(value)) {
+      const keys = Array.isArray(value) ? undefined : Object.keys(value);
+      if (isSorted && keys !== undefined) yield* sortKeys(keys);
+      open.push({ value: value as JsonObject, keys, at: 0, isFirst: true });
+      text += keys === undefined ? "[" : "{";
+    } else if (typeof value === "string" && value.length > longText) {
+      yield text;
+      text = yield* writingLong(value);
+    } else text += JSON.stringify(value) ?? "null";
+    for (;;) {
+      if (++work > valuesAtOnce || text.length > longText) {
+        yield text;
+        text = "";
+        work = 0;
+      }
+      const rest = open.at(-1);
+      if (rest === undefined) return text;
+      const n = rest.at++;
+      if (n >= (rest.keys ?? (rest.value as unknown[])).length) {
+        text += rest.keys === undefined ? "]" : "}";
+        open.pop();
+        continue;
+      }
+      const key = rest.keys?.[n];
+      value = key === undefined ? (rest.value as unknown[])[n] : (rest.value as JsonObject)[key];
+      if (key !== undefined && value === undefined) continue;
+      if (!rest.isFirst) text += ",";
+      rest.isFirst = false;
+      if (key !== undefined) text += `${JSON.stringify(key)}:`;
+      break;
+    }
+  }
+}
+
+/** Characters of a text that are written without a pause. */
+const longText = valuesAtOnce * charactersOfValue;
+
+function* writingLong(text: string): Generator<string, string> {
+  let start = '"';
+  for (let from = 0; from < text.length;) {
+    let to = from + longText;
+    // The halves of a pair of surrogates stay together: each alone is written in another way.
+    if (isHighSurrogate(text.charCodeAt(to - 1))) to++;
+    yield start + JSON.stringify(text.slice(from, to)).slice(1, -1);
+    [start, from] = ["", to];
+  }
+  return '"';
+}
+
+const isHighSurrogate = (c: number): boolean => c >= 0xd800 && c < 0xdc00;
+
+/** Keys sorted without a pause: a few milliseconds. */
+const keysAtOnce = 4096;
+
+/** Sorts keys in place; those that look like array indices stay in front, where every object has them. */
+function* sortKeys(keys: string[]): Generator<string, void> {
+  const named = keys.findIndex((key) => !isIndex(key));
+  if (named === -1) return;
+  if (keys.length <= keysAtOnce) {
+    keys.splice(named, keys.length, ...keys.slice(named).sort());
+    return;
+  }
+  let runs: string[][] = [];
+  for (let from = named; from < keys.length; from += keysAtOnce) {
+    runs.push(keys.slice(from, from + keysAtOnce).sort());
+    yield "";
+  }
+  while (runs.length > 1) {
+    const merged: string[][] = [];
+    for (let n = 0; n < runs.length; n += 2) merged.push(yield* merge(runs[n]!, runs[n + 1] ?? []));
+    runs = merged;
+  }
+  runs[0]!.forEach((key, n) => (keys[named + n] = key));
+}
+
+function* merge(some: string[], others: string[]): Generator<string, string[]> {
+  const all: string[] = [];
+  for (let [n, m] = [0, 0]; n < some.length || m < others.length;) {
+    const isNext = m === others.length || (n < some.length && some[n]! < others[m]!);
+    all.push(isNext ? some[n++]! : others[m++]!);
+    if (all.length % (4 * keysAtOnce) === 0) yield "";
+  }
+  return all;
+}
+
+/** Whether objects have this key in front of others, by its number. */
+function isIndex(key: string): boolean {
+  return /^(0|[1-9]\d{0,9})$/.test(key) && Number(key) < 2 ** 32 - 1;
 }
 
 /** Characters that a number can contain. The letters in `true` and `false` never follow a digit. */
@@ -155,27 +479,10 @@ function isDigit(c: number): boolean {
   return c >= ZERO && c <= NINE;
 }
 
-/** First placeholder number. A numeral of this value or above gets a placeholder, too. */
-const FIRST_PLACEHOLDER = 1e15;
-/** Numerals that are remembered by their text, so that a repeated one reuses its placeholder. */
-const PLACEHOLDERS_KNOWN = 1000;
 /** An integer with at most this many digits is below 2^53. */
 const MAX_SAFE_DIGITS = 15;
-const MINUS = 0x2d;
-const PLUS = 0x2b;
-const DOT = 0x2e;
-const ZERO = 0x30;
-const NINE = 0x39;
-const UPPER_E = 0x45;
-const LOWER_E = 0x65;
-/** The first letters of `true`, `false` and `null`. None of these letters occurs again in these words. */
-const LOWER_T = 0x74;
-const LOWER_F = 0x66;
-const LOWER_N = 0x6e;
-
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const OPEN_BRACKET = 0x5b;
-const CLOSE_BRACKET = 0x5d;
-const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
+const [TAB, NEWLINE, RETURN, SPACE] = [0x09, 0x0a, 0x0d, 0x20];
+const [PLUS, COMMA, MINUS, DOT, COLON] = [0x2b, 0x2c, 0x2d, 0x2e, 0x3a];
+const [ZERO, NINE, UPPER_E, LOWER_E] = [0x30, 0x39, 0x45, 0x65];
+const [QUOTE, BACKSLASH] = [0x22, 0x5c];
+const [OPEN_BRACKET, CLOSE_BRACKET, OPEN_BRACE, CLOSE_BRACE] = [0x5b, 0x5d, 0x7b, 0x7d];

@@ -5,6 +5,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { OutputReport } from "../../shared/wire/output.ts";
 import { UploadMismatch, type Deps, type Hashed } from "../deps.ts";
 import { artifactKey } from "../domain/files/store-key.ts";
+import { canonicalJsonInPieces, checkJson, JsonError, withoutMark } from "../../shared/json.ts";
 import { artifactNameRule, isArtifactName } from "../../shared/artifact-name.ts";
 import { internalArtifacts } from "../jobs/record.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
@@ -16,9 +17,9 @@ import {
   explainIgnored,
   explainNotBuilt,
 } from "../domain/requirements.ts";
-import { canonicalJson } from "../domain/submission.ts";
 import { fromBase64, leaseLost, notYours, refuseUnless } from "../jobs/lease-post.ts";
 import { tellCallers, tellEnd, tellFreed, tellFollowers } from "../jobs/followed.ts";
+import { wrongField } from "../jobs/new-execution.ts";
 import { AppError } from "../errors.ts";
 import { advance } from "../store/jobs/advance.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
@@ -140,7 +141,8 @@ export async function recordResult(
   report: ResultReport,
 ): Promise<boolean> {
   const { db, now, sha256 } = deps;
-  const hash = await sha256(canonicalJson(report));
+  if (report.output_json !== null) await refuseUnlessObject(report.output_json);
+  const hash = await sha256(await canonicalJsonInPieces(report));
   const ignored = deps.config.allow_runtime_requirements
     ? undefined
     : describeIgnored(execution.requirements);
@@ -170,6 +172,15 @@ export async function recordResult(
   }
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
   return false;
+}
+
+async function refuseUnlessObject(text: string): Promise<void> {
+  const { jsonDepthMax: depth, resultJsonMaxValues: values } = limits;
+  const first = await checkJson(withoutMark(text), { depth, values }).catch((error: unknown) => {
+    if (error instanceof JsonError) return "";
+    throw error;
+  });
+  if (first !== "{") throw wrongField("output_json", "must be the text of a JSON object");
 }
 
 /** Adds to an error what only the API knows about its cause. */

@@ -1,15 +1,14 @@
-import { plainNumber, type JsonObject } from "../../shared/json.ts";
+import { canonicalJsonInPieces, plainNumber, type JsonObject } from "../../shared/json.ts";
+import { letOthersRun } from "../../shared/let-others-run.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
 import { AsyncSubmitRequest } from "../../shared/wire/client/submission.ts";
 import type { ClientDeps } from "../deps.ts";
 import type { Environment } from "../domain/environment.ts";
 import { fieldErrors } from "../../shared/wire/field-errors.ts";
-import { canonicalJson } from "../domain/submission.ts";
 import { AppError, notValid } from "../errors.ts";
 import { fileFinder } from "../files/input-files.ts";
 import { type Availability, checkAvailability } from "../jobs/availability.ts";
 import { newExecution, runnableEnvironment, type Origin } from "../jobs/new-execution.ts";
-import { letOthersRun } from "../jobs/let-others-run.ts";
 import { databaseFull } from "../jobs/refusals.ts";
 import type { NewExecution } from "../store/jobs/submit.ts";
 
@@ -90,12 +89,20 @@ async function prepare(
   return { execution, refusal: files.problem ?? refusal, wait };
 }
 
-/** The text by which a repeated batch is recognised as equal. */
-export function batchText(jobs: JsonObject[], prepared: Prepared[], isAtomic: boolean): string {
-  const parts = prepared.map((one, n) =>
-    "problem" in one
-      ? canonicalJson(jobs[n])
-      : [one.execution.submissionHash, one.execution.idempotencyKey ?? null],
-  );
-  return JSON.stringify([isAtomic, parts]);
+/** What a repeated batch is recognised by. */
+export async function identityOfBatch(
+  { sha256 }: ClientDeps,
+  jobs: JsonObject[],
+  prepared: Prepared[],
+  isAtomic: boolean,
+): Promise<string> {
+  const parts: unknown[] = [];
+  for (const [n, one] of prepared.entries()) {
+    parts.push(
+      "problem" in one
+        ? await sha256(await canonicalJsonInPieces(jobs[n]))
+        : [one.execution.submissionHash, one.execution.idempotencyKey ?? null],
+    );
+  }
+  return sha256(JSON.stringify([isAtomic, parts]));
 }

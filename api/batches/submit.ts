@@ -13,7 +13,7 @@ import { readStandings, type Standing } from "../store/batches/batches.ts";
 import type { BatchItem } from "../store/batches/rows.ts";
 import { type StoredBatch, submitBatch } from "../store/batches/submit.ts";
 import { submittedBytes } from "../store/jobs/submit.ts";
-import { batchText, prepareJobs, type Prepared } from "./prepare.ts";
+import { identityOfBatch, prepareJobs, type Prepared } from "./prepare.ts";
 
 /**
  * Stores a batch in one transaction. When this resolves, all of its accepted jobs survive a crash.
@@ -26,7 +26,7 @@ export async function submitJobs(
   { jobs, atomic, idempotency_key: key }: BatchRequest,
   origin: Omit<Origin, "mode">,
 ): Promise<SubmittedBatch> {
-  const { config, db, newId, now, sha256 } = deps;
+  const { config, db, newId, now } = deps;
   const prepared = await prepareJobs(deps, jobs, { ...origin, mode: "async" });
   if (atomic) refuse(prepared.map((one) => ("problem" in one ? one.problem : undefined)));
   const { distinct, firstOf } = withoutRepeats(prepared);
@@ -38,7 +38,7 @@ export async function submitJobs(
     id: newId(),
     keyId: origin.keyId ?? null,
     idempotencyKey: key ?? null,
-    submissionHash: await sha256(batchText(jobs, prepared, atomic)),
+    submissionHash: await identityOfBatch(deps, jobs, prepared, atomic),
     createdAt: now(),
     isAtomic: atomic,
     items: distinct,

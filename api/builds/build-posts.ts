@@ -1,8 +1,8 @@
+import { canonicalJson } from "../../shared/json.ts";
 import type { BuildLogChunk, BuildReport, ReleaseReport } from "../../shared/wire/agent/lease.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Deps } from "../deps.ts";
 import type { BuildEvent } from "../domain/build-transition.ts";
-import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import { fromBase64, leaseLost, refuseUnless, requireHeld } from "../jobs/lease-post.ts";
 import { advanceBuild, finishBuild } from "../store/builds/advance-build.ts";

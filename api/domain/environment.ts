@@ -1,8 +1,8 @@
+import { canonicalJson } from "../../shared/json.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import type { Config } from "../../shared/config/config.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
 import { defaultJobType, resolveJobType } from "./job-types.ts";
-import { canonicalJson } from "./submission.ts";
 
 /** A build that has succeeded. */
 export interface BuiltImage {

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { submissionText } from "./submission.ts";
+import { canonicalJson } from "../../shared/json.ts";
+import { identityOf } from "./submission.ts";
 
 const request = {
   code: "print(1)",
@@ -12,11 +13,13 @@ const request = {
 };
 
 test("a submission without newer fields has the text that the first version stored the hash of", () => {
-  expect(submissionText(request)).toBe('["print(1)",{"a":[2],"b":1},null,60,"default",[]]');
+  expect(canonicalJson(identityOf(request))).toBe(
+    '["print(1)",{"a":[2],"b":1},null,60,"default",[]]',
+  );
 });
 
 test("a rerun has another text than the same submission, and than a rerun of another job", () => {
   const of = (parentExecutionId: string) =>
-    submissionText(request, { parentExecutionId, relationship: "rerun" });
-  expect(new Set([submissionText(request), of("a"), of("b")]).size).toBe(3);
+    canonicalJson(identityOf(request, { parentExecutionId, relationship: "rerun" }));
+  expect(new Set([canonicalJson(identityOf(request)), of("a"), of("b")]).size).toBe(3);
 });

@@ -1,6 +1,5 @@
 import { parseBytes } from "../../shared/bytes.ts";
 import type { JobType } from "../../shared/wire/job-type.ts";
-import { isJsonObject } from "../../shared/json.ts";
 import type { InputWay } from "../../shared/wire/file.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
@@ -8,16 +7,16 @@ import { programOf } from "./program.ts";
 import { attemptsOf, toolsOf } from "./tools.ts";
 
 /**
- * The text by which a repeated submission is recognised as equal. Fields that were added after the first
+ * What a repeated submission is recognised by: an equal one has the same. Fields that were added after the first
  * version are in it only where they are given, so that repeats of older submissions still match.
  *
  * @param files What says which files it asks for.
  */
-export function submissionText(
+export function identityOf(
   request: ExecuteRequest,
   lineage?: object,
   files: object[] = [],
-): string {
+): unknown[] {
   const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
   const { callback_url } = request;
   const max_attempts = attemptsOf(request) ?? limits.maxAttempts;
@@ -36,7 +35,7 @@ export function submissionText(
     ...(callback_url !== undefined && { callback_url }),
     ...(max_attempts < limits.maxAttempts && { max_attempts }),
   };
-  return canonicalJson([
+  return [
     request.code,
     request.input_data,
     request.timeout ?? null,
@@ -44,7 +43,7 @@ export function submissionText(
     request.job_type,
     request.requirements,
     ...(Object.keys(added).length > 0 ? [added] : []),
-  ]);
+  ];
 }
 
 /**
@@ -59,20 +58,4 @@ export function neededFor(
   const bytes = files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   if (bytes > parseBytes(memory_limit) / 4) return "mount";
   return stdin === "" && args.length === 0 && files.length === 0 ? null : "frames";
-}
-
-/** Writes JSON with sorted keys, so that equal payloads give equal text. */
-export function canonicalJson(value: unknown): string {
-  return JSON.stringify(ordered(value));
-}
-
-/** Copies a value with sorted keys. Recursion is safe: nesting was limited when the value was parsed. */
-function ordered(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(ordered);
-  if (!isJsonObject(value)) return value;
-  return Object.fromEntries(
-    Object.keys(value)
-      .sort()
-      .map((key) => [key, ordered(value[key])]),
-  );
 }

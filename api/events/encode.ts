@@ -1,3 +1,4 @@
+import { writeJson } from "../../shared/json.ts";
 import type { JobEvent } from "../../shared/wire/client/events.ts";
 
 export type EventFormat = "sse" | "lines";
@@ -30,11 +31,11 @@ const utf8 = new TextEncoder();
 function asServerSent(event: JobEvent | "idle"): string {
   if (event === "idle") return ":\n\n";
   const id = event.id === undefined ? "" : `id: ${event.id}\n`;
-  return `${id}event: ${event.event}\ndata: ${JSON.stringify(event.data)}\n\n`;
+  return `${id}event: ${event.event}\ndata: ${writeJson(event.data)}\n\n`;
 }
 
 function asLine(event: JobEvent | "idle"): string {
   if (event === "idle") return "\n";
   const { id, event: name, data } = event;
-  return `${JSON.stringify({ ...(id !== undefined && { id }), event: name, data })}\n`;
+  return `${writeJson({ ...(id !== undefined && { id }), event: name, data })}\n`;
 }

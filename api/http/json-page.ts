@@ -1,4 +1,15 @@
 import type { Context } from "hono";
+import { writeJson, writeJsonInPieces } from "../../shared/json.ts";
+
+/** Answers with a record, whose `output` may be large. */
+export async function jsonRecord(
+  c: Context,
+  record: object,
+  headers: Record<string, string> = {},
+): Promise<Response> {
+  const body = await writeJsonInPieces(record);
+  return c.body(body, 200, { ...headers, "Content-Type": "application/json" });
+}
 
 /** Items rendered at a time. A page of a thousand items may have gigabytes, so it is never whole in memory. */
 const itemsAtOnce = 8;
@@ -23,7 +34,7 @@ export function jsonPage<Row>(
     },
     async pull(controller) {
       const items = await render(rows.slice(next, next + itemsAtOnce));
-      const joined = items.map((item) => JSON.stringify(item)).join(",");
+      const joined = items.map(writeJson).join(",");
       controller.enqueue(next > 0 && joined ? `,${joined}` : joined);
       next += itemsAtOnce;
       if (next < rows.length) return;

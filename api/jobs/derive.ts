@@ -1,6 +1,6 @@
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { DerivedJob, ForkRequest, RerunRequest } from "../../shared/wire/client/submission.ts";
-import { parseJson, type JsonObject } from "../../shared/json.ts";
+import { parseJsonInPieces, type JsonObject } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ClientDeps } from "../deps.ts";
 import type { ToolChoice } from "../domain/tools.ts";
@@ -34,13 +34,16 @@ export async function derive(
     throw new AppError("conflict", detail, { job_id: parentId, session_id: parent.sessionId });
   }
   const { stdin = submitted.stdin && decodeUtf8(submitted.stdin) } = request;
+  const input = await parseJsonInPieces(decodeUtf8(submitted.input), {
+    depth: limits.jsonDepthMax,
+  });
   const tools = toolsOfChild(request, submitted.tools);
   const relationship = "code" in request ? "fork" : "rerun";
   const job = await submit(
     deps,
     {
       code: "code" in request ? request.code : decodeUtf8(submitted.code),
-      input_data: parseJson(decodeUtf8(submitted.input), limits.jsonDepthMax) as JsonObject,
+      input_data: input as JsonObject,
       stdin: stdin ?? undefined,
       args: request.args ?? submitted.args ?? undefined,
       ...submitted.program,

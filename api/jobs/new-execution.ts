@@ -1,4 +1,5 @@
 import type { Config } from "../../shared/config/config.ts";
+import { canonicalJsonInPieces, writeJsonInPieces } from "../../shared/json.ts";
 import { nearest } from "../../shared/nearest.ts";
 import type { relationships } from "../../shared/wire/execution.ts";
 import type { ExecuteRequest } from "../../shared/wire/client/submission.ts";
@@ -8,7 +9,7 @@ import type { Environment } from "../domain/environment.ts";
 import { jobTypeNames } from "../domain/job-types.ts";
 import { isRunnable, notBuilt } from "../domain/agents/placement.ts";
 import { languagesOf, programOf, resolveProgram } from "../domain/program.ts";
-import { neededFor, submissionText } from "../domain/submission.ts";
+import { identityOf, neededFor } from "../domain/submission.ts";
 import { attemptsOf, toolsOf } from "../domain/tools.ts";
 import { isAllowedCallback } from "../domain/webhooks/callback.ts";
 import type { FoundFiles } from "../files/input-files.ts";
@@ -50,7 +51,7 @@ export async function newExecution(
   { mode, correlationId, clientIp, keyId, traceparent, lineage }: Origin,
   jobType: JobType,
   files: FoundFiles,
-  identity = submissionText(request, lineage, files.identities),
+  identity: unknown = identityOf(request, lineage, files.identities),
 ): Promise<NewExecution> {
   const timeoutS = request.timeout ?? jobType.timeout;
   if (timeoutS > config.max_timeout) throw tooLong("timeout", timeoutS, "max_timeout", config);
@@ -58,7 +59,7 @@ export async function newExecution(
   const tools = toolsOf(request);
   checkTools(request, config);
   const code = encode(request.code);
-  const input = encode(JSON.stringify(request.input_data));
+  const input = await writeJsonInPieces(request.input_data);
   const createdAt = now();
   const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
   const { callback_url } = request;
@@ -87,7 +88,7 @@ export async function newExecution(
     inputBytes: input.length,
     codeHash: await sha256(code),
     inputHash: await sha256(input),
-    submissionHash: await sha256(identity),
+    submissionHash: await sha256(await canonicalJsonInPieces(identity)),
     idempotencyKey: request.idempotency_key,
     correlationId,
     clientIp,

@@ -10,7 +10,7 @@ import {
 import { type ResultItem } from "../../shared/wire/result-item.ts";
 import type { ToolCall } from "../../shared/wire/tool-call.ts";
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import { parseJson, type JsonObject } from "../../shared/json.ts";
+import { JsonText, parseJson, type JsonObject, withoutMark } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
 import type { FullExecution } from "../store/jobs/read.ts";
@@ -22,7 +22,7 @@ export type View = "full" | "all" | undefined;
 /** Names under which an execution's own code and input can be downloaded. */
 export const internalArtifacts = { code: "_code.py", input: "_input.json" } as const;
 
-/** Turns rows of the store into execution records as the API shows them. */
+/** Turns rows of the store into execution records, which `writeJson` writes: `output` is a `JsonText`. */
 export function toRecord(full: FullExecution, view: View): ExecutionRecord {
   const { execution: e, payload } = full;
   return {
@@ -37,7 +37,7 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     exit_code: e.exitCode,
     stdout: text(payload.stdout),
     stderr: text(payload.stderr),
-    output: payload.output && parseOutput(payload.output),
+    output: payload.output && outputOf(payload.output),
     error: e.error,
     timing: e.timing,
     ...(e.metadata && { metadata: e.metadata }),
@@ -139,7 +139,7 @@ export function toResultItem({ number, main, data, stdoutAt, stderrAt }: ItemRow
 }
 
 export function toToolCall({ number, data, stdoutAt, stderrAt }: ItemRow): ToolCall {
-  const call = parseJson(data, callDepthMax) as Pick<ToolCall, "name" | "arguments">;
+  const call = parseJson(data, { depth: callDepthMax }) as Pick<ToolCall, "name" | "arguments">;
   return { number, ...call, stdout_at: stdoutAt, stderr_at: stderrAt };
 }
 
@@ -149,7 +149,7 @@ export function toAnsweredToolCall(row: ItemRow): ToolCall {
   if (row.answer === null) return call;
   const answer = row.isError
     ? { error: row.answer }
-    : { result: parseJson(row.answer, callDepthMax) };
+    : { result: parseJson(row.answer, { depth: callDepthMax }) };
   return { ...call, answer };
 }
 
@@ -205,6 +205,7 @@ function text(bytes: Uint8Array | null): string {
   return bytes === null ? "" : decodeUtf8(bytes);
 }
 
-function parseOutput(bytes: Uint8Array): JsonObject {
-  return parseJson(text(bytes), limits.jsonDepthMax) as JsonObject;
+/** Was checked when it came. Parsing it would delay every other request. */
+function outputOf(bytes: Uint8Array): JsonObject {
+  return new JsonText(withoutMark(text(bytes))) as unknown as JsonObject;
 }

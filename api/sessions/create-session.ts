@@ -1,6 +1,6 @@
+import { canonicalJson } from "../../shared/json.ts";
 import type { SessionRequest } from "../../shared/wire/client/session.ts";
 import type { ClientDeps } from "../deps.ts";
-import { canonicalJson } from "../domain/submission.ts";
 import { AppError } from "../errors.ts";
 import { type Origin, runnableEnvironment, tooLong, wrongField } from "../jobs/new-execution.ts";
 import { databaseFull } from "../jobs/refusals.ts";

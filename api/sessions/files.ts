@@ -1,7 +1,5 @@
 import { z } from "zod";
 import { callDefaults, type CallRequest, SessionFile } from "../../shared/wire/client/session.ts";
-import { parseJson } from "../../shared/json.ts";
-import { limits } from "../../shared/wire/limits.ts";
 import { whyNotFileName } from "../../shared/wire/file.ts";
 import type { ClientDeps } from "../deps.ts";
 import { contentTypeOf } from "../domain/files/content-type.ts";
@@ -80,7 +78,7 @@ const Entries = z.array(
 
 function parsed(stdout: Uint8Array | null): unknown {
   try {
-    return parseJson(decodeUtf8(stdout ?? new Uint8Array()), limits.jsonDepthMax);
+    return JSON.parse(decodeUtf8(stdout ?? new Uint8Array()));
   } catch {
     return undefined;
   }

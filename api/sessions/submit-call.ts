@@ -3,7 +3,7 @@ import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/client/subm
 import { limits } from "../../shared/wire/limits.ts";
 import type { ClientDeps } from "../deps.ts";
 import { resolveJobType } from "../domain/job-types.ts";
-import { canonicalJson, neededFor } from "../domain/submission.ts";
+import { neededFor } from "../domain/submission.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { fileFinder, type FoundFiles } from "../files/input-files.ts";
 import { newExecution, type Origin } from "../jobs/new-execution.ts";
@@ -79,7 +79,7 @@ async function newCall(
     throw new AppError("files_too_large", detail, { session_id: session.id });
   }
   const { idempotency_key: _key, files: _given, ...payload } = call;
-  const identity = canonicalJson([session.id, payload, files.identities]);
+  const identity = [session.id, payload, files.identities];
   return {
     ...(await newExecution(deps, request, origin, jobType, files, identity)),
     sessionId: session.id,

@@ -1,6 +1,6 @@
 import { ArtifactOutage, type Deps } from "../deps.ts";
 import { dropArchives } from "../builds/images.ts";
-import { letOthersRun } from "../jobs/let-others-run.ts";
+import { letOthersRun } from "../../shared/let-others-run.ts";
 import { pruneAudit } from "../store/audit.ts";
 import { forgetBatches } from "../store/batches/batches.ts";
 import { pruneDeadLetters } from "../store/jobs/dead-letters.ts";

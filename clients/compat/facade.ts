@@ -1,4 +1,6 @@
 import { z } from "zod";
+import { JsonError, parsePlainJson } from "../../shared/json.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { SyncResult } from "../../shared/wire/execution.ts";
 import { sleep } from "../typescript/src/transport/pause.ts";
 
@@ -18,8 +20,8 @@ export interface Call {
   readonly networkOf: (jobType: string) => "none" | "bridge" | undefined;
   readonly bytes: () => Promise<Uint8Array>;
   readonly text: () => Promise<string>;
-  /** Reads a body of multipart/form-data. */
-  readonly form: () => Promise<FormData>;
+  /** Reads the files of a body of multipart/form-data. */
+  readonly form: () => Promise<{ name: string; bytes: Uint8Array<ArrayBuffer> }[]>;
   readonly api: Api;
   /** Aborts when the client hangs up. */
   readonly signal: AbortSignal;
@@ -204,9 +206,14 @@ export function post(
 export function parseBody<T>(schema: z.ZodType<T>, body: string, status = 422): T {
   let json: unknown;
   try {
-    json = JSON.parse(body);
-  } catch {
-    throw new Refusal(status, "The body is not JSON.");
+    json = parsePlainJson(body, { depth: limits.jsonDepthMax, values: limits.requestMaxValues });
+  } catch (error) {
+    if (!(error instanceof JsonError)) throw error;
+    const { isMalformed, path, message } = error;
+    throw new Refusal(
+      status,
+      isMalformed ? "The body is not JSON." : `${path || "body"}: ${message}`,
+    );
   }
   const parsed = schema.safeParse(json);
   if (parsed.success) return parsed.data;

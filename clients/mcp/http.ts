@@ -5,6 +5,8 @@ import {
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import { JsonError, parsePlainJson } from "../../shared/json.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { maxResourceBytes } from "./tools/artifact-tools.ts";
 import { cancelCall, markOf } from "./cancel-call.ts";
 import { boundDownloads, type Sequence } from "./downloads.ts";
@@ -54,9 +56,17 @@ export async function serveMcp(
   { request, body, countMore, isStopping, inSequence }: McpRequest,
   { api, ...connection }: Pick<Connection, "keep" | "version"> & { api: Api },
 ): Promise<Response> {
-  const sent = parse(body);
+  let sent: unknown;
+  try {
+    sent = parseMessages(body);
+  } catch (error) {
+    if (!(error instanceof JsonError)) throw error;
+    return invalidRequest(`${error.path || "the message"}: ${error.message}`);
+  }
   const sentCount = [sent].flat().length;
-  if (sentCount > maxMessages) return tooMany();
+  if (sentCount > maxMessages) {
+    return invalidRequest(`Batch must not exceed ${maxMessages} messages`);
+  }
   await countMore(sentCount - 1);
   const parsed = Array.isArray(sent) ? withoutCancelled(sent) : sent;
   const messages = [parsed].flat();
@@ -148,17 +158,25 @@ function waits(message: unknown): boolean {
 /** Of one request. The SDK has the same bound, but looks for cancellations later. */
 const maxMessages = 100;
 
-function tooMany(): Response {
-  const message = `Invalid Request: Batch must not exceed ${maxMessages} messages`;
-  const error = { code: -32600, message };
+function invalidRequest(problem: string): Response {
+  const error = { code: -32600, message: `Invalid Request: ${problem}` };
   return Response.json({ jsonrpc: "2.0", error, id: null }, { status: 400 });
 }
 
-/** Undefined if it is not JSON; the SDK then sends the error. */
-function parse(body: string): unknown {
+/**
+ * Undefined if it is not JSON; the SDK then sends the error. Numbers of `input_data` stay as they were written.
+ *
+ * @throws JsonError if it exceeds a bound.
+ */
+function parseMessages(body: string): unknown {
+  const { jsonDepthMax: depth, requestMaxValues: values } = limits;
+  // In the arguments of the parameters of a message; there may be an array of messages.
+  const inputDepth = body.trimStart().startsWith("[") ? 4 : 3;
+  const exact = { key: "input_data", depth: inputDepth, values, isExact: true };
   try {
-    return JSON.parse(body);
-  } catch {
-    return undefined;
+    return parsePlainJson(body, { depth, values, roomy: exact });
+  } catch (error) {
+    if (error instanceof JsonError && error.isMalformed) return undefined;
+    throw error;
   }
 }

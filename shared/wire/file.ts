@@ -1,3 +1,4 @@
+import { atMost } from "./json-object.ts";
 import { z } from "zod";
 import { pageOf } from "./page.ts";
 import { artifactNameRule, isArtifactName } from "../artifact-name.ts";
@@ -42,16 +43,15 @@ export const InputFile = z
   });
 export type InputFile = z.infer<typeof InputFile>;
 
-export const InputFiles = z
-  .array(InputFile)
-  .max(limits.inputFilesMax)
-  .superRefine(checkNames)
-  .meta({
-    maxItems: limits.inputFilesMax,
-    description:
-      "Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files.",
-    example: [{ name: "prices.csv", text: "item,price\ntea,3\n" }],
-  });
+export const InputFiles = atMost(
+  limits.inputFilesMax,
+  z.array(InputFile).superRefine(checkNames),
+).meta({
+  maxItems: limits.inputFilesMax,
+  description:
+    "Files that the code finds at /input/<name>, read-only. Above a quarter of the job's memory limit together, the job needs an agent that mounts files.",
+  example: [{ name: "prices.csv", text: "item,price\ntea,3\n" }],
+});
 
 /** A file of a call of a session. */
 export const CallInputFile = z
@@ -77,15 +77,14 @@ export const CallInputFile = z
     example: { name: "prices.csv", to: "work", text: "item,price\ntea,3\n" },
   });
 
-export const CallInputFiles = z
-  .array(CallInputFile)
-  .max(limits.inputFilesMax)
-  .superRefine(checkNames)
-  .meta({
-    maxItems: limits.inputFilesMax,
-    description:
-      "Files that the call brings into the session. Together they have at most a quarter of the job type's memory limit.",
-  });
+export const CallInputFiles = atMost(
+  limits.inputFilesMax,
+  z.array(CallInputFile).superRefine(checkNames),
+).meta({
+  maxItems: limits.inputFilesMax,
+  description:
+    "Files that the call brings into the session. Together they have at most a quarter of the job type's memory limit.",
+});
 
 /** The last part of a name is a file, the others are folders. No path is both, and none is used twice. */
 function checkNames(

@@ -25,15 +25,21 @@ export const limits = {
   argsMaxBytes: 128 * 1024,
   /** With a command of `argsMaxBytes` it fits into one frame, whatever characters and `{file}` become. */
   compileCommandMaxChars: 8192,
+  /** Arguments, and words of `command`. */
+  argsMax: 10_000,
   /** Entries of an execution's `metadata`. */
   metadataMax: 50,
   /** Seconds; the largest `queue_timeout`: 30 days. */
   queueTimeoutMaxS: 2_592_000,
   /** A nesting depth well below the limits of `JSON.stringify` and of Python's `json`. */
   jsonDepthMax: 512,
+  /** Keys and values of a request's JSON, beside those of its `input_data`. */
+  requestMaxValues: 100_000,
+  /** Keys and values of the `input_data` of a request, together with those of other jobs in it. */
+  inputMaxValues: 1_000_000,
   /** Bytes of `/output/result.json`. */
   resultJsonMaxBytes: 10 * 1024 * 1024,
-  /** Keys and values of `/output/result.json`. Parsing more would delay every other job. */
+  /** Keys and values of `/output/result.json`. */
   resultJsonMaxValues: 1_000_000,
   /** Bytes of a build's log. */
   buildLogMaxBytes: 1024 * 1024,
@@ -61,6 +67,7 @@ export const limits = {
   runItemsMax: 2000,
   /** Files of one request. */
   inputFilesMax: 100,
+  requirementsMax: 100,
   /** Contexts of a session, its first one included. */
   contextsMax: 8,
   /** Calls of a session that can wait. */

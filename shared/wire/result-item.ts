@@ -1,10 +1,11 @@
+import { atMost } from "./json-object.ts";
 import { z } from "zod";
 import { limits } from "./limits.ts";
 
 /** A MIME type without parameters, or with a few. */
 const MimeType = z.string().regex(/^[\w.+-]{1,64}\/[\w.+;= -]{1,64}$/);
 /** Forms of one value by MIME type. */
-export const MimeBundle = z.record(MimeType, z.string());
+export const MimeBundle = atMost(32, z.record(MimeType, z.string()));
 
 export const ResultItem = z
   .object({

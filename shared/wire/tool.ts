@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { isJsonObject } from "../json.ts";
-import { JsonObjectSchema } from "./json-object.ts";
+import { atMost, JsonObjectSchema } from "./json-object.ts";
 import { limits } from "./limits.ts";
 import { isPythonName } from "../python-names.ts";
 
@@ -43,19 +43,21 @@ const bytesOf = (value: unknown): number => new TextEncoder().encode(JSON.string
 
 /** On every request that makes a job. */
 export const tools = {
-  tools: z
-    .array(Tool)
-    .max(limits.toolsMax)
-    .superRefine((all, context) => {
-      for (const [n, { name }] of all.entries()) {
-        if (all.findIndex((one) => one.name === name) === n) continue;
-        context.addIssue({ code: "custom", path: [n, "name"], message: "is used twice" });
-      }
-    })
-    .refine(
-      (all) => bytesOf(all) <= limits.toolsMaxBytes,
-      `must be at most ${limits.toolsMaxBytes} bytes of JSON`,
-    )
+  tools: atMost(
+    limits.toolsMax,
+    z
+      .array(Tool)
+      .superRefine((all, context) => {
+        for (const [n, { name }] of all.entries()) {
+          if (all.findIndex((one) => one.name === name) === n) continue;
+          context.addIssue({ code: "custom", path: [n, "name"], message: "is used twice" });
+        }
+      })
+      .refine(
+        (all) => bytesOf(all) <= limits.toolsMaxBytes,
+        `must be at most ${limits.toolsMaxBytes} bytes of JSON`,
+      ),
+  )
     .optional()
     .meta({
       maxItems: limits.toolsMax,

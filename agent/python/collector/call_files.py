@@ -3,6 +3,7 @@
 The files of a call, while processes of the session may change them: what it has written or fetches, what it brings."""
 
 import os
+import time
 
 from collect import FILE, Collector, not_plain
 from link import MAX_DATA, to_json
@@ -10,25 +11,39 @@ from link import MAX_DATA, to_json
 # A folder on the way to a file. Without O_PATH, older versions of gVisor follow a link.
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FETCHED = "_fetched/"
+_CLOCK_REALTIME_COARSE = 5
+# A tick is 10 ms at most.
+_NAP_S, _MOST_NAPS = 0.0005, 40
 _MAY_FETCH = ("output", "tmp", "input")
 
 
 class CallCollector(Collector):
-    """Sends the files whose inodes have changed since a time in ns (none if it is None), then those to fetch."""
+    """Sends the files whose inodes have changed after a time in ns (none if it is None), then those to fetch.
+
+    The next call sends those that change after `now_ns`."""
 
     # Each later call finds them again, and is not to blame.
     too_many = too_deep = "not_searched"
 
-    def __init__(self, fd, max_bytes, max_files, max_result_bytes, since_ns, fetch):
+    def __init__(self, fd, max_bytes, max_files, max_result_bytes, since_ns, now_ns, fetch):
         super().__init__(fd, max_bytes, max_files, max_result_bytes)
         self._since_ns = since_ns
+        self._now_ns = now_ns
         self._fetch = fetch
 
     def run(self):
         if self._since_ns is None:
             self._summarize()
         else:
+            self._await_tick()
             super().run()
+
+    def _await_tick(self):
+        """A change is stamped with the last tick of the kernel's clock, so one in this tick could be either call's."""
+        for _ in range(_MOST_NAPS):  # the clock may be set back
+            if time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) > self._now_ns:
+                break
+            time.sleep(_NAP_S)
 
     def _summarize(self):
         for path in self._fetch:
@@ -37,14 +52,14 @@ class CallCollector(Collector):
 
     def _send_result(self, root):
         found = self._look_at(root, "result.json")
-        if found and found.st_ctime_ns >= self._since_ns:
+        if found and found.st_ctime_ns > self._since_ns:
             super()._send_result(root)
 
     def _consider(self, directory, name, path, found):
         if path.startswith(_FETCHED):
             self._skip("unsafe_name", path)
         # Code can set st_mtime, but not st_ctime.
-        elif found.st_ctime_ns >= self._since_ns:
+        elif found.st_ctime_ns > self._since_ns:
             super()._consider(directory, name, path, found)
 
     def _send(self, directory, name, path, found, result):

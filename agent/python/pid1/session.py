@@ -22,8 +22,6 @@ _ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
 _INTERRUPT_S, _FOREVER_S = 2, float("inf")
 # No signal interrupts a compilation. Shorter code takes less than _INTERRUPT_S on any machine.
 _LONG_CODE, _COMPILE_S = 64 << 10, 60
-# A change may be stamped with the last tick of the kernel's clock.
-_TICK_NS = 10_000_000
 _NO_PROCESS = {"mro": ["builtins.OSError", "builtins.Exception"], "message": "the session has no process left"}
 
 
@@ -279,7 +277,7 @@ class Session(Supervisor):
         # A call without code sends what it fetches alone.
         self.since_ns = None
         if self.has_code() and b"o" not in self.call:
-            self.since_ns, self.scanned_ns = self.scanned_ns, time.time_ns() - _TICK_NS
+            self.since_ns, self.scanned_ns = self.scanned_ns, time.time_ns()
         try:
             super().collect()
         except OSError:
@@ -298,7 +296,7 @@ class Session(Supervisor):
         load("collect")  # noqa: F821
         fetch = self.call.get(b"f", [])
         collector = load("call_files").CallCollector  # noqa: F821
-        collector(self.outbox.fd, *file_limits(self.orders), self.since_ns, fetch).run()
+        collector(self.outbox.fd, *file_limits(self.orders), self.since_ns, self.scanned_ns, fetch).run()
 
 
 def _variables(words):

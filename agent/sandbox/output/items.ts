@@ -1,4 +1,4 @@
-import { parseJson } from "../../../shared/json.ts";
+import { parseJson, parsePlainJson } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { FrameError } from "../protocol/frames.ts";
 import { Call, Item } from "../protocol/messages.ts";
@@ -90,9 +90,14 @@ function assemble(bytesOfOne: number, most: number, bytesOfAll = Infinity) {
   };
 }
 
+/** More than any item has that is one. */
+const itemMaxValues = 100;
+
 function parseItem(text: string): Pick<DisplayItem, "main" | "data"> | undefined {
   try {
-    return Item.parse(JSON.parse(text, wellFormed));
+    const { main, data } = Item.parse(parsePlainJson(text, { depth: 2, values: itemMaxValues }));
+    const forms = Object.entries(data).map(([type, form]) => [type, form.toWellFormed()]);
+    return { main, data: Object.fromEntries(forms) as typeof data };
   } catch {
     return undefined;
   }
@@ -100,7 +105,7 @@ function parseItem(text: string): Pick<DisplayItem, "main" | "data"> | undefined
 
 function parseCall(text: string): Call | undefined {
   try {
-    return Call.parse(parseJson(text, callDepthMax));
+    return Call.parse(parseJson(text, { depth: callDepthMax, values: limits.requestMaxValues }));
   } catch {
     return undefined;
   }
@@ -108,6 +113,3 @@ function parseCall(text: string): Call | undefined {
 
 /** As tools.py writes it, also where the rest cannot be parsed. */
 const idOf = (text: string): number => Number(/^\{"id":(\d{1,4}),/.exec(text)?.[1] ?? 0);
-
-const wellFormed = (_: string, value: unknown): unknown =>
-  typeof value === "string" ? value.toWellFormed() : value;

@@ -1,44 +1,38 @@
-import { measureJson, tooManyValues } from "../../../shared/json.ts";
+import { checkJson, JsonError, withoutMark } from "../../../shared/json.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import type { ResultFile } from "../report.ts";
 
 /** Checks the bytes of /output/result.json; Python writes NaN and Infinity, which JSON lacks. */
-export function readResultFile(bytes: Uint8Array): ResultFile {
+export async function readResultFile(bytes: Uint8Array): Promise<ResultFile> {
   let text;
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     return invalid("it is not UTF-8");
   }
-  let hasInfinity = false;
-  const { depth, values } = measureJson(text, (from, to) => {
-    hasInfinity ||= Math.abs(Number(text.slice(from, to))) === Infinity;
-  });
-  if (depth > limits.jsonDepthMax) {
-    return invalid(`it is nested ${depth} deep; the limit is ${limits.jsonDepthMax}`);
-  }
-  if (values > limits.resultJsonMaxValues) {
-    const problem = tooManyValues(values, limits.resultJsonMaxValues);
-    return invalid(`${problem}: write large data to another file of /output`);
-  }
-  let value: unknown;
+  const { jsonDepthMax: depth, resultJsonMaxValues: values } = limits;
   try {
-    value = JSON.parse(text);
+    const json = withoutMark(text);
+    const first = await checkJson(json, { depth, values, isFinite: true });
+    return first === "{"
+      ? { kind: "object", text }
+      : invalid(`it holds ${kinds[first] ?? "a number"}, not an object`);
   } catch (error) {
-    return invalid(`it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
+    if (!(error instanceof JsonError)) throw error;
+    if (error.isMalformed) return invalid(`it is not JSON: ${error.message}`);
+    return invalid(`${error.message}: write other data to another file of /output`);
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    return invalid(`it holds ${kindOf(value)}, not an object`);
-  }
-  if (hasInfinity) return invalid("it holds a number that is too large for a double");
-  return { kind: "object", text };
 }
 
 function invalid(problem: string): ResultFile {
   return { kind: "invalid", problem };
 }
 
-function kindOf(value: unknown): string {
-  if (value === null) return "null";
-  return Array.isArray(value) ? "an array" : `a ${typeof value}`;
-}
+/** By the first character of a text. */
+const kinds: Readonly<Record<string, string>> = {
+  "[": "an array",
+  '"': "a string",
+  n: "null",
+  t: "a boolean",
+  f: "a boolean",
+};

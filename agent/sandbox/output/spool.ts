@@ -67,7 +67,7 @@ export function openSpool(folder: string, maxBytes: number, mayDrop = false): Sp
       },
       async keep() {
         const bytes = Buffer.concat(chunks);
-        result = readResultFile(bytes);
+        result = await readResultFile(bytes);
         if (result.kind === "object") return;
         names.add("result.json");
         const sink = await artifactSink("result.json");

@@ -46,7 +46,7 @@ export type Exit = z.infer<typeof Exit>;
 /** An item of a cell, as the code may also have made it: it is data, and no message of the protocol. */
 export const Item = z.object({
   main: z.boolean(),
-  data: MimeBundle.refine((data) => Object.keys(data).length > 0 && Object.keys(data).length <= 32),
+  data: MimeBundle.refine((data) => Object.keys(data).length > 0),
 });
 
 /** A call, as the code may also have made it. */

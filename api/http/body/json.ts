@@ -1,7 +1,8 @@
 import type { Context } from "hono";
 import { createMiddleware } from "hono/factory";
 import type { z } from "zod";
-import { isJsonObject, JsonError, parseJson, plainNumber } from "../../../shared/json.ts";
+import { isJsonObject, JsonError, parseJsonInPieces, plainNumber } from "../../../shared/json.ts";
+import { letOthersRun } from "../../../shared/let-others-run.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { fieldErrors } from "../../../shared/wire/field-errors.ts";
 import { AppError } from "../../errors.ts";
@@ -38,7 +39,7 @@ export function optionalJsonBody(maxBytes: number) {
     const bytes = await readBytes(c.req.raw, maxBytes);
     if (bytes.length > 0) {
       requireJson(c);
-      return withPlainNumbers(parseBytes(bytes));
+      return withPlainNumbers(await parseBytes(bytes));
     }
     // The validator that follows gives no defaults to a request without a type.
     const header = c.req.header.bind(c.req) as (name?: string) => string | undefined;
@@ -68,24 +69,95 @@ export async function readText(request: Request, maxBytes: number): Promise<stri
   return decode(await readBytes(request, maxBytes));
 }
 
-/** The parts of a body of multipart/form-data. @throws AppError 413 when it passes the limit, 400 when it is none. */
+/** A file of a form. */
+export interface FormFile {
+  readonly name: string;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+/** Parts of a form, and bytes of the header of one. */
+const formMost = { parts: 1000, headerBytes: 16 * 1024 };
+
+/**
+ * The files of a body of multipart/form-data. The platforms' own readers have no limits, and take no pauses.
+ *
+ * @throws AppError 413 when it passes the limit; 400 when it is no form, or has too many parts.
+ */
 export async function readForm(
   request: Request,
   maxBytes: number,
   limit?: LimitKey,
-): Promise<FormData> {
+): Promise<FormFile[]> {
   const type = request.headers.get("Content-Type") ?? "";
   const bytes = await readBytes(request, maxBytes, limit);
-  try {
-    return await new Response(bytes, { headers: { "Content-Type": type } }).formData();
-  } catch {
-    throw new AppError("invalid_request", "The body is not multipart/form-data.");
+  const [, quoted, boundary = quoted] =
+    /^multipart\/form-data\s*;.*?\bboundary=(?:"([^"]{1,70})"|([^\s";]{1,70}))\s*(?:;|$)/i.exec(
+      type,
+    ) ?? [];
+  if (boundary === undefined) throw noForm();
+  const marks = await findMarks(bytes, new TextEncoder().encode(`\r\n--${boundary}`));
+  // The first one ends what comes before the parts, the last one the form.
+  if (marks.length < 2) throw noForm();
+  return marks.slice(1).flatMap(({ from }, n) => fileOf(bytes.subarray(marks[n]!.to, from)) ?? []);
+}
+
+/** Where a mark is in a form, and where it begins, as the line before the form may be missing. */
+async function findMarks(bytes: Uint8Array, mark: Uint8Array) {
+  const found: { from: number; to: number }[] = [];
+  const last = mark.length - 1;
+  for (let at = 0, tries = 1; ; at++, tries++) {
+    at = bytes.indexOf(mark[last]!, at);
+    if (at === -1) return found;
+    if (tries % 65_536 === 0) await letOthersRun();
+    const from = at - last;
+    const isMark = mark.every(
+      (byte, n) => from + n === -2 || from + n === -1 || bytes[from + n] === byte,
+    );
+    if (!isMark) continue;
+    if (found.push({ from: Math.max(0, from), to: at + 1 }) <= formMost.parts + 1) continue;
+    const message = `must have at most ${formMost.parts} parts`;
+    throw new AppError("invalid_request", `The form ${message}.`, {
+      errors: [{ path: "(body)", message }],
+    });
   }
+}
+
+/** The file of a part, if it has one: its header says so. */
+function fileOf(part: Uint8Array<ArrayBuffer>): FormFile | undefined {
+  // One character for each byte, so that positions are the same.
+  const head = new TextDecoder("latin1").decode(part.subarray(0, formMost.headerBytes));
+  const end = head.indexOf("\r\n\r\n");
+  if (end === -1) throw noForm();
+  const header = new TextDecoder().decode(part.subarray(0, end));
+  const disposition = /^content-disposition:\s*form-data\b.*$/im.exec(header)?.[0];
+  if (disposition === undefined) throw noForm();
+  const [, plain, encoded] =
+    /;\s*filename="([^"]*)"/i.exec(disposition) ??
+    /;\s*filename\*=utf-8''()(\S*)/i.exec(disposition) ??
+    [];
+  if (plain === undefined) return undefined;
+  const name =
+    encoded === undefined
+      ? plain.replaceAll(/%(?:22|0D|0A)/gi, decodeURIComponent)
+      : decodeName(encoded);
+  return { name, bytes: part.slice(end + 4) };
+}
+
+function decodeName(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw noForm();
+  }
+}
+
+function noForm(): AppError {
+  return new AppError("invalid_request", "The body is not multipart/form-data.");
 }
 
 async function readJson(c: Context, maxBytes: number, limit?: LimitKey | null): Promise<unknown> {
   requireJson(c);
-  return parseBytes(await readBytes(c.req.raw, maxBytes, limit));
+  return parseBytes(await readBytes(c.req.raw, maxBytes, limit), limit);
 }
 
 function requireJson(c: Context): void {
@@ -95,14 +167,31 @@ function requireJson(c: Context): void {
   }
 }
 
-function parseBytes(bytes: Uint8Array): unknown {
+/** @throws AppError 400 when it is no JSON, or has too many values for a thread that other requests need, too. */
+async function parseBytes(bytes: Uint8Array, limit?: LimitKey | null): Promise<unknown> {
   const text = decode(bytes);
+  const { jsonDepthMax: depth, requestMaxValues: values, inputMaxValues } = limits;
+  // In a batch, it is in an object of the array `jobs`.
+  const inputDepth = limit === "max_batch_bytes" ? 3 : 1;
+  const roomy = { key: "input_data", depth: inputDepth, values: inputMaxValues };
   try {
-    return parseJson(text, limits.jsonDepthMax);
+    return await parseJsonInPieces(text, { depth, values, roomy });
   } catch (error) {
     if (!(error instanceof JsonError)) throw error;
-    throw new AppError("invalid_request", `The body is not valid JSON: ${error.message}`);
+    throw refusalOf(error);
   }
+}
+
+/** The refusal of a text that cannot be read. */
+export function refusalOf({ isMalformed, message, path }: JsonError): AppError {
+  if (isMalformed) {
+    return new AppError("invalid_request", `The body is not valid JSON: ${message}.`);
+  }
+  const field = path || "(body)";
+  const advice = `${message}: send large data as files`;
+  return new AppError("invalid_request", `${field}: ${advice}.`, {
+    errors: [{ path: field, message: advice }],
+  });
 }
 
 function withPlainNumbers(body: unknown): unknown {

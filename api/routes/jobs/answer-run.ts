@@ -8,6 +8,7 @@ import { followSync } from "../../events/follow-sync.ts";
 import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
 import type { AppEnv } from "../../http/context.ts";
+import { jsonRecord } from "../../http/json-page.ts";
 import { preferredWaitS } from "../../http/prefer.ts";
 import { wrongField } from "../../jobs/new-execution.ts";
 import { toRecord, toSyncResult } from "../../jobs/record.ts";
@@ -52,7 +53,8 @@ export async function answerRun(
     return c.body(body, 200, eventHeaders("sse"));
   }
   const { job_id } = await submit();
-  return c.json(toSyncResult(await waitForSync(client, job_id, hasKey, c.req.raw.signal)), 200);
+  const ended = await waitForSync(client, job_id, hasKey, c.req.raw.signal);
+  return (await jsonRecord(c, toSyncResult(ended))) as never;
 }
 
 /** Answers for a job that is stored: at once, or with its record if it ends while the client prefers to wait. */
@@ -62,5 +64,6 @@ export async function answerQueued(c: Context<AppEnv>, job: SubmittedJob) {
   if (waitS === undefined) return c.json(job, 202, { Location });
   const headers = { Location, "Preference-Applied": `wait=${waitS}` };
   const ended = await waitBriefly(c.get("client"), job.job_id, waitS * 1000, c.req.raw.signal);
-  return ended ? c.json(toRecord(ended, undefined), 200, headers) : c.json(job, 202, headers);
+  if (!ended) return c.json(job, 202, headers);
+  return (await jsonRecord(c, toRecord(ended, undefined), headers)) as never;
 }

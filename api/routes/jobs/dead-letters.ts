@@ -7,8 +7,7 @@ import {
   type DeadLetter,
 } from "../../../shared/wire/client/dead-letter.ts";
 import { ExecutionErrorType } from "../../../shared/wire/errors.ts";
-import { parseJson, type JsonObject } from "../../../shared/json.ts";
-import { limits } from "../../../shared/wire/limits.ts";
+import { JsonText, type JsonObject } from "../../../shared/json.ts";
 import { timestamp } from "../../jobs/record.ts";
 import { notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
@@ -101,7 +100,7 @@ async function toDeadLetters(db: AnyDb, rows: DeadLetterRow[]): Promise<DeadLett
   const payloads = await deadLetterPayloads(db, rows);
   return rows.map((row) => {
     const payload = payloads.get(row.executionId);
-    const input = payload ? parseJson(decodeUtf8(payload.input), limits.jsonDepthMax) : {};
+    const input = new JsonText(payload ? decodeUtf8(payload.input) : "{}") as unknown;
     return {
       id: row.id,
       job_id: row.executionId,

@@ -8,7 +8,7 @@ import {
 import { readRecord, readRecords, requireExecution } from "../../jobs/read-records.ts";
 import { remove } from "../../jobs/remove.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { jsonPage } from "../../http/json-page.ts";
+import { jsonPage, jsonRecord } from "../../http/json-page.ts";
 import { listExecutions } from "../../store/jobs/list.ts";
 import { executionPage, jobId, recordExamples } from "../../openapi/examples/jobs.ts";
 import { problem } from "../../openapi/responses/problems.ts";
@@ -54,7 +54,8 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
     const { id } = c.req.valid("param");
     const client = c.get("client");
     const execution = await requireExecution(client, id, "Execution");
-    return c.json(await readRecord(client.db, execution, c.req.valid("query").view), 200);
+    const record = await readRecord(client.db, execution, c.req.valid("query").view);
+    return (await jsonRecord(c, record)) as never;
   });
 
   const removal = createRoute({

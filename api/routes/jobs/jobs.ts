@@ -1,3 +1,4 @@
+import { jsonRecord } from "../../http/json-page.ts";
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import {
   ExecutionRecord,
@@ -75,7 +76,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
     const client = c.get("client");
     const execution = await waitForEnd(client, id, waitMs, c.req.raw.signal);
     if (isTerminal(execution.status)) {
-      return c.json(await readRecord(client.db, execution, view), 200);
+      return (await jsonRecord(c, await readRecord(client.db, execution, view))) as never;
     }
     if (wait) {
       throw new AppError("wait_timeout", `Job ${id} did not end within ${timeout} s; ask again.`, {

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import { DerivedJob, SubmittedJob } from "../../../shared/wire/client/submission.ts";
@@ -37,6 +38,32 @@ export const idempotencyRows: Row[] = [
       );
       expect(again.status).toBe(202);
       expect(body(again)).toMatchObject({ job_id: SubmittedJob.parse(body(first)).job_id });
+    },
+  },
+  {
+    rule: "An input of 200,000 values is compared, hashed and given to the code like a small one",
+    server: "with a long queue",
+    async check(api) {
+      const members = Array.from(
+        { length: 50_000 },
+        (_, n) => `"k${(n * 7919) % 50_021}":[${n}.0]`,
+      );
+      const send = (input: string) =>
+        api.post(
+          "/execute/async",
+          `{"code":"1","input_data":{${input}},"idempotency_key":"k-many"}`,
+        );
+      const first = SubmittedJob.parse(body(await send(members.join(","))));
+      const again = await send(` ${members.toReversed().join(" ,\n")}`);
+      expect(body(again)).toMatchObject({ job_id: first.job_id });
+      expect((await send(members.slice(1).join(","))).status).toBe(409);
+      const text = `{${members.join(",")}}`;
+      const artifact = await api.get(`/jobs/${first.job_id}/artifacts/_input.json`);
+      expect(artifact.text === text).toBe(true);
+      const record = body(await api.get(`/executions/${first.job_id}?view=full`));
+      const hash = createHash("sha256").update(text).digest("hex");
+      expect(record).toMatchObject({ input_hash: hash });
+      expect((await api.agent().takeJob()).input_json === text).toBe(true);
     },
   },
   ...each(

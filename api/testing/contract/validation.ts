@@ -7,6 +7,10 @@ import { maxRequestBytes, maxTimeoutS } from "./servers.ts";
 type Body = string | Uint8Array<ArrayBuffer>;
 
 const paths = ["/execute", "/execute/async"];
+/** A list of so many numbers, or members of an object with so many keys, as JSON. */
+const many = (count: number): string => `[${Array.from({ length: count }, () => 1).join(",")}]`;
+const keys = (count: number): string =>
+  Array.from({ length: count }, (_, n) => `"k${n}":"v"`).join(",");
 const long = (n: number): string => "x".repeat(n);
 
 /** Texts that pip, a shell or a file system would not treat as a plain package name. */
@@ -138,6 +142,41 @@ export const validationRows: Row[] = [
         expect(reply.status).toBe(400);
       },
     ),
+  ),
+  ...each(
+    [
+      ["/execute/async", `"args":${many(100_000)}`, "args"],
+      ["/execute/async", `"args":${many(10_001)}`, "args"],
+      ["/execute/async", `"command":${many(10_001)}`, "command"],
+      ["/execute/async", `"requirements":${many(101)}`, "requirements"],
+      ["/execute/async", `"metadata":{${keys(51)}}`, "metadata"],
+      ["/execute/async", `"metadata":{${keys(50_001)}}`, "metadata"],
+      ["/execute/async", `"files":${many(101)}`, "files"],
+      ["/execute/async", `"tools":${many(101)}`, "tools"],
+      ["/execute/async", `"x":{"input_data":${many(100_000)}}`, "x"],
+      ["/execute/async", `"input_data":{"a":${many(1_000_000)}}`, "input_data"],
+      ["/execute/async", `"input_data":{${keys(100_001)}}`, "input_data"],
+      ["/execute/batch", `"jobs":[{},{"args":${many(100_000)}}]`, "jobs.1.args"],
+      [
+        "/execute/batch",
+        `"jobs":[{},{"input_data":{"a":${many(1_000_000)}}}]`,
+        "jobs.1.input_data",
+      ],
+      ["/execute/batch", `"jobs":${many(1001)}`, "jobs"],
+    ] as const,
+    ([path, fields, field]) =>
+      `POST ${path} with ${fields.length} characters of too many values is 400 at ${field}, with the bound`,
+    async (api, [path, fields, field]) => {
+      const reply = await api.post(
+        path,
+        `{${path === "/execute/async" ? '"code":"1",' : ""}${fields}}`,
+      );
+      expectFault(reply, field);
+      expect(problemOf(reply).errors?.[0]?.message).toMatch(
+        /(at most|more than) \d+ (entries|keys)/,
+      );
+    },
+    { server: "with a long queue" },
   ),
   {
     rule: "Nesting up to the limit is accepted",

@@ -20,7 +20,7 @@ async function restart(restarted: number, session: number, id = "s") {
     networkOf: () => "none",
     bytes: () => Promise.resolve(new Uint8Array()),
     text: () => Promise.resolve(""),
-    form: () => Promise.resolve(new FormData()),
+    form: () => Promise.resolve([]),
     api(path) {
       asked.push(path);
       const status = path.endsWith("/restart") ? restarted : session;

@@ -30,10 +30,9 @@ async function opened(call: Call, place: string): Promise<Response> {
 
 async function write(call: Call, session: string, path: string): Promise<Response> {
   const written: object[] = [];
-  for (const file of (await call.form()).values()) {
-    if (typeof file === "string") continue;
+  for (const file of await call.form()) {
     const name = path || file.name;
-    await store(call, session, name, await file.arrayBuffer());
+    await store(call, session, name, file.bytes);
     const place = toTheirs(toOurs(name));
     written.push({ name: place.split("/").at(-1), type: "file", path: place });
   }
@@ -42,7 +41,12 @@ async function write(call: Call, session: string, path: string): Promise<Respons
 }
 
 /** Files elsewhere than in the home folder are moved from there. */
-async function store(call: Call, session: string, path: string, bytes: ArrayBuffer): Promise<void> {
+async function store(
+  call: Call,
+  session: string,
+  path: string,
+  bytes: Uint8Array<ArrayBuffer>,
+): Promise<void> {
   const below = belowHome(path);
   const headers = { "Content-Type": "application/octet-stream" };
   const put = (place: string) =>

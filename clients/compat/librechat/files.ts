@@ -94,8 +94,7 @@ async function uploadsOf(call: Call, began: string, session: string): Promise<St
 
 /** Stores the files of a form, each as one of Airlock's. */
 export async function upload(call: Call, isBatch: boolean): Promise<Response> {
-  const form = await call.form();
-  const files = [...form.values()].filter((value) => typeof value !== "string");
+  const files = await call.form();
   if (files.length === 0) throw new Refusal(400, "No files provided");
   const session = shortId("upload", uuidAt(Date.now(), crypto.getRandomValues(new Uint8Array(10))));
   const stored: {
@@ -106,7 +105,7 @@ export async function upload(call: Call, isBatch: boolean): Promise<Response> {
   }[] = [];
   for (const file of files) {
     try {
-      const fileId = await store(call, `${session}/${file.name}`, file);
+      const fileId = await store(call, `${session}/${file.name}`, file.bytes);
       stored.push({ status: "success", filename: file.name, fileId });
     } catch (error) {
       if (!(error instanceof Refusal) || !isBatch) throw error;
@@ -127,11 +126,11 @@ export async function upload(call: Call, isBatch: boolean): Promise<Response> {
   return Response.json({ ...answer, files: stored, succeeded, failed }, { status });
 }
 
-async function store(call: Call, name: string, file: File): Promise<string> {
+async function store(call: Call, name: string, bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const answer = await ask(call, `/files?name=${encodeURIComponent(name)}`, {
     method: "POST",
-    headers: { "Content-Length": String(file.size) },
-    body: await file.arrayBuffer(),
+    headers: { "Content-Length": String(bytes.length) },
+    body: bytes,
   });
   return shortId("file", UploadedFile.parse(answer).file_id);
 }

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Problem } from "../errors.ts";
 import { ExecutionStatus, JobId } from "../execution.ts";
-import { JsonObjectSchema } from "../json-object.ts";
+import { atMost, JsonObjectSchema } from "../json-object.ts";
 import { limits } from "../limits.ts";
 import { ExecuteRequest, SubmittedJob } from "./submission.ts";
 import { ShownTenant } from "../tenant.ts";
@@ -9,15 +9,12 @@ import { Timestamp } from "../timestamp.ts";
 
 export const BatchRequest = z
   .strictObject({
-    jobs: z
-      .array(JsonObjectSchema)
-      .min(1)
-      .max(limits.batchMax)
-      .meta({
-        items: { $ref: "#/components/schemas/AsyncSubmitRequest" },
-        description:
-          "Submissions, each as for `POST /execute/async`. In a batch that is not atomic, each is accepted or refused by itself.",
-      }),
+    jobs: atMost(limits.batchMax, z.array(JsonObjectSchema).min(1)).meta({
+      maxItems: limits.batchMax,
+      items: { $ref: "#/components/schemas/AsyncSubmitRequest" },
+      description:
+        "Submissions, each as for `POST /execute/async`. In a batch that is not atomic, each is accepted or refused by itself.",
+    }),
     atomic: z.boolean().default(false).meta({ description: "Accept all jobs or none." }),
     idempotency_key: ExecuteRequest.shape.idempotency_key.meta({
       description:

@@ -1,3 +1,4 @@
+import { atMost } from "../json-object.ts";
 import { z } from "zod";
 import { pageOf } from "../page.ts";
 import { isArtifactName } from "../../artifact-name.ts";
@@ -24,20 +25,19 @@ export type SessionStatus = z.infer<typeof SessionStatus>;
 const bytesOf = (env: Record<string, string>): number =>
   new TextEncoder().encode(Object.entries(env).flat().join("")).length;
 
-const Environment = z
-  .record(
-    z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "must be a shell variable name"),
-    z.string().refine((text) => !text.includes("\0") && text.isWellFormed(), {
-      error: "must not contain NUL or unpaired surrogates",
+const Environment = atMost(
+  limits.envMax,
+  z
+    .record(
+      z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "must be a shell variable name"),
+      z.string().refine((text) => !text.includes("\0") && text.isWellFormed(), {
+        error: "must not contain NUL or unpaired surrogates",
+      }),
+    )
+    .refine((env) => bytesOf(env) <= limits.envMaxBytes, {
+      error: `must be at most ${limits.envMaxBytes} bytes together`,
     }),
-  )
-  .refine((env) => Object.keys(env).length <= limits.envMax, {
-    error: `must have at most ${limits.envMax} variables`,
-  })
-  .refine((env) => bytesOf(env) <= limits.envMaxBytes, {
-    error: `must be at most ${limits.envMaxBytes} bytes together`,
-  })
-  .meta({ maxProperties: limits.envMax });
+).meta({ maxProperties: limits.envMax });
 
 const lifetime = z.int().min(1).meta({
   description:
@@ -146,11 +146,10 @@ const callFields = z.strictObject({
   }),
   env: Environment.default({}).meta({ description: "Environment variables for this call." }),
   files: CallInputFiles.optional(),
-  fetch: z
-    .array(SessionPath)
-    .max(limits.inputFilesMax)
+  fetch: atMost(limits.inputFilesMax, z.array(SessionPath))
     .default([])
     .meta({
+      maxItems: limits.inputFilesMax,
       description:
         "Files that come back as artifacts `_fetched/<path>`: paths relative to /output, or below /output, /tmp or /input.",
       example: ["report.csv"],

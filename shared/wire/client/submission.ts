@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ExecutionStatus, JobId, Relationship } from "../execution.ts";
 import { InputFiles } from "../file.ts";
-import { JsonObjectSchema } from "../json-object.ts";
+import { atMost, JsonObjectSchema } from "../json-object.ts";
 import { limits } from "../limits.ts";
 import { RequirementText } from "../../requirement.ts";
 import { CallbackUrl } from "./webhook.ts";
@@ -39,21 +39,18 @@ export const IdempotencyHeader = z.object({
   }),
 });
 
-export const Metadata = z
-  .record(
+export const Metadata = atMost(
+  limits.metadataMax,
+  z.record(
     z.string().regex(/^[\w.-]{1,64}$/, "must be 1 to 64 letters, digits, _, . or -"),
     z.string().max(512).refine(isPlainText, "must not contain NUL or unpaired surrogates"),
-  )
-  .refine(
-    (metadata) => Object.keys(metadata).length <= limits.metadataMax,
-    `must have at most ${limits.metadataMax} entries`,
-  )
-  .meta({
-    maxProperties: limits.metadataMax,
-    description:
-      "The client's own words about the job. Its record has them, and lists can be filtered by them.",
-    example: { order: "4711", team: "ml" },
-  });
+  ),
+).meta({
+  maxProperties: limits.metadataMax,
+  description:
+    "The client's own words about the job. Its record has them, and lists can be filtered by them.",
+  example: { order: "4711", team: "ml" },
+});
 
 const bytesOf = (text: string): number => new TextEncoder().encode(text).length;
 const isWellFormed = (text: string): boolean => text.isWellFormed();
@@ -85,12 +82,10 @@ const inputs = {
         "What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.",
       example: "tea 3\nmilk 1\n",
     }),
-  args: z
-    .array(Argument)
-    .refine(fitTogether, tooLong)
+  args: atMost(limits.argsMax, z.array(Argument).refine(fitTogether, tooLong))
     .optional()
     .meta({
-      maxItems: limits.argsMaxBytes,
+      maxItems: limits.argsMax,
       description: "The arguments of the code: `sys.argv[1:]`.",
       example: ["--verbose", "report.csv"],
     }),
@@ -137,13 +132,10 @@ const program = {
         "Language of the code; default: python. The image of the job type must have its compiler and its program.",
       example: "python",
     }),
-  command: z
-    .array(Argument.min(1))
-    .min(1)
-    .refine(fitTogether, tooLong)
+  command: atMost(limits.argsMax, z.array(Argument.min(1)).min(1).refine(fitTogether, tooLong))
     .optional()
     .meta({
-      maxItems: limits.argsMaxBytes,
+      maxItems: limits.argsMax,
       description:
         "A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.",
       example: ["bash", "-e", "{file}"],
@@ -202,11 +194,10 @@ export const ExecuteRequest = z
       .default(limits.startupTimeoutDefaultS)
       .meta({ description: "Seconds for container creation and dependency install." }),
     job_type: z.string().min(1).max(128).default("default"),
-    requirements: z
-      .array(RequirementText)
-      .max(100)
+    requirements: atMost(limits.requirementsMax, z.array(RequirementText))
       .default([])
       .meta({
+        maxItems: limits.requirementsMax,
         description:
           "Packages for this job by name and version (PEP 508), installed before the code runs; wheels only. Honoured only with `allow_runtime_requirements`.",
         example: ["requests>=2.31"],
