@@ -1,3 +1,4 @@
+import { limits } from "../../shared/wire/limits.ts";
 import type { FieldError } from "../../shared/wire/errors.ts";
 import type { InputFile } from "../../shared/wire/file.ts";
 import type { ArtifactStore, ClientDeps } from "../deps.ts";
@@ -7,6 +8,7 @@ import { artifactKey, fileKey } from "../domain/files/store-key.ts";
 import { type AppError, notValid } from "../errors.ts";
 import { findFiles } from "../store/files.ts";
 import type { InputFileRow, NewInputFile } from "../store/jobs/input-files.ts";
+import { readSmallOutput } from "../store/output/result-parts.ts";
 import { findArtifact } from "../store/output/artifacts.ts";
 
 /** The files of a request. */
@@ -18,7 +20,7 @@ export interface FoundFiles {
   problem?: AppError | undefined;
 }
 
-type Stored = Pick<NewInputFile, "sizeBytes" | "sha256" | "storeKey" | "owner">;
+type Stored = Pick<NewInputFile, "sizeBytes" | "sha256" | "content" | "storeKey" | "owner">;
 
 /** Finds the files of requests. What several ask for is looked up once. */
 export function fileFinder(deps: ClientDeps): (files: InputFile[]) => Promise<FoundFiles> {
@@ -48,7 +50,7 @@ export function fileFinder(deps: ClientDeps): (files: InputFile[]) => Promise<Fo
       const stored = await look(identity, () =>
         artifact ? storedArtifact(deps, artifact) : storedFile(deps, file_id ?? ""),
       );
-      if (stored) found.rows.push({ ...about, ...stored, content: null });
+      if (stored) found.rows.push({ ...about, ...stored });
       else faults.push(artifact ? noArtifact(n) : noFile(n));
     }
     if (faults.length > 0) found.problem = notValid("The request", faults);
@@ -74,23 +76,34 @@ async function storedFile({ db, now }: ClientDeps, id: string): Promise<Stored |
   const [file] = await findFiles(db, [id], now());
   if (!file) return undefined;
   const { sizeBytes, sha256 } = file;
-  return { sizeBytes, sha256, storeKey: fileKey(file), owner: id };
+  return { sizeBytes, sha256, content: null, storeKey: fileKey(file), owner: id };
+}
+
+/** The file of the code that a record has as `output`. */
+export const resultName = "result.json";
+
+/** Its bytes, as the code wrote them; undefined if there is no `output`. */
+export async function resultOf({ db, sha256 }: ClientDeps, jobId: string) {
+  const content = await readSmallOutput(db, jobId, limits.resultJsonMaxBytes);
+  if (!(content instanceof Uint8Array)) return undefined;
+  const about = { sizeBytes: content.length, sha256: await sha256(content) };
+  return { ...about, content, storeKey: null, owner: null };
 }
 
 async function storedArtifact(
-  { db }: ClientDeps,
+  deps: ClientDeps,
   { job_id, name }: { job_id: string; name: string },
 ): Promise<Stored | undefined> {
-  const row = await findArtifact(db, job_id, name);
-  if (!row) return undefined;
+  const row = await findArtifact(deps.db, job_id, name);
+  if (!row) return name === resultName ? resultOf(deps, job_id) : undefined;
   const { sizeBytes, sha256 } = row;
-  return { sizeBytes, sha256, storeKey: artifactKey(row), owner: row.executionId };
+  return { sizeBytes, sha256, content: null, storeKey: artifactKey(row), owner: row.executionId };
 }
 
 /** The bytes of a file of an execution, or a part of them. */
 export async function openInputFile(
   artifacts: ArtifactStore,
-  { content, storeKey }: InputFileRow,
+  { content, storeKey }: Pick<InputFileRow, "content" | "storeKey">,
   range?: ByteRange,
 ): Promise<ReadableStream<Uint8Array> | undefined> {
   if (storeKey !== null) return artifacts.get(storeKey, range);

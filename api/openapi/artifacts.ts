@@ -9,7 +9,7 @@ import { jobIdParam } from "./parameters.ts";
 export const nameRule = `The artifact name ${artifactNameRule}.`;
 
 const description =
-  "Every file that the code wrote to /output, but result.json; `artifacts` of a record with `view=full` lists them. `_code.py`, `_input.json` and the names of `files` are what was submitted; where an output has the same name, `from=input` asks for the file that was submitted.";
+  "Every file that the code wrote to /output; `artifacts` of a record with `view=full` lists them. `result.json`, which is not listed, is `output` byte for byte. `_code.py`, `_input.json` and the names of `files` are what was submitted; where an output has the same name, `from=input` asks for the file that was submitted.";
 const query = z.object({
   from: z.enum(["input"]).optional().openapi({ description: "Leave out what the code wrote." }),
 });

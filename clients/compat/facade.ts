@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { JsonError, parsePlainJson } from "../../shared/json.ts";
+import { JsonError, parseJsonInPieces, parsePlainJson } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { SyncResult } from "../../shared/wire/execution.ts";
 import { sleep } from "../typescript/src/transport/pause.ts";
@@ -109,7 +109,7 @@ export async function execute(
   const late = lastMs === undefined ? undefined : AbortSignal.timeout(lastMs);
   const signal = late ? AbortSignal.any([call.signal, late]) : call.signal;
   try {
-    return SyncResult.parse(await submit({ ...call, signal }, "/execute", job, holdMs));
+    return asThere(SyncResult.parse(await submit({ ...call, signal }, "/execute", job, holdMs)));
   } catch (error) {
     if (late?.aborted) throw new Refusal(503, "The job had not ended in time, and was cancelled.");
     throw error;
@@ -142,7 +142,7 @@ export async function submit(
       signal,
     });
     const text = await answer.text();
-    if (answer.ok) return JSON.parse(text) as unknown;
+    if (answer.ok) return parseAnswer(text);
     const { detail, job_id } = problemOf(text);
     const leftMs = endMs - performance.now();
     const isOver = leftMs <= 0 || signal.aborted || (isWaiting && isStopping());
@@ -156,6 +156,19 @@ export async function submit(
     await sleep(Math.min(leftMs, pauseMs), signal).catch(() => {});
     waiting -= 1;
   }
+}
+
+/** Numbers that come from code stay as they were written. */
+const parseAnswer = (text: string): Promise<unknown> =>
+  parseJsonInPieces(text, { depth: 2 * limits.jsonDepthMax });
+
+/** In other services, result.json is a file like any other: whatever it holds, code that exited with 0 did not fail. */
+export function asThere<Ended extends Partial<Pick<SyncResult, "success" | "error" | "exit_code">>>(
+  ended: Ended,
+): Ended {
+  if (ended.error?.type !== "json_error" || ended.exit_code !== 0) return ended;
+  const state = "status" in ended ? { status: "succeeded" } : { success: true };
+  return { ...ended, ...state, error: null };
 }
 
 /** The bytes of an answer, in base64; undefined if there are none. */
@@ -189,7 +202,7 @@ export async function ask(
   const answer = await api(path, { ...init, signal });
   const text = await answer.text();
   if (!answer.ok) throw new Refusal(answer.status, problemOf(text).detail);
-  return text === "" ? undefined : (JSON.parse(text) as unknown);
+  return text === "" ? undefined : parseAnswer(text);
 }
 
 /** Posts JSON. @throws Refusal with the service's status and words. */
@@ -202,11 +215,16 @@ export function post(
   return ask(call, path, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
-/** @throws Refusal 422 that names the field. */
-export function parseBody<T>(schema: z.ZodType<T>, body: string, status = 422): T {
+/**
+ * @param exact A field whose numbers stay as they were written.
+ * @throws Refusal 422 that names the field.
+ */
+export function parseBody<T>(schema: z.ZodType<T>, body: string, status = 422, exact = ""): T {
   let json: unknown;
   try {
-    json = parsePlainJson(body, { depth: limits.jsonDepthMax, values: limits.requestMaxValues });
+    const { jsonDepthMax: depth, requestMaxValues: values } = limits;
+    const roomy = { key: exact, depth: 1, values, isExact: true };
+    json = parsePlainJson(body, { depth, values, roomy });
   } catch (error) {
     if (!(error instanceof JsonError)) throw error;
     const { isMalformed, path, message } = error;

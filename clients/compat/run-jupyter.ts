@@ -3,7 +3,16 @@ import { Session } from "../../shared/wire/client/session.ts";
 import { ExecutionRecord } from "../../shared/wire/execution.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { exceptionOf } from "./exception.ts";
-import { ask, type Call, contentOf, parseBody, post, Refusal, sessionFile } from "./facade.ts";
+import {
+  ask,
+  asThere,
+  type Call,
+  contentOf,
+  parseBody,
+  post,
+  Refusal,
+  sessionFile,
+} from "./facade.ts";
 
 const Seconds = z.number().positive().max(86_400);
 const RunJupyter = z.object({
@@ -55,7 +64,7 @@ async function runCells(call: Call, session: string, asked: RunJupyter): Promise
     if (record.status === "timeout" && performance.now() >= endMs) {
       return answerOf("Failed", { driver: late(asked) });
     }
-    cells.push(cellOf(record));
+    cells.push(cellOf(asThere(record)));
   }
   const fetched: Record<string, string> = {};
   for (const path of asked.fetch_files) {

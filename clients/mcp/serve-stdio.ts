@@ -3,6 +3,7 @@ import { ConnectionError } from "../typescript/src/transport/errors.ts";
 import { transport } from "../typescript/src/transport/transport.ts";
 import { verbs } from "../typescript/src/verbs.ts";
 import { mcpServer } from "./server.ts";
+import { parseAnswer } from "./tools/call.ts";
 
 /** The Airlock that the tools act through. */
 export interface Service {
@@ -25,7 +26,15 @@ export function serveMcp({ url, key, tenant, version }: Service): void {
   };
   // Clients give up a call after 60 s.
   const airlock = verbs(
-    transport({ url, key, tenant, retries: 2, timeoutMs: 15_000, fetch: fetchIt }),
+    transport({
+      url,
+      key,
+      tenant,
+      retries: 2,
+      timeoutMs: 15_000,
+      fetch: fetchIt,
+      parse: parseAnswer,
+    }),
   );
   serveStdio(() =>
     mcpServer({

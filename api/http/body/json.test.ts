@@ -61,7 +61,7 @@ test.each([
 describe("while the service reads and hashes a large request", () => {
   useStore();
 
-  const values = `[${"{},".repeat(300_000)}{}]`;
+  const values = `[${"{},".repeat(900_000)}{}]`;
   test.each([
     ["a job", "/execute/async", `{"code":"1","input_data":{"a":${values}}}`, 202],
     ["a batch", "/execute/batch", `{"jobs":[{"code":"1","input_data":{"a":${values}}}]}`, 202],
@@ -80,10 +80,10 @@ describe("while the service reads and hashes a large request", () => {
     let others = 0;
     for (; !ended.signal.aborted; others++) {
       await new Promise(setImmediate);
-      expect((await app.request("/executions?limit=1")).status).toBe(200);
+      expect((await app.request("/none")).status).toBe(404);
     }
     expect((await done).status).toBe(status);
-    expect(others).toBeGreaterThan(20);
+    expect(others).toBeGreaterThan(10);
   });
 });
 

@@ -2,7 +2,7 @@ import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { ArtifactList } from "../../../shared/wire/execution.ts";
 import type { ClientDeps } from "../../deps.ts";
 import { isArtifactName } from "../../../shared/artifact-name.ts";
-import { openInputFile } from "../../files/input-files.ts";
+import { openInputFile, resultName, resultOf } from "../../files/input-files.ts";
 import { findInputFile } from "../../store/jobs/input-files.ts";
 import { inputArtifacts, internalArtifacts, toArtifact } from "../../jobs/record.ts";
 import { AppError, notFound } from "../../errors.ts";
@@ -70,6 +70,11 @@ async function find(
   const row = isInput ? undefined : await findArtifact(db, jobId, name);
   if (row)
     return { file: toArtifact(row), open: (range) => artifacts.get(artifactKey(row), range) };
+  const result = isInput || name !== resultName ? undefined : await resultOf(deps, jobId);
+  if (result) {
+    const file = toArtifact({ ...result, name, contentType: "application/json" });
+    return { file, open: (range) => openInputFile(artifacts, result, range) };
+  }
   const execution = await findExecution(db, jobId);
   const file = execution && inputArtifacts(execution).find((a) => a.name === name);
   if (!execution || !file) return findGiven(deps, jobId, name);

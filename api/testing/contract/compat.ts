@@ -127,6 +127,31 @@ export const compatRows = on(server, [
     },
   ),
   {
+    rule: "A result.json that knows nothing of Airlock is a file like any other: Dify and SandboxFusion",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const text = '{ "n": 1.0 }\n';
+      const fetched = run(api, { fetch_files: ["result.json"] });
+      await agent.result((await agent.takeJob()).lease_id, { output_json: text });
+      expect((await fetched).json).toMatchObject({
+        status: "Success",
+        files: { "result.json": btoa(text) },
+      });
+      const dify = fetch(`${api.url}/compat/dify/v1/sandbox/run`, {
+        method: "POST",
+        headers: { ...key, "Content-Type": "application/json" },
+        body: JSON.stringify({ language: "python3", code: "1" }),
+      });
+      const { lease_id } = await agent.takeJob();
+      await agent.result(lease_id, failed("json_error", 0, { stdout_base64: btoa("1") }));
+      expect(await (await dify).json()).toMatchObject({
+        code: 0,
+        data: { stdout: "1", error: "", exit_code: 0 },
+      });
+    },
+  },
+  {
     rule: "A protocol without keys refuses web pages, and memory above the job type's",
     async check(api) {
       const { status, json } = await run(api, { memory_limit_MB: 513 });

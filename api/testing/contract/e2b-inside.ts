@@ -23,9 +23,13 @@ function envelopes(stream: string): unknown[] {
   return all;
 }
 
-const failed = (type: "name_error" | "execution_timeout", text: string, exit_code: number | null) =>
+const failed = (
+  type: "name_error" | "json_error" | "execution_timeout",
+  text: string,
+  exit_code: number | null,
+) =>
   ({
-    status: type === "name_error" ? "failed" : "timeout",
+    status: type === "execution_timeout" ? "timeout" : "failed",
     exit_code,
     error: { type, message: text, phase: "execution" },
   }) as const;
@@ -47,7 +51,11 @@ export const e2bInsideRows = on(server, [
         async (call) => {
           expect(call).toMatchObject({ code: "x", timeout_s: 600, call: { env: { A: "é" } } });
           const at = { stdout_at: 0, stderr_at: 0 };
-          const shown = { "text/plain": "'it'", "application/json": '{"a":1}', "text/x-own": "o" };
+          const shown = {
+            "text/plain": "'it'",
+            "application/json": '{"a":[1.0,1152921504606846976]}',
+            "text/x-own": "o",
+          };
           await agent.result(call.lease_id, {
             ...failed("name_error", "NameError: name 'é' is not defined\nmore", 1),
             stdout_base64: Buffer.from("é\u2028\n").toString("base64"),
@@ -59,6 +67,7 @@ export const e2bInsideRows = on(server, [
       expect(ran.status).toBe(200);
       // oxlint-disable-next-line no-control-regex -- a line of NDJSON ends with a control character
       expect(ran.text).toMatch(/^[\n\u0020-\u007e]*$/);
+      expect(ran.text).toContain('"json":{"a":[1.0,1152921504606846976]}');
       const timestamp = expect.any(Number) as number;
       const traceback = expect.stringMatching(/^Traceback [^]*NameError\n$/) as string;
       const value = "name 'é' is not defined\nmore";
@@ -69,12 +78,19 @@ export const e2bInsideRows = on(server, [
           type: "result",
           is_main_result: true,
           text: "it",
-          json: { a: 1 },
+          json: { a: [1, 2 ** 60] },
           extra: { "text/x-own": "o" },
         },
         { type: "stderr", text: message, timestamp },
         { type: "stdout", text: "é\u2028\n", timestamp },
       ]);
+      const wrote = await serving(
+        agent,
+        ask(api, "POST", "/execute", inside, { code: "x" }),
+        (call) =>
+          agent.result(call.lease_id, failed("json_error", "/output/result.json is not usable", 0)),
+      );
+      expect(linesOf(wrote.text)).toEqual([{ type: "number_of_executions", execution_count: 2 }]);
       const bash = { code: "ls", language: "bash" };
       await serving(agent, ask(api, "POST", "/execute", inside, bash), async (call) => {
         expect(call.program!.run).toEqual(["bash", "-c", "ls"]);

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { expect } from "vitest";
 import { limits } from "../../../shared/wire/limits.ts";
 import { type Api, body } from "./api.ts";
@@ -43,6 +44,29 @@ export const exactnessRows: Row[] = [
     async check(api) {
       const record = await recordAfter(api, bytes(""), numbers);
       expect(record).toContain(`"output":${numbers}`);
+    },
+  },
+  {
+    rule: "result.json can be downloaded, and given to other jobs, byte for byte",
+    async check(api) {
+      for (const text of [` ${numbers}\n`, '\u{feff}{"a": 1.0}']) {
+        const { job_id } = await api.submit();
+        const agent = api.agent();
+        const path = `/jobs/${job_id}/artifacts/result.json`;
+        expect((await api.get(path)).status).toBe(404);
+        await agent.result((await agent.takeJob()).lease_id, { output_json: text });
+        const hash = createHash("sha256").update(text).digest("hex");
+        // Without the byte order mark, which its hash has.
+        expect((await api.get(path)).text).toBe(text.replace("\u{feff}", ""));
+        expect((await api.get(path)).headers.get("ETag")).toBe(`"${hash}"`);
+        const artifact = { job_id, name: "result.json" };
+        await api.submit({ files: [{ name: "before.json", artifact }] });
+        const next = await agent.takeJob();
+        expect(next.files).toMatchObject([{ name: "before.json", sha256: hash }]);
+        await agent.result(next.lease_id);
+        const record = await api.get(`/jobs/${job_id}/result`);
+        expect(record.text).toContain(`"output":${text.replace("\u{feff}", "")}`);
+      }
     },
   },
   {

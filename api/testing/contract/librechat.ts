@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { expect } from "vitest";
 import type { Api } from "./api.ts";
 import { on } from "./row.ts";
@@ -38,6 +39,7 @@ async function upload(
   return (await answer.json()) as Uploaded;
 }
 
+const sha256Of = (text: string): string => createHash("sha256").update(text).digest("hex");
 const id = expect.stringMatching(/^[A-Za-z0-9_-]{21}$/) as string;
 const error = expect.any(String) as string;
 
@@ -66,11 +68,12 @@ export const librechatRows = on(server, [
         timeout_s: 3,
         files: [{ name: "work/in/a.csv", size_bytes: 3 }],
       });
+      const exact = '{ "n": 1.0, "big": 12345678901234567890 }\n';
       await agent.upload(job.lease_id, "in/a.csv", "1,2");
       await agent.upload(job.lease_id, "plot.png", "png");
       await agent.result(job.lease_id, {
         stdout_base64: btoa("out"),
-        output_json: '{"n":1}',
+        output_json: exact,
       });
       const ran = (await (await first).json()) as { session_id: string; files: { id: string }[] };
       const left = (name: string) => ({ id, name, storage_session_id: ran.session_id });
@@ -98,7 +101,29 @@ export const librechatRows = on(server, [
         "png",
       ]);
       const output = await at(api, `/download/${ran.session_id}/${result!.id}`);
-      expect(await output.json()).toEqual({ n: 1 });
+      expect(await output.text()).toBe(exact);
+      const givenOn = next.files?.find(({ name }) => name === "work/result.json");
+      expect(givenOn).toMatchObject({ size_bytes: exact.length, sha256: sha256Of(exact) });
+    },
+  },
+  {
+    rule: "LibreChat: a result.json that is no JSON object is a file of the code, which did not fail",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const asked = exec(api, { lang: "py", code: "1" });
+      const { lease_id } = await agent.takeJob();
+      await agent.upload(lease_id, "result.json", "[1.0]");
+      const error = { type: "json_error", message: "not usable", phase: "execution" } as const;
+      await agent.result(lease_id, { status: "failed", exit_code: 0, error });
+      const { session_id, stderr, files } = (await (await asked).json()) as {
+        session_id: string;
+        stderr: string;
+        files: { id: string; name: string }[];
+      };
+      expect([stderr, files.map(({ name }) => name)]).toEqual(["", ["result.json"]]);
+      const file = await at(api, `/download/${session_id}/${files[0]!.id}`);
+      expect(await file.text()).toBe("[1.0]");
     },
   },
   {

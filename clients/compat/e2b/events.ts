@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { type EventData, eventData, type EventName } from "../../../shared/wire/client/events.ts";
 import { readLines } from "../../typescript/src/transport/read-lines.ts";
-import { type Call, problemOf, Refusal } from "../facade.ts";
+import { asThere, type Call, problemOf, Refusal } from "../facade.ts";
 
 export type CallEvent = { [E in EventName]: { event: E; data: EventData<E> } }[EventName];
 
@@ -45,7 +45,8 @@ export async function* readEvents(
     if (field !== "data" || !Object.hasOwn(eventData, name)) continue;
     const event = name as EventName;
     const schema: z.ZodType = eventData[event];
-    yield { event, data: schema.parse(JSON.parse(value ?? "")) } as CallEvent;
+    const data = schema.parse(JSON.parse(value ?? "")) as object;
+    yield { event, data: event === "end" ? asThere(data) : data } as CallEvent;
     if (event === "end") return;
   }
   throw new Refusal(503, "The service ended the stream before the call had ended.");

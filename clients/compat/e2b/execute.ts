@@ -1,4 +1,6 @@
 import { z } from "zod";
+import { parseJson } from "../../../shared/json.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import { defaultContext } from "../../../shared/wire/client/session.ts";
 import type { EventData } from "../../../shared/wire/client/events.ts";
 import { exceptionOf } from "../exception.ts";
@@ -100,10 +102,10 @@ export function resultOf({ main, data }: Pick<EventData<"display">, "main" | "da
   return { type: "result", is_main_result: main, ...shown, ...(isMore && { extra }) };
 }
 
-/** Code says what its JSON is: it may be none. */
+/** Code says what its JSON is: it may be none. Numbers stay as they were written. */
 function parsed(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return parseJson(text, { depth: limits.jsonDepthMax, values: limits.requestMaxValues });
   } catch {
     return text;
   }

@@ -1,6 +1,5 @@
 import { z } from "zod";
 import { Artifact } from "../../../shared/wire/execution.ts";
-import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import { FilePage, UploadedFile } from "../../../shared/wire/file.ts";
 import { artifactPath, ask, type Call, Refusal } from "../facade.ts";
 import { nameId, readId, shortId, timeOf, uuidAt } from "./ids.ts";
@@ -10,16 +9,15 @@ export interface Stored {
   readonly id: string;
   readonly name: string;
   readonly size: number;
-  readonly sha256?: string;
+  readonly sha256?: string | undefined;
   /** Where a job finds it. */
   readonly source: object;
   /** Its bytes. */
   readonly open: () => Promise<Response>;
 }
 
-/** The file of code in `/output` that a record has as `output`. */
+/** The file of code that is not among its artifacts, because a record has it as `output`. */
 const resultName = "result.json";
-const jsonType = { "Content-Type": "application/json" };
 
 const uploadMs = 600_000;
 const pageSize = 100;
@@ -38,30 +36,39 @@ export async function fileOf(call: Call, session: string, id: string): Promise<S
   return found;
 }
 
-const Left = z.object({ artifacts: z.array(Artifact), output: JsonObjectSchema.nullable() });
+const Left = z.object({ artifacts: z.array(Artifact) });
 
 async function artifactsOf(call: Call, jobId: string): Promise<Stored[]> {
-  const record = await ask(call, `/executions/${jobId}?view=full&fields=artifacts,output`);
-  const { artifacts, output } = Left.parse(record);
-  const files: Promise<Stored>[] = artifacts.map(async ({ name, size_bytes, sha256 }) => ({
+  const record = await ask(call, `/executions/${jobId}?view=full&fields=artifacts`);
+  const { artifacts } = Left.parse(record);
+  const files = artifacts.map((artifact) => artifactOf(call, jobId, artifact));
+  if (artifacts.some(({ name }) => name === resultName)) return Promise.all(files);
+  const path = artifactPath(jobId, resultName);
+  const { ok, headers } = await call.api(path, { method: "HEAD", signal: call.signal });
+  if (ok) {
+    const size_bytes = Number(headers.get("Content-Length"));
+    const sha256 = headers.get("ETag")?.replaceAll('"', "");
+    files.push(artifactOf(call, jobId, { name: resultName, size_bytes, sha256 }));
+  }
+  return Promise.all(files);
+}
+
+async function artifactOf(
+  call: Call,
+  jobId: string,
+  {
+    name,
+    size_bytes,
+    sha256,
+  }: Pick<Artifact, "name" | "size_bytes"> & { sha256?: string | undefined },
+): Promise<Stored> {
+  return {
     id: await nameId(name),
     name,
     size: size_bytes,
     sha256,
     source: { artifact: { job_id: jobId, name } },
     open: () => call.api(artifactPath(jobId, name), { signal: call.signal }),
-  }));
-  return Promise.all(output === null ? files : [...files, resultFile(output)]);
-}
-
-async function resultFile(output: object): Promise<Stored> {
-  const text = `${JSON.stringify(output, null, 2)}\n`;
-  return {
-    id: await nameId(resultName),
-    name: resultName,
-    size: new TextEncoder().encode(text).length,
-    source: { text },
-    open: () => Promise.resolve(new Response(text, { headers: jsonType })),
   };
 }
 

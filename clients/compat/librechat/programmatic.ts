@@ -6,6 +6,7 @@ import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import { type ToolCall, ToolCalls } from "../../../shared/wire/tool-call.ts";
 import { sleep } from "../../typescript/src/transport/pause.ts";
 import {
+  asThere,
   ask,
   type Call,
   fillWorkingFolder,
@@ -64,7 +65,7 @@ export async function execWithTools(call: Call): Promise<Response> {
   const text = await call.text();
   const { continuation_token } = parseBody(Continues, text, 400);
   const waiting = continuation_token
-    ? await goOn(call, parseBody(Continue, text, 400))
+    ? await goOn(call, parseBody(Continue, text, 400, "tool_results"))
     : await start(call, parseBody(Start, text, 400));
   return Response.json(await untilItWaits(call, waiting));
 }
@@ -132,7 +133,7 @@ function shown({ number, name, arguments: input }: ToolCall, names: Waiting["nam
 }
 
 async function end(call: Call, { job, files }: Waiting): Promise<object> {
-  const record = ExecutionRecord.parse(await ask(call, `/executions/${job}`));
+  const record = asThere(ExecutionRecord.parse(await ask(call, `/executions/${job}`)));
   if (record.error && isOwnError(record)) throw new Refusal(500, record.error.message);
   const told = await answerOf(call, { ...record, job_id: job }, await givenFiles(call, files));
   if (record.error === null) return { status: "completed", ...told };

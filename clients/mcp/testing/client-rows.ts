@@ -24,6 +24,47 @@ export function describeClient(connect: () => Promise<McpClient>, world: () => W
     }
   });
 
+  test("numbers reach the code, and come back, as they were written", async () => {
+    const numbers = '{"big":1152921504606846976,"minus":-0.0,"one":1.0,"list":[1e400,[2.50]]}';
+    const call = (message: object) =>
+      fetch(`${world().url}/mcp`, {
+        method: "POST",
+        headers: {
+          Authorization: `Bearer ${key}`,
+          "Content-Type": "application/json",
+          Accept: "application/json, text/event-stream",
+        },
+        body: JSON.stringify(message).replaceAll('"NUMBERS"', numbers),
+      });
+    const params = {
+      name: "execute_code",
+      arguments: { code: "1", timeout: 30, input_data: "NUMBERS" },
+    };
+    for (const isBatch of [false, true]) {
+      const message = { jsonrpc: "2.0", id: 1, method: "tools/call", params };
+      const called = call(isBatch ? [message] : message);
+      const { lease_id, input_json } = await agent.takeJob();
+      expect(input_json).toBe(numbers);
+      await agent.result(lease_id, { output_json: numbers });
+      const answer = await (await called).text();
+      expect(answer).toContain(`"output":${numbers}`);
+      expect(answer).toContain(JSON.stringify(numbers).slice(1, -1));
+    }
+  });
+
+  test("a message with too many values is refused before its tool sees it", async () => {
+    const values = Array.from({ length: 100_000 }, () => 1);
+    const reply = await fetch(`${world().url}/mcp`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
+      body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { values } }),
+    });
+    expect(reply.status).toBe(400);
+    const text = await reply.text();
+    expect(text).toContain("params.values");
+    expect(text).toContain("it has more than 100000 keys and values");
+  });
+
   test("code runs, and its text, output, pictures and files come back", async () => {
     const called = client.call("execute_code", { code: "print(1)", input_data: { a: 1 } });
     const { lease_id, code } = await agent.takeJob();

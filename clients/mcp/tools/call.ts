@@ -1,5 +1,7 @@
 import type { CallToolResult } from "@modelcontextprotocol/server";
 import type { z } from "zod";
+import { parseJsonInPieces } from "../../../shared/json.ts";
+import { limits } from "../../../shared/wire/limits.ts";
 import { transport } from "../../typescript/src/transport/transport.ts";
 import { type Verbs, verbs } from "../../typescript/src/verbs.ts";
 import type { Facts } from "./facts.ts";
@@ -10,9 +12,18 @@ export type Api = (path: string, init?: RequestInit) => Promise<Response>;
 /** The TypeScript client for a service in this process, without a network. */
 export function clientOf(api: Api): Verbs {
   return verbs(
-    transport({ url: "", retries: 0, fetch: (path, init) => api(path as string, init) }),
+    transport({
+      url: "",
+      retries: 0,
+      fetch: (path, init) => api(path as string, init),
+      parse: parseAnswer,
+    }),
   );
 }
+
+/** Reads an answer of the service with numbers of the code's output as it wrote them. */
+export const parseAnswer = (text: string): Promise<unknown> =>
+  parseJsonInPieces(text, { depth: 2 * limits.jsonDepthMax });
 
 /** One call of a tool. */
 export interface Call {

@@ -1,6 +1,8 @@
 import type { CallToolResult, ContentBlock } from "@modelcontextprotocol/server";
 import { encodeBase64 } from "hono/utils/encode";
 import { z } from "zod";
+import { decodeUtf8 } from "../../../shared/bytes.ts";
+import { writeJsonInPieces } from "../../../shared/json.ts";
 import { ExecutionStatus, JobId } from "../../../shared/wire/execution.ts";
 import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import type {
@@ -61,7 +63,7 @@ export async function endedResult(
 ): Promise<CallToolResult> {
   const { execution_id: job_id, status, exit_code, duration_ms, artifacts = [] } = record;
   const error = record.error ?? undefined;
-  const json = record.output === null ? "" : JSON.stringify(record.output);
+  const json = record.output === null ? "" : decodeUtf8(await writeJsonInPieces(record.output));
   const results = record.results ?? [];
   const texts = shareLength(
     {

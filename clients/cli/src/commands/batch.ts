@@ -1,3 +1,5 @@
+import { parseJson } from "../../../../shared/json.ts";
+import { limits } from "../../../../shared/wire/limits.ts";
 import type { Command } from "commander";
 import type { AsyncSubmitRequest, Problem } from "../../../typescript/src/index.ts";
 import { exitCode, UsageError } from "../exit.ts";
@@ -49,7 +51,7 @@ function readRequests(text: string): AsyncSubmitRequest[] {
   }
   return lines.map(({ line, number }) => {
     try {
-      return JSON.parse(line) as AsyncSubmitRequest;
+      return parseJson(line, { depth: limits.jsonDepthMax }) as AsyncSubmitRequest;
     } catch (error) {
       throw new UsageError(`line ${number} is not JSON: ${(error as Error).message}`);
     }

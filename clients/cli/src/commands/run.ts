@@ -1,6 +1,8 @@
 import { basename } from "node:path";
 import type { Command } from "commander";
 import type { AsyncSubmitRequest } from "../../../typescript/src/index.ts";
+import { isJsonObject, parseJson } from "../../../../shared/json.ts";
+import { limits } from "../../../../shared/wire/limits.ts";
 import { languageOfFile } from "../../../../shared/languages.ts";
 import { UsageError } from "../exit.ts";
 import { checkPython } from "../jobs/check-python.ts";
@@ -133,10 +135,8 @@ export async function submitFields(
 async function readInput(given: string): Promise<Record<string, unknown>> {
   const json = given.startsWith("@") ? await readText(given.slice(1)) : given;
   try {
-    const value: unknown = JSON.parse(json);
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-      return value as Record<string, unknown>;
-    }
+    const value = parseJson(json, { depth: limits.jsonDepthMax });
+    if (isJsonObject(value)) return value;
   } catch {
     // Said below.
   }

@@ -13,7 +13,7 @@ export interface Question {
 /** Sends a request with JSON in both directions. */
 export type Ask = <Answer>(path: string, what?: Question, options?: CallOptions) => Promise<Answer>;
 
-export function asking({ send }: Transport): Ask {
+export function asking({ send, parse }: Transport): Ask {
   return async <Answer>(path: string, { method, query, body }: Question = {}, options = {}) => {
     const init: RequestInit = {};
     if (method !== undefined) init.method = method;
@@ -26,7 +26,7 @@ export function asking({ send }: Transport): Ask {
     const text = await answer.text();
     if (answer.status === 204) return undefined as Answer;
     try {
-      return JSON.parse(text) as Answer;
+      return (await parse(text)) as Answer;
     } catch {
       throw new ConnectionError(notAirlock);
     }

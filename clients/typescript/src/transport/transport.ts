@@ -26,6 +26,8 @@ export interface ConnectOptions {
   timeoutMs?: number | undefined;
   /** Instead of the global `fetch`. */
   fetch?: typeof fetch | undefined;
+  /** Instead of `JSON.parse`, which rounds integers above 2^53 and drops the zero of 1.0. It gets the text of an answer. */
+  parse?: ((text: string) => unknown) | undefined;
 }
 
 /** Options of one call. */
@@ -39,6 +41,7 @@ export interface CallOptions {
 
 export interface Transport {
   readonly url: string;
+  readonly parse: (text: string) => unknown;
   readonly retries: number;
   readonly timeoutMs: number;
   /** Sends a request to its answer, which is there as a whole; throws an AirlockError instead of a refusal. */
@@ -114,6 +117,7 @@ export function transport(service: ConnectOptions & { url: string }): Transport 
 
   return {
     url,
+    parse: service.parse ?? JSON.parse,
     retries: ownRetries,
     timeoutMs: ownTimeoutMs,
     send: (path, init = {}, options = {}) => tried(path, init, options, true),
