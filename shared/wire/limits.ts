@@ -19,8 +19,8 @@ export const limits = {
   batchMax: 1000,
   /** Processes and threads of a job: the largest `pids` of a job type. */
   pidsMax: 1024,
-  /** Bytes of an execution's `stdin`, UTF-8. */
-  stdinMaxBytes: 1024 * 1024,
+  /** Bytes of an execution's `stdin`, UTF-8; a request has a limit of its own. */
+  stdinMaxBytes: 64 * 1024 * 1024,
   /** Bytes of an execution's `args` together, UTF-8, one more for each as the kernel counts. */
   argsMaxBytes: 128 * 1024,
   /** With a command of `argsMaxBytes` it fits into one frame, whatever characters and `{file}` become. */

@@ -13,8 +13,6 @@ const File = givenFile(
   "Path under /input, such as tables/prices.csv. It must not be data.json or begin with _.",
 );
 
-const inMiB = (bytes: number): string => `${bytes / 1024 / 1024} MiB`;
-
 const input = z.strictObject({
   code: code.describe("Source."),
   language: language.describe(
@@ -28,10 +26,10 @@ const input = z.strictObject({
     .max(limits.inputFilesMax)
     .optional()
     .describe(
-      `Files for the code, at /input/<name>, read-only; at most ${limits.inputFilesMax}. Each has a name and exactly one of text, base64, file_id and artifact. Text and base64 count toward the size of the request: at most 10 MiB, unless the operator sets another limit.`,
+      `Files for the code, at /input/<name>, read-only; at most ${limits.inputFilesMax}. Each has a name and exactly one of text, base64, file_id and artifact. Text, base64 and stdin count toward the size of the request: at most 10 MiB, unless the operator sets another limit.`,
     ),
   stdin: stdin.describe(
-    `What the code reads from standard input, such as with input(); at most ${inMiB(limits.stdinMaxBytes)}. Without it, standard input is empty.`,
+    "What the code reads from standard input, such as with input(). Without it, standard input is empty.",
   ),
   args: args.describe(
     `Arguments of the code: sys.argv[1:]; at most ${limits.argsMaxBytes / 1024} KiB together.`,
