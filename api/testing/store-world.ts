@@ -105,7 +105,7 @@ export class StoreWorld {
       const { id, payload: submissionHash } = holder;
       expect(submitted).toEqual({ kind: "existing", id, submissionHash });
     } else if (waiting >= maxQueueSize) {
-      expect(submitted).toEqual({ kind: "full" });
+      expect(submitted).toMatchObject({ kind: "full", tenant: { queued: waiting } });
     } else {
       expect(submitted).toEqual({ kind: "accepted", queuePosition: waiting + 1 });
       model.accept({ id: execution.id, mode, key, payload });
