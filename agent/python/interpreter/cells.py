@@ -110,13 +110,29 @@ class Cell:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
+        main = run()
         try:
-            return self.wait_for(self._loop, self._loop.create_task(run()))
-        finally:
-            codes.clear()  # an interrupt may leave the task in the loop before it has begun
+            return self._loop.run_until_complete(self._loop.create_task(main))
+        except BaseException:
+            self._end(main)
+            raise
 
-    def wait_for(self, loop, task):
-        return loop.run_until_complete(task)
+    def _end(self, main):
+        """Ends a coroutine that was interrupted, at whatever instant, so that it does not go on in the next cell."""
+        import asyncio
+
+        loop = self._loop
+        if loop.is_running():  # interrupted between two lines of the loop itself
+            asyncio._set_running_loop(None)
+            loop._thread_id = None
+        for task in asyncio.all_tasks(loop):
+            if task.get_coro() is main:
+                task.cancel()
+                try:
+                    loop.run_until_complete(task)
+                except BaseException:
+                    pass
+        main.close()
 
     def close(self):
         """Ends what the code left in its event loop."""

@@ -65,6 +65,14 @@ class Channel:
                     self._waiting.insert(0, message)
                     return
 
+    def finish(self):
+        """Sends the rest of a message whose send an interrupt has ended."""
+        with self._lock:
+            try:
+                self._writer.flush()
+            except OSError:
+                pass
+
     def _wait_until_read(self):
         """What is printed from here on comes after the message."""
         for pause in PAUSES:

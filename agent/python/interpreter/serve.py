@@ -30,18 +30,6 @@ class SessionCell(Cell):  # noqa: F821  see cells.py
             if len(source) > LONG_CODE:
                 self._channel.send(b"b")
 
-    def wait_for(self, loop, task):
-        """A cell that leaves no task to the next one when it is interrupted."""
-        try:
-            return loop.run_until_complete(task)
-        finally:
-            if not task.done():
-                task.cancel()
-                try:
-                    loop.run_until_complete(task)
-                except BaseException:
-                    pass
-
 
 class Caller:
     """What a call brings besides its code: variables of the environment, arguments, stdin."""
@@ -239,6 +227,7 @@ class Server:
 
     def _fail(self, failure):
         if failure is not None:
+            self._channel.finish()  # before Python 3.10, an audit hook reports the exception past the channel
             show_failure(failure)  # noqa: F821
             report(MOST_OF_MESSAGE, self._channel.send)  # noqa: F821  see gate.py
 

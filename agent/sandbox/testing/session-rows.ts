@@ -127,14 +127,14 @@ print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "
   test("a session: a cancel at any moment of a call ends that call alone, and everything stays", async () => {
     const { call } = await open();
     await call(
-      "class Slow:\n    def __repr__(self): return str(sum(range(20_000)))\n    def _repr_html_(self): return 'x' * 900_000\nkept = []",
+      "import asyncio\nclass Slow:\n    def __repr__(self): return str(sum(range(20_000)))\n    def _repr_html_(self): return 'x' * 900_000\nkept = []",
     );
     const body = "y = [1, 2, 3]\n".repeat(300);
     const codes = [
       `${body}Slow()`,
       `${body}while True: pass`,
       "while True: display(Slow())",
-      "import asyncio\nawait asyncio.sleep(60)",
+      "await asyncio.sleep(60)",
       "1 / 0",
     ];
     const ends = new Set<string>();
@@ -146,7 +146,7 @@ print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "
         { signal: cancel.signal, onStarted: () => void abortAfter(n % 30, cancel) },
       );
       ends.add(end);
-      const next = await call("kept.append(1)\nlen(kept)");
+      const next = await call("await asyncio.sleep(0)\nkept.append(1)\nlen(kept)");
       expect(next).toMatchObject({ shown: [`${n + 1}`], end: "succeeded - 0", err: "" });
     }
     for (const end of ["succeeded - 0", "failed division_error 1"]) ends.delete(end);
