@@ -81,6 +81,27 @@ describe("stdout and stderr", () => {
     expect(report.out).toBe("0000 0001 \n[airlock: 4980 bytes left out]\n0998 0999 ");
   });
 
+  test.each([1, 3, 64])(
+    "no character is cut, if the code writes %s bytes at a time",
+    async (size) => {
+      const code = `
+import os
+text = ("é" + "€" * 3 + "😀" * 5).encode() * 100
+for at in range(0, len(text), ${size}): os.write(1, text[at:at + ${size}])`;
+      for (const streamBytes of [31, 32, 33, 34]) {
+        const pieces: Buffer[] = [];
+        const onOutput = (_: string, bytes: Uint8Array): void =>
+          void pieces.push(Buffer.from(bytes));
+        const { out } = await runOnHost(code, { caps: { streamBytes }, options: { onOutput } });
+        const leftOut = Number(
+          /^[é€😀]+\n\[airlock: (\d+) bytes left out\]\n[é€😀]+$/u.exec(out)?.[1],
+        );
+        expect(leftOut + Buffer.byteLength(out.replace(/\n.*\n/, ""))).toBe(3100);
+        expect(pieces.map(String).join("")).toBe(out);
+      }
+    },
+  );
+
   test("an odd cap is kept, and so is a cap of 0", async () => {
     const code = `import os; os.write(1, b"abcdefgh")`;
     expect(await runOnHost(code, { caps: { streamBytes: 5 } })).toMatchObject({

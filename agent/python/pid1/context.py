@@ -10,7 +10,7 @@ from fcntl import ioctl
 from files import read_lines
 from job import INPUTS, Job, Told, code_word, word_to_go
 from link import MAX_DATA, to_json
-from relay import Stream
+from relay import Stream, whole_length
 
 # A FIFO, which brings a call answers to its tools. The interpreter's pipe brings it the next calls.
 _ANSWERS = "/code/.answers"
@@ -76,6 +76,8 @@ class CallStream(Stream):
     def __init__(self, fd, kind):
         super().__init__(fd, kind)
         self._dropped = 0
+        # The part of a character with which what was dropped ends.
+        self._late = b""
 
     def begin(self, cap):
         self.total = 0
@@ -86,8 +88,8 @@ class CallStream(Stream):
         if self._relaying and self.early:
             early, self.early = self.early, b""
             if self._dropped:
-                early += b"\n[airlock: %d bytes left out]\n" % self._dropped
-                self._dropped = 0
+                early += b"\n[airlock: %d bytes left out]\n" % self._dropped + self._late
+                self._dropped, self._late = 0, b""
             self._relay(early, outbox)
         return super().read(outbox)
 
@@ -102,9 +104,16 @@ class CallStream(Stream):
         self._relaying = False
 
     def _keep(self, chunk):
-        room = _MAX_EARLY - len(self.early)
-        self.early += chunk[:room]
-        self._dropped += len(chunk[room:])
+        if not self._dropped:
+            self.early += chunk
+            if len(self.early) <= _MAX_EARLY:
+                return
+            whole = whole_length(self.early[:_MAX_EARLY])
+            self.early, chunk = self.early[:whole], self.early[whole:]
+        dropped = self._late + chunk
+        whole = whole_length(dropped)
+        self._dropped += whole
+        self._late = dropped[whole:]
 
 
 class ToldByCells(Told):

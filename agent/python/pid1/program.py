@@ -9,7 +9,7 @@ import time
 from job import INPUTS, Job, close_all, exec_as_code, exit_of
 from kernel import make_pipes_for_code
 from link import MAX_DATA
-from relay import Stream
+from relay import Stream, whole_length
 
 _MAX_SAID = 16 * 1024
 
@@ -89,7 +89,8 @@ def _compile(supervisor, compiler, limit_ms):
     supervisor.settle()
     for stream in job.streams:
         stream.drain(None)
-    stdout, stderr = (stream.early.decode("utf-8", "replace") for stream in job.streams)
+    said = (stream.early for stream in job.streams)
+    stdout, stderr = (text[: whole_length(text)].decode("utf-8", "replace") for text in said)
     report = {
         **exit_of(status),
         "timed_out": ending == "timeout",

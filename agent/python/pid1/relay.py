@@ -9,8 +9,22 @@ from link import MAX_DATA
 _MAX_TAIL = 1024 * 1024
 
 
+def whole_length(data):
+    """How many bytes come before the character of UTF-8 at the end of `data` of which only a part is there."""
+    for length in range(1, min(3, len(data)) + 1):
+        byte = data[-length]
+        if byte & 0xC0 != 0x80:
+            return len(data) - length if byte >= (0xC0, 0xE0, 0xF0)[length - 1] else len(data)
+    return len(data)
+
+
+def length_of_rest(data):
+    """How many bytes at the beginning of `data` belong to a character that began before it."""
+    return next((at for at, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), min(3, len(data)))
+
+
 class Stream:
-    """Relays a pipe: its head at once, and the last bytes of the rest at the end.
+    """Relays a pipe: its head at once, and the last bytes of the rest at the end. It cuts no character.
 
     Until `begin` everything is dropped, except a little that `early` keeps for error messages.
     """
@@ -23,6 +37,8 @@ class Stream:
         self.total = 0
         self._head_left = self._cap = 0
         self._tail = bytearray()
+        # The part of a character with which what has come ends.
+        self._begun = b""
         self._relaying = False
         os.set_blocking(fd, False)
 
@@ -65,7 +81,12 @@ class Stream:
         """Sends the tail, after a line with the number of bytes left out before it."""
         left_out = self.total - self._cap
         if left_out > 0:
-            outbox.put(self.kind, b"\n[airlock: %d bytes left out]\n" % left_out)
+            rest = length_of_rest(self._tail)
+            del self._tail[:rest]
+            outbox.put(self.kind, b"\n[airlock: %d bytes left out]\n" % (left_out + rest))
+        if self._begun:
+            outbox.put(self.kind, self._begun)
+            self._begun = b""
         for start in range(0, len(self._tail), MAX_DATA):
             outbox.put(self.kind, self._tail[start : start + MAX_DATA])
 
@@ -74,9 +95,19 @@ class Stream:
 
     def _relay(self, chunk, outbox):
         self.total += len(chunk)
-        head, rest = chunk[: self._head_left], chunk[self._head_left :]
-        if head:
-            self._head_left -= len(head)
-            outbox.put(self.kind, head)
-        self._tail += rest
+        data, self._begun = self._begun + chunk, b""
+        if self._head_left:
+            head = data[: self._head_left]
+            whole = whole_length(head)
+            if whole:
+                outbox.put(self.kind, head[:whole])
+            self._head_left -= whole
+            if len(data) == len(head) < self._head_left + whole:
+                self._begun = head[whole:]
+                return
+            # The tail begins with a character.
+            self._tail_size += self._head_left
+            self._head_left = 0
+            data = data[whole:]
+        self._tail += data
         del self._tail[: max(0, len(self._tail) - self._tail_size)]

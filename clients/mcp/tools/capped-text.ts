@@ -6,9 +6,18 @@ export function headAndTail(text: string, length: number): string {
   if (text.length <= length) return text;
   const note = `\n[… ${text.length - length} or more characters are left out here …]\n`;
   const half = Math.max(0, Math.floor((length - note.length) / 2));
-  return [text.slice(0, half), note, text.slice(text.length - half)]
-    .map((part) => part.toWellFormed())
-    .join("");
+  const [head, tail] = [half, text.length - half];
+  // Neither a half of a character at the end of the head, nor one at the beginning of the tail.
+  const shown = [
+    text.slice(0, head - isInside(text, head)),
+    text.slice(tail + isInside(text, tail)),
+  ];
+  return shown.join(note).toWellFormed();
+}
+
+/** 1 if the place is between the two units of one character. */
+function isInside(text: string, at: number): number {
+  return (text.codePointAt(at - 1) ?? 0) > 0xffff ? 1 : 0;
 }
 
 /**

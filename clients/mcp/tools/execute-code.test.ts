@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { clientOf } from "./call.ts";
 import { executeCode } from "./execute-code.ts";
+import { headAndTail } from "./capped-text.ts";
 
 const submitted = {
   job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10",
@@ -9,6 +10,14 @@ const submitted = {
   queue_position: 1,
   correlation_id: "c",
 };
+
+test("a text that is shortened keeps whole characters, and at most so many", () => {
+  for (let length = 80; length < 90; length++) {
+    const text = headAndTail("x😀".repeat(100), length);
+    expect(text).toMatch(/^[x😀]+\n\[… \d+ or more characters are left out here …\]\n[x😀]+$/u);
+    expect(text.length).toBeLessThanOrEqual(length);
+  }
+});
 
 test("a job whose result cannot be read is named, so that its code is not sent again", async () => {
   const result = await executeCode.run(
