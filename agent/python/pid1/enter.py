@@ -32,6 +32,7 @@ _MASKED = (
     "/sys/devices/virtual/powercap /sys/firmware"
 ).split()
 _READ_ONLY = "/proc/bus /proc/irq /proc/sys /proc/sysrq-trigger".split()
+_PAGE = 4096
 # The low numbers become the job's streams.
 _LOCKS_FD = 1020
 # As `tcpBuffers` in container/container-profile.ts.
@@ -128,12 +129,14 @@ def _make_root(plan, memory, shm, writable, packages):
     devpts = "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64"
     kernel.mount("devpts", root + "/dev/pts", "devpts", kernel.NOSUID | kernel.NOEXEC, devpts)
     kernel.mount("tmpfs", root + "/dev/mqueue", "tmpfs", kernel.RDONLY | kernel.SAFE)
-    kernel.mount("shm", root + "/dev/shm", "tmpfs", kernel.SAFE, "mode=1777,size=%d" % shm)
+    # As many files as pages: files without content are memory of the kernel, of which a part counts for nobody.
+    open_to_all = "mode=1777,size=%d,nr_inodes=%d"
+    kernel.mount("shm", root + "/dev/shm", "tmpfs", kernel.SAFE, open_to_all % (shm, shm // _PAGE))
     for folder in ("/code", "/input"):
         size = "mode=755,size=%d" % memory
         kernel.mount("tmpfs", root + folder, "tmpfs", kernel.SAFE, size)
     for folder in ("/tmp", "/output"):
-        kernel.mount("tmpfs", root + folder, "tmpfs", files, "mode=1777,size=%d" % writable)
+        kernel.mount("tmpfs", root + folder, "tmpfs", files, open_to_all % (writable, writable // _PAGE))
     if packages:
         kernel.bind("%s/%s/files" % (_BUNDLES, packages), root + "/packages", kernel.RDONLY | files)
 

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test, vi } from "vitest";
 import { needsThroughout } from "../../../scripts/testing/needs.ts";
+import { backend } from "../testing/backend.ts";
 import { hostileCases } from "../testing/hostile.ts";
 import { watchKernel } from "../testing/watch-kernel.ts";
 
@@ -80,5 +81,21 @@ hostileCases(({ run, isGvisor }) => {
   test("hostile 54: locks of files", async () => {
     const tooMany = { ...ended, ending: "locks" };
     expect(await take("locks", [], tooMany)).toEqual(tooMany);
+  });
+
+  test("hostile 66: owners of descriptors, and files without content", async () => {
+    const { out } = await run(`
+import fcntl, os
+try: print("owned", fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid()))
+except PermissionError: print("refused")
+for folder in ("/tmp", "/output", "/dev/shm"):
+    made, room = 0, os.statvfs(folder)
+    try:
+        while made <= room.f_blocks + 1: os.symlink("x" * 127, "%s/%d" % (folder, made)); made += 1
+    except OSError as error: print(folder, error.strerror)`);
+    // In a container, files without content are bounded by the memory limit alone.
+    const full = backend === "zygote" ? ["/tmp", "/output", "/dev/shm"] : [];
+    const lines = full.map((folder) => `${folder} No space left on device\n`);
+    expect(out).toBe(`${isGvisor ? "owned 0" : "refused"}\n${lines.join("")}`);
   });
 });
