@@ -69,7 +69,11 @@ const noArtifact = (n: number) => ({
 
 function inlineBytes({ text, base64 }: InputFile): Uint8Array | undefined {
   if (text !== undefined) return new TextEncoder().encode(text);
-  return base64 === undefined ? undefined : Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  if (base64 === undefined) return undefined;
+  const letters = atob(base64);
+  const bytes = new Uint8Array(letters.length);
+  for (let n = 0; n < letters.length; n++) bytes[n] = letters.charCodeAt(n);
+  return bytes;
 }
 
 async function storedFile({ db, now }: ClientDeps, id: string): Promise<Stored | undefined> {

@@ -53,9 +53,16 @@ export function filesJson(submitted: { id: string; files?: NewInputFile[] | unde
   );
 }
 
+/** A string for each byte would block the thread for seconds. */
 function hex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const digits = new Uint8Array(2 * bytes.length);
+  bytes.forEach((byte, n) => {
+    digits[2 * n] = hexDigits[byte >> 4]!;
+    digits[2 * n + 1] = hexDigits[byte & 15]!;
+  });
+  return new TextDecoder().decode(digits);
 }
+const hexDigits = new TextEncoder().encode("0123456789abcdef");
 
 const field = (name: string) => sql`value ->> ${sql.raw(`'${name}'`)}`;
 
