@@ -187,16 +187,40 @@ export const e2bInsideRows = on(server, [
       expect(JSON.stringify(removed)).toContain(temporary);
       await agent.result(removed.lease_id);
       expect((await elsewhere).json).toEqual({
-        code: 400,
+        code: 403,
         message: "/etc/x: Read-only file system",
       });
-      const missing = await serving(agent, ask(api, "GET", "/files?path=no", inside), (call) =>
-        agent.result(call.lease_id),
-      );
-      expect([missing.status, missing.json]).toEqual([404, { code: 404, message }]);
-      for (const path of ["/etc/passwd", "../a", "/home/user", ""]) {
-        const refused = await ask(api, "GET", `/files?path=${encodeURIComponent(path)}`, inside);
-        expect([path, refused.status]).toEqual([path, 400]);
+      // What is no plain file of the folder is copied by a program: behind a link, elsewhere, or missing.
+      const copied = async (path: string, told: object, isBelow = false) => {
+        const answer = ask(api, "GET", `/files?path=${encodeURIComponent(path)}`, inside);
+        if (isBelow) await agent.result((await agent.takeCall()).lease_id);
+        const call = await agent.takeCall();
+        const { fetch: [copy] = [] } = call.call as { fetch?: string[] };
+        expect(call.program!.run).toContainEqual(expect.stringContaining(copy!));
+        const isRead = !("error" in told);
+        if (isRead) await agent.upload(call.lease_id, `_fetched${copy}`, "root:");
+        await agent.result(call.lease_id, { stdout_base64: btoa(JSON.stringify(told)) });
+        if (isRead) {
+          const removing = await agent.takeCall();
+          expect(removing.program!.run).toEqual(["rm", "-f", copy]);
+          await agent.result(removing.lease_id);
+        }
+        return answer;
+      };
+      for (const [path, isBelow] of [
+        ["/etc/passwd", false],
+        ["link", true],
+      ] as const) {
+        const got = await copied(path, {}, isBelow);
+        expect([path, got.status, got.text]).toEqual([path, 200, "root:"]);
+      }
+      for (const [path, code, status] of [
+        ["no", "not_found", 404],
+        ["/home/user", "invalid_argument", 400],
+        ["../a", "permission_denied", 403],
+      ] as const) {
+        const refused = await copied(path, { error: [code, "/x", "why"] }, path === "no");
+        expect(refused.json).toEqual({ code: status, message: `${path}: why` });
       }
       await end();
     },

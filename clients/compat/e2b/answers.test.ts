@@ -111,6 +111,10 @@ describe("a command", () => {
     expect(ended(null, "execution_timeout")).toEqual([
       { error: { code: "deadline_exceeded", message: "why" } },
     ]);
-    expect(ended(null, "cancelled")).toEqual([{ error: { code: "aborted", message: "why" } }]);
+    for (const exitCode of [143, null]) {
+      expect(ended(exitCode, "cancelled")).toEqual([
+        { error: { code: "canceled", message: "why" } },
+      ]);
+    }
   });
 });

@@ -1,6 +1,6 @@
-import { ArtifactList, SyncResult } from "../../../shared/wire/execution.ts";
-import { artifactPath, ask, type Call, post, problemOf, Refusal, sessionFile } from "../facade.ts";
-import { move } from "./filesystem.ts";
+import { ArtifactList } from "../../../shared/wire/execution.ts";
+import { artifactPath, ask, type Call, problemOf, Refusal, sessionFile } from "../facade.ts";
+import { copyOut, write as writeFile } from "./filesystem.ts";
 import { belowHome, toOurs, toTheirs } from "./paths.ts";
 
 /** GET and POST /files: the bytes of files. */
@@ -11,15 +11,22 @@ export async function files(call: Call, session: string): Promise<Response> {
   throw new Refusal(501, `This service has no ${call.method} ${call.path}.`);
 }
 
-/** Files elsewhere than in the home folder come as artifacts of a call. */
+/**
+ * What is no plain file below the home folder comes as an artifact of a call: a file elsewhere, or one that a symbolic
+ * link leads to.
+ */
 async function read(call: Call, session: string, path: string): Promise<Response> {
   const below = belowHome(path);
-  if (below !== undefined) return opened(call, sessionFile(session, below));
-  const fetched = await post(call, `/sessions/${session}/execute`, { fetch: [toOurs(path)] });
-  const { job_id } = SyncResult.parse(fetched);
-  const { artifacts } = ArtifactList.parse(await ask(call, `/jobs/${job_id}/artifacts`));
-  if (artifacts[0] === undefined) throw new Refusal(404, `${path}: there is no such file`);
-  return opened(call, artifactPath(job_id, artifacts[0].name));
+  if (below !== undefined) {
+    const answer = await call.api(sessionFile(session, below), { signal: call.signal });
+    if (answer.ok) return answer;
+    const { detail } = problemOf(await answer.text());
+    if (answer.status !== 404) throw new Refusal(answer.status, detail);
+  }
+  const jobId = await copyOut(call, session, path);
+  const { artifacts } = ArtifactList.parse(await ask(call, `/jobs/${jobId}/artifacts`));
+  if (artifacts[0] === undefined) throw new Refusal(507, `${path}: is too large to be read`);
+  return opened(call, artifactPath(jobId, artifacts[0].name));
 }
 
 async function opened(call: Call, place: string): Promise<Response> {
@@ -40,27 +47,41 @@ async function write(call: Call, session: string, path: string): Promise<Respons
   return Response.json(written);
 }
 
-/** Files elsewhere than in the home folder are moved from there. */
+/**
+ * A file that the service does not write comes from a temporary one, by a program in the sandbox: one elsewhere than in
+ * the home folder, or behind a symbolic link.
+ */
 async function store(
   call: Call,
   session: string,
   path: string,
   bytes: Uint8Array<ArrayBuffer>,
 ): Promise<void> {
-  const below = belowHome(path);
   const headers = { "Content-Type": "application/octet-stream" };
   const put = (place: string) =>
     ask(call, sessionFile(session, place), { method: "PUT", headers, body: bytes });
-  if (below !== undefined) return void (await put(below));
-  const place = `.upload-${crypto.randomUUID()}`;
+  const below = belowHome(path);
+  const isWritten = below !== undefined && (await unlessConflict(put(below)));
+  if (isWritten) return;
+  const temporary = `.upload-${crypto.randomUUID()}`;
   try {
-    await put(place);
-    await move(call, session, place, path);
+    await put(temporary);
+    await writeFile(call, session, temporary, path);
   } catch (error) {
     // Also for a client that has hung up.
-    const removed = await call.api(sessionFile(session, place), { method: "DELETE" });
+    const removed = await call.api(sessionFile(session, temporary), { method: "DELETE" });
     await removed.body?.cancel();
     if (!(error instanceof Refusal)) throw error;
-    throw new Refusal(error.status, error.message.replaceAll(place, path));
+    throw new Refusal(error.status, error.message.replaceAll(temporary, path));
+  }
+}
+
+async function unlessConflict(done: Promise<unknown>): Promise<boolean> {
+  try {
+    await done;
+    return true;
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 409) return false;
+    throw error;
   }
 }

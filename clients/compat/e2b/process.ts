@@ -60,6 +60,10 @@ export function endOf(record: EventData<"end">): Uint8Array[] {
   if (error?.type === "execution_timeout") {
     return [lastFrame({ code: "deadline_exceeded", message: error.message })];
   }
+  // Its sandbox was ended, say: the command has not exited by itself.
+  if (error?.type === "cancelled") {
+    return [lastFrame({ code: "canceled", message: error.message })];
+  }
   if (exit_code === null) {
     return [lastFrame({ code: "aborted", message: error?.message ?? "it did not end" })];
   }
