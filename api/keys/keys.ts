@@ -1,4 +1,4 @@
-import type { ApiKey, NewApiKey, Scope } from "../../shared/wire/client/keys.ts";
+import type { ApiKey, KeyFormat, NewApiKey, Scope } from "../../shared/wire/client/keys.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import { timestamp } from "../jobs/record.ts";
@@ -25,16 +25,17 @@ export interface NewKey {
   tenant: string;
   scopes: Scope[];
   expiresInMs: number | null;
+  format?: KeyFormat;
 }
 
 /** Makes a key, and its tenant if there is none. @throws AppError 403 for a scope that the maker lacks. */
 export async function createKey(
   { db, now, newId, sha256 }: KeyDeps,
   by: Maker,
-  { name, tenant, scopes, expiresInMs }: NewKey,
+  { name, tenant, scopes, expiresInMs, format }: NewKey,
 ): Promise<NewApiKey> {
   refuseMore(by, scopes);
-  const key = generate();
+  const key = generate(format);
   const [id, createdAt] = [newId(), now()];
   const expiresAt = expiresInMs === null ? null : createdAt + expiresInMs;
   const keyHash = await sha256(key);
@@ -62,11 +63,12 @@ export async function rotateKey(
   by: Maker,
   id: string,
   oldValidMs: number,
+  format?: KeyFormat,
 ): Promise<NewApiKey> {
   const { db, sha256 } = deps;
   const before = await requireKey(deps, id);
   refuseMore(by, before.scopes);
-  const key = generate();
+  const key = generate(format);
   const isReplaced = await replaceKey(db, before, await sha256(key), oldValidMs, by);
   if (isReplaced) return { ...(await showKey(deps, id)), key };
   const isVoid = before.revokedAt !== null || (before.expiresAt ?? Infinity) <= by.at;
@@ -104,8 +106,11 @@ function refuseMore(by: Maker, scopes: readonly Scope[]): void {
   );
 }
 
-function generate(): string {
+function generate(format: KeyFormat = "airlock"): string {
   const bytes = crypto.getRandomValues(new Uint8Array(32));
+  if (format === "e2b") {
+    return `e2b_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+  }
   const text = btoa(String.fromCharCode(...bytes));
   return `alk_${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`;
 }

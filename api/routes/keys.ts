@@ -119,9 +119,9 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     },
   });
   app.openapi(rotate, async (c) => {
-    const { old_valid_s } = c.req.valid("json");
+    const { old_valid_s, format } = c.req.valid("json");
     const { id } = c.req.valid("param");
-    const rotated = await rotateKey(deps, maker(c), id, old_valid_s * 1000);
+    const rotated = await rotateKey(deps, maker(c), id, old_valid_s * 1000, format);
     relist();
     return c.json(rotated, 200);
   });

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { parseKeysCommand } from "./command.ts";
 
 const dayMs = 86_400_000;
-const made = { name: "create", key: "ci", tenant: "default", expiresInMs: null };
+const made = { name: "create", key: "ci", tenant: "default", expiresInMs: null, format: "airlock" };
 
 test.each([
   ["create --name ci --scopes run,read", { ...made, scopes: ["run", "read"] }],
@@ -11,8 +11,12 @@ test.each([
     { ...made, tenant: "search", scopes: ["admin"], expiresInMs: 90 * dayMs },
   ],
   ["list", { name: "list" }],
-  ["rotate ci", { name: "rotate", key: "ci", oldValidMs: dayMs }],
-  ["rotate ci --old-valid 0s", { name: "rotate", key: "ci", oldValidMs: 0 }],
+  ["create --name ci --scopes run --format e2b", { ...made, scopes: ["run"], format: "e2b" }],
+  ["rotate ci", { name: "rotate", key: "ci", oldValidMs: dayMs, format: "airlock" }],
+  [
+    "rotate ci --old-valid 0s --format e2b",
+    { name: "rotate", key: "ci", oldValidMs: 0, format: "e2b" },
+  ],
   ["revoke ci", { name: "revoke", key: "ci" }],
   ["limits search", { name: "limits", tenant: "search", changes: {} }],
   [
@@ -38,6 +42,7 @@ test.each([
   "create --name ci --scopes run --expires 1s",
   "create --name ci --scopes run --expires soon",
   "create ci --scopes run",
+  "create --name ci --scopes run --format hex",
   "list --name ci",
   "list ci",
   "rotate",

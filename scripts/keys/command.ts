@@ -1,5 +1,5 @@
 import { parseBytes } from "../../shared/bytes.ts";
-import { KeyName, Scope } from "../../shared/wire/client/keys.ts";
+import { KeyFormat, KeyName, Scope } from "../../shared/wire/client/keys.ts";
 import { TenantLimits, TenantName } from "../../shared/wire/tenant.ts";
 import { parseCommandLine, wrongArguments } from "../command/arguments.ts";
 import { durationMs } from "../command/duration.ts";
@@ -12,9 +12,15 @@ export type KeysCommand =
       readonly tenant: string;
       readonly scopes: Scope[];
       readonly expiresInMs: number | null;
+      readonly format: KeyFormat;
     }
   | { readonly name: "list" }
-  | { readonly name: "rotate"; readonly key: string; readonly oldValidMs: number }
+  | {
+      readonly name: "rotate";
+      readonly key: string;
+      readonly oldValidMs: number;
+      readonly format: KeyFormat;
+    }
   | { readonly name: "revoke"; readonly key: string }
   | { readonly name: "limits"; readonly tenant: string; readonly changes: Partial<TenantLimits> };
 
@@ -28,6 +34,7 @@ export const keysHelp = `Usage: ${command} -- <command>
                                          prints a new key, which is shown nowhere else; makes the tenant
   list                                   keys; never the keys themselves
   rotate <name or id> [--old-valid 1d]   prints another key with the same id; the old one holds for that long
+         create and rotate take --format e2b: a key as E2B's clients before 2.50 ask for
   revoke <name or id>                    voids a key
   limits <tenant> [--max-queued 100] [--max-running 4] [--max-stored-bytes 10g] [--max-cpu-s-day 3600]
          [--max-requests 600]            sets a tenant's limits and shows them with its use; none: no limit
@@ -49,9 +56,9 @@ const text = { type: "string" } as const;
 
 /** Which options each command takes. */
 const options: Record<Exclude<KeysCommand["name"], "help">, string[]> = {
-  create: ["name", "tenant", "scopes", "expires"],
+  create: ["name", "tenant", "scopes", "expires", "format"],
   list: [],
-  rotate: ["old-valid"],
+  rotate: ["old-valid", "format"],
   revoke: [],
   limits: Object.keys(limits),
 };
@@ -66,6 +73,7 @@ export function parseKeysCommand(args: string[]): KeysCommand {
       tenant: text,
       scopes: text,
       expires: text,
+      format: text,
       "old-valid": text,
       "max-queued": text,
       "max-running": text,
@@ -90,7 +98,7 @@ export function parseKeysCommand(args: string[]): KeysCommand {
   if (name === "revoke") return { name, key: subject };
   if (name === "rotate") {
     const oldValidMs = duration("old-valid", given["old-valid"] ?? "1d", 0, oldLongestMs);
-    return { name, key: subject, oldValidMs };
+    return { name, key: subject, oldValidMs, format: formatOf(given.format) };
   }
   if (name === "limits") return { name, tenant: tenantOf(subject), changes: limitsOf(given) };
   return {
@@ -100,6 +108,7 @@ export function parseKeysCommand(args: string[]): KeysCommand {
     scopes: scopesOf(given.scopes),
     expiresInMs:
       given.expires === undefined ? null : duration("expires", given.expires, 60_000, longestMs),
+    format: formatOf(given.format),
   };
 }
 
@@ -118,6 +127,12 @@ function tenantOf(given: string): string {
   const name = TenantName.safeParse(given);
   if (name.success) return name.data;
   throw wrong(`tenant "${given}" ${name.error.issues[0]!.message}`);
+}
+
+function formatOf(given: string | undefined): KeyFormat {
+  const format = KeyFormat.safeParse(given);
+  if (format.success) return format.data;
+  throw wrong(`--format = "${given}": say airlock or e2b`);
 }
 
 function scopesOf(given = ""): Scope[] {

@@ -29,14 +29,16 @@ export async function runKeysCommand(
   try {
     switch (command.name) {
       case "create": {
-        const { key: name, tenant, scopes, expiresInMs } = command;
-        return describeNew(await createKey(deps, by, { name, tenant, scopes, expiresInMs }));
+        const { key: name, tenant, scopes, expiresInMs, format } = command;
+        return describeNew(
+          await createKey(deps, by, { name, tenant, scopes, expiresInMs, format }),
+        );
       }
       case "list":
         return describeKeys(await showKeys(deps));
       case "rotate": {
         const { id } = await find(deps, command.key);
-        return describeNew(await rotateKey(deps, by, id, command.oldValidMs));
+        return describeNew(await rotateKey(deps, by, id, command.oldValidMs, command.format));
       }
       case "revoke": {
         const { id, name } = await find(deps, command.key);

@@ -22,7 +22,13 @@ export const bearer = (key: string) => ({ Authorization: `Bearer ${key}` });
 /** Makes a key by the public interface. */
 export async function newKey(
   api: Api,
-  fields: { scopes: ScopeName[]; tenant?: string; name?: string; expires_in_s?: number },
+  fields: {
+    scopes: ScopeName[];
+    tenant?: string;
+    name?: string;
+    expires_in_s?: number;
+    format?: "e2b";
+  },
   by = operator,
 ): Promise<NewApiKey> {
   const reply = await api.post("/keys", { name: "a-key", ...fields }, by);
@@ -172,6 +178,17 @@ export const keyRows = on("with keys", [
     },
   },
   {
+    rule: "A key is made and rotated in the form that E2B's clients ask for, if that is wanted",
+    async check(api) {
+      const made = await newKey(api, { scopes: ["read"], format: "e2b" });
+      const reply = await api.post(`/keys/${made.id}/rotate`, { format: "e2b" }, operator);
+      for (const { key } of [made, NewApiKey.parse(body(reply))]) {
+        expect(key).toMatch(/^e2b_[0-9a-f]{64}$/);
+        expect(await statusOf(api, key)).toBe(200);
+      }
+    },
+  },
+  {
     rule: "A faulty request for a key names its fault",
     async check(api) {
       const faulty: [field: string, fields: object][] = [
@@ -182,6 +199,7 @@ export const keyRows = on("with keys", [
         ["name", { name: "a\u0007" }],
         ["name", { name: "shell" }],
         ["expires_in_s", { expires_in_s: 1 }],
+        ["format", { format: "hex" }],
       ];
       for (const [field, fields] of faulty) {
         const request = { name: "ci", scopes: ["run"], ...fields };

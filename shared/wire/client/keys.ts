@@ -18,7 +18,17 @@ export type Scope = z.infer<typeof Scope>;
 /** A managed key, as its holder sends it. */
 export const ManagedKey = z
   .string()
-  .regex(/^alk_[A-Za-z0-9_-]{43}$/, "must be a key: alk_ and 43 characters of base64url");
+  .regex(
+    /^(alk_[A-Za-z0-9_-]{43}|e2b_[0-9a-f]{64})$/,
+    "must be a key: alk_ and 43 characters of base64url, or e2b_ and 64 hexadecimal digits",
+  );
+
+export const keyFormats = ["airlock", "e2b"] as const;
+/** How a new key looks. */
+export const KeyFormat = z.enum(keyFormats).default("airlock").meta({
+  description: "How the key looks: `alk_…`; or `e2b_…`, which E2B's clients before 2.50 ask for.",
+});
+export type KeyFormat = z.infer<typeof KeyFormat>;
 
 const Scopes = z
   .array(Scope)
@@ -53,6 +63,7 @@ export const KeyRequest = z
       .max(3660 * dayS)
       .optional()
       .meta({ description: "Seconds until the key is void; default: never." }),
+    format: KeyFormat,
   })
   .meta({ id: "KeyRequest" });
 
@@ -105,6 +116,7 @@ export const KeyRotation = z
         description:
           "Seconds for which the old key holds too. Keys before it hold as long as their own rotation said; with 0 all are void.",
       }),
+    format: KeyFormat,
   })
   .meta({ id: "KeyRotation" });
 

@@ -13,6 +13,16 @@ interface CreateOptions {
   name: string;
   scopes: string;
   expires?: string;
+  format?: KeyFormat;
+}
+
+type KeyFormat = "airlock" | "e2b";
+const formatOption = () =>
+  oneOf("--format <form>", "how it looks: e2b for E2B's clients before 2.50", ["airlock", "e2b"]);
+
+interface RotateOptions {
+  oldValid: string;
+  format?: KeyFormat;
 }
 
 /** Commands about API keys, and what their tenants may use. */
@@ -24,6 +34,7 @@ export function addKeys(program: Command): void {
       oneOf("--scopes <list>", "what it may do, with commas", scopes).makeOptionMandatory(),
     )
     .option("--expires <duration>", "how long it is valid, such as 90d; default: until revoked");
+  create.addOption(formatOption());
   showOption(create, "--tenant", "whose records it sees; is made if it is new; default: your own");
   create.action(does(createKey));
 
@@ -34,11 +45,15 @@ export function addKeys(program: Command): void {
   addCommand(keys, "rotate", "make a new key in the place of one; it is shown once")
     .argument("<key>", "its id or name, from airlock keys list")
     .option("--old-valid <duration>", "how long the old key holds too; 0 ends it at once", "1d")
+    .addOption(formatOption())
     .action(
-      does(async (tool: Tool, given: string, { oldValid }: { oldValid: string }) => {
+      does(async (tool: Tool, given: string, { oldValid, format }: RotateOptions) => {
         const [found] = await find(tool, [given]);
         const old_valid_s = /^0[smhd]?$/.test(oldValid) ? 0 : seconds(oldValid, "--old-valid");
-        const key = await tool.airlock.keys.rotate(found!.id, { old_valid_s });
+        const key = await tool.airlock.keys.rotate(found!.id, {
+          old_valid_s,
+          ...(format && { format }),
+        });
         show(tool, key);
         if (tool.terminal.json) return;
         const until = old_valid_s === 0 ? "is void" : `holds for ${duration(old_valid_s * 1000)}`;
@@ -62,7 +77,10 @@ export function addKeys(program: Command): void {
   addLimits(keys);
 }
 
-async function createKey(tool: Tool, { name, scopes, expires }: CreateOptions): Promise<void> {
+async function createKey(
+  tool: Tool,
+  { name, scopes, expires, format }: CreateOptions,
+): Promise<void> {
   const { tenant } = tool.globals;
   if (tenant === "*") throw new UsageError("--tenant * has no keys: name one tenant");
   const key = await tool.airlock.keys.create({
@@ -70,6 +88,7 @@ async function createKey(tool: Tool, { name, scopes, expires }: CreateOptions): 
     scopes: scopes.split(/[\s,]+/).filter(Boolean) as Scope[],
     ...(tenant !== undefined && { tenant }),
     ...(expires !== undefined && { expires_in_s: seconds(expires, "--expires") }),
+    ...(format && { format }),
   });
   show(tool, key);
 }

@@ -1347,6 +1347,8 @@ class KeyRequestOptional(TypedDict, total=False):
     tenant: str
     #: Seconds until the key is void; default: never.
     expires_in_s: int
+    #: How the key looks: `alk_…`; or `e2b_…`, which E2B's clients before 2.50 ask for.
+    format: Literal["airlock", "e2b"]
 
 
 class KeyRequest(KeyRequestOptional):
@@ -1383,6 +1385,8 @@ class ApiKey(Record):
 class KeyRotation(TypedDict, total=False):
     #: Seconds for which the old key holds too. Keys before it hold as long as their own rotation said; with 0 all are void.
     old_valid_s: int
+    #: How the key looks: `alk_…`; or `e2b_…`, which E2B's clients before 2.50 ask for.
+    format: Literal["airlock", "e2b"]
 
 
 class TenantList(Record):
