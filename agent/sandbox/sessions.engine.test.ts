@@ -279,6 +279,18 @@ describe("programs", () => {
     },
   );
 
+  test("a cancel that comes as a program begins ends it at once", async () => {
+    const { call } = await openSession(place);
+    await call("x = 1");
+    for (let n = 0; n < 10; n++) {
+      const cancel = new AbortController();
+      const options = { signal: cancel.signal, onStarted: () => cancel.abort() };
+      const { end, report } = await call("sleep 60", sh(["sh", "/code/main.sh"]), options);
+      expect([end, report.exitSignal]).not.toEqual(["cancelled cancelled 143", "SIGKILL"]);
+    }
+    expect(await call("x")).toMatchObject(still);
+  });
+
   test("a program that does not end is killed with its group, and the interpreter stays", async () => {
     const { call } = await openSession(place);
     await call("x = 1");

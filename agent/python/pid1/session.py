@@ -185,6 +185,8 @@ class Session(Supervisor):
             if os.stat(self.code_file).st_size > _LONG_CODE:
                 self.wait_for(lambda: self.exit is not None or context.told.is_compiled, _COMPILE_S)
         else:
+            # A program that has just begun has no group yet.
+            self.wait_for(lambda: self.exit is not None or os.getpgid(self.job.pid) == self.job.pid, _INTERRUPT_S)
             self.signal_group(signal.SIGINT)
         self.wait_for(lambda: self.exit is not None, _INTERRUPT_S)
         if self.exit is None:
