@@ -65,7 +65,8 @@ export async function runAgent(deps: AgentDeps, { stop, abort }: AgentSignals): 
     deps.leases.free() === 0 &&
     deps.engine.slotsToOffer(1, 1) > 0;
 
-  const runJob: Run = (lease, asked) => runLease(deps, lease, () => (asked(), mayTake()));
+  const runJob: Run = (lease, asked) =>
+    runLease(deps, lease, () => (asked(), lease.holdsPlace() && mayTake()));
   const graceOver = new AbortController();
   /** The reply to a call's result may bring the next call of the session, even while the agent stops. */
   const runNextCall: Run = (lease, asked) =>
@@ -153,7 +154,7 @@ async function drain(
 ): Promise<void> {
   const { leases, builds, calls, sessions, changes, clock } = deps;
   const held = [leases, builds, calls, sessions];
-  const idle = changes.waitUntil(() => held.every((each) => each.free() === each.size));
+  const idle = changes.waitUntil(() => held.every((each) => each.isIdle()));
   sessions.cancelAll();
   using grace = deadline(clock, deps.drainGraceMs);
   await abortable(idle, AbortSignal.any([halt, grace.signal])).catch(() => {});

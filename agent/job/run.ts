@@ -67,8 +67,10 @@ export async function runLease(
     const outcome = await runCode(deps, run, place.acquired, folder.path);
     // Removing a container takes more CPU than a short job, so the result is posted first, unless
     // artifacts have to be uploaded before it.
-    if (outcome.kind === "result" && outcome.artifacts.length > 0)
+    if (outcome.kind === "result" && outcome.artifacts.length > 0) {
       await place[Symbol.asyncDispose]();
+      lease.leavePlace();
+    }
     return await postOutcome(deps, lease, outcome, takes);
   } catch (error) {
     if (error instanceof ApiError) throw error;

@@ -43,6 +43,10 @@ export type Lease<Work extends Leased = LeasedJob> = {
   isReporting: boolean;
   /** Whether somebody follows the job. */
   readonly followed: Followed;
+  /** Whether it takes a place, which another lease may have once its sandbox is gone. */
+  readonly holdsPlace: () => boolean;
+  /** Gives the place back while what the code left is uploaded, unless as many leases as places have done so. */
+  readonly leavePlace: () => void;
 };
 
 export type Leased = LeasedJob | LeasedBuild | LeasedSession;
@@ -52,7 +56,9 @@ export type LeaseReply = Pick<RenewReply, "cancel" | "lost" | "intervals" | "wat
 
 export type Leases<Work extends Leased = LeasedJob> = {
   readonly size: number;
+  /** Places that no lease takes. Leases that are only uploaded take none. */
   readonly free: () => number;
+  readonly isIdle: () => boolean;
   readonly has: (leaseId: string) => boolean;
   readonly all: () => Lease<Work>[];
   /** Held leases, without those that the API has already reported as lost. */
@@ -87,6 +93,7 @@ type Held<Work extends Leased> = {
   readonly over: AbortController;
   renewedMs: number;
   isLost: boolean;
+  hasLeft: boolean;
 };
 
 /**
@@ -127,15 +134,22 @@ export function createLeases<Work extends Leased = LeasedJob>(
     const cancel = new AbortController();
     const drop = new AbortController();
     const isFollowed = "watch" in job && job.watch;
-    const lease = {
+    const lease: Lease<Work> = {
       job,
       takenMs: clock.nowMs(),
       cancel,
       drop,
       isReporting: false,
       followed: createFollowed(isFollowed),
+      holdsPlace: () => !entry.hasLeft,
+      leavePlace: () => {
+        if (left() >= size) return;
+        entry.hasLeft = true;
+        changes.notify();
+      },
     };
-    const entry = { lease, over: new AbortController(), renewedMs: askedMs, isLost: false };
+    const over = new AbortController();
+    const entry: Held<Work> = { lease, over, renewedMs: askedMs, isLost: false, hasLeft: false };
     held.set(job.lease_id, entry);
     void dropUnlessRenewed(entry);
     changes.notify();
@@ -195,10 +209,12 @@ export function createLeases<Work extends Leased = LeasedJob>(
     if (entry) entry.renewedMs = Math.max(entry.renewedMs, askedMs);
   }
 
+  const left = (): number => [...held.values()].filter(({ hasLeft }) => hasLeft).length;
   const all = (): Lease<Work>[] => [...held.values()].map(({ lease }) => lease);
   return {
     size,
-    free: () => size - held.size,
+    free: () => size - held.size + left(),
+    isIdle: () => held.size === 0,
     has: (leaseId) => held.has(leaseId),
     all,
     ids: () => [...held].filter(([, { isLost }]) => !isLost).map(([id]) => id),

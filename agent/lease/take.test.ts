@@ -1,3 +1,7 @@
+import { createHash } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { MISSING_MS } from "./poll.ts";
 import {
@@ -99,6 +103,26 @@ it("asks for no job when it stops", async () => {
   sandbox.finish();
   expect((await t.api.request("/result")).headers).not.toHaveProperty("x-airlock-take");
   await agent.ended;
+});
+
+it("gives the slot to another job while files are uploaded, to as many as it has slots", async () => {
+  const path = join(tempFolder(), "a");
+  writeFileSync(path, "x");
+  const sha256 = createHash("sha256").update("x").digest("hex");
+  const artifacts = [{ name: "a", sizeBytes: 1, sha256, path }];
+  t.api.answer("/artifacts/a", "silence", "silence");
+  t.api.offer(testJob());
+  (await t.sandbox(0)).finish({ artifacts });
+  await t.api.request("/artifacts/a", 1);
+  await t.deps.changes.waitUntil(() => t.deps.leases.free() === 1);
+  t.api.offer(testJob());
+  const second = await t.sandbox(1);
+  await second.running;
+  expect(t.deps.leases.free()).toBe(0);
+  expect(t.deps.leases.ids()).toHaveLength(2);
+  second.finish({ artifacts });
+  await t.api.request("/artifacts/a", 2);
+  expect(t.deps.leases.free()).toBe(0);
 });
 
 it("asks for no job while a poll with a free slot is pending", async () => {
