@@ -167,7 +167,8 @@ export async function recordResult(
   );
   if (result.kind === "changed") {
     tellEnd(deps, result.execution);
-    if (result.letsStart) deps.notifier.notify("job");
+    if (result.letsStart === "any") deps.notifier.notify("job");
+    else if (result.letsStart === "own") deps.notifier.notify(`agent:${execution.agentId ?? ""}`);
     return true;
   }
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);

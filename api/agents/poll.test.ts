@@ -5,6 +5,7 @@ import type { Deps } from "../deps.ts";
 import { addJoinCode, askForRotation, exchangeCode } from "../store/agents/agent-tokens.ts";
 import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
 import { findExecution } from "../store/jobs/read.ts";
+import { setLimits } from "../store/tenants.ts";
 import { limitTenant } from "../keys/tenants.ts";
 import { leave } from "./leave.ts";
 import { recordResult } from "./lease-posts.ts";
@@ -191,6 +192,25 @@ describe("jobs that max_running holds back", () => {
     await quiet();
     expect((await waiting.reply).jobs).toHaveLength(1);
   });
+});
+
+test("a job that the share of its tenant holds back starts as soon as one ends on its agent", async () => {
+  for (const name of ["default", "b"])
+    await setLimits(store.db, name, noLimits, { ...by(), at: Date.now() });
+  const { agent } = new ScriptedAgent("http://unused", "").status();
+  await (
+    await park({ free_slots: 2, slots: 2, agent, wait_s: 0 })
+  ).reply;
+  for (let n = 0; n < 2; n++) await afterJob();
+  const asked = { agent, slots: 2, wait_s: 20 };
+  const [first, ...more] = (await (await park({ ...asked, free_slots: 2 })).reply).jobs;
+  expect(more).toEqual([]);
+  const leases = [first!.lease_id];
+  const waiting = await park({ ...asked, free_slots: 1, leases });
+  const leased = await findExecution(store.db, first!.execution_id);
+  await recordResult(deps, leased!, first!.lease_id, success);
+  await quiet();
+  expect((await waiting.reply).jobs).toHaveLength(1);
 });
 
 const hourMs = 3_600_000;

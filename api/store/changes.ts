@@ -25,6 +25,8 @@ export interface Changes {
   cancelled: Map<string, number>;
   /** Number of leases of each agent that somebody follows; agents without any are left out. */
   followed: Map<string, number>;
+  /** Number of leases of each agent; agents without any are left out. */
+  running: Map<string, number>;
   /** A value that changes whenever the state or the output of a followed execution changes. */
   outputs: Map<string, string>;
   /** For each agent, a value that changes when a call waits for it or a session of it has ended. */
@@ -58,6 +60,7 @@ export async function readChanges(db: Database, awaited: Awaited, now: number): 
     build: build as string,
     cancelled: countsOf(leases!, "cancelled"),
     followed: countsOf(leases!, "followed"),
+    running: countsOf(leases!, "running"),
     held: marksOf(held!),
     outputs: marksOf(outputs!),
     sessions: marksOf(sessions!),
@@ -79,9 +82,8 @@ const marksSql = `SELECT
     SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM sessions WHERE status = 'queued') AS build`;
 
 const leasesSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
-    sum(coalesce(followed_until, 0) > ?) AS followed
+    sum(coalesce(followed_until, 0) > ?) AS followed, count(*) AS running
   FROM executions WHERE status = 'running' AND agent_id IN (SELECT value FROM json_each(?))
-    AND (cancel_requested OR followed_until IS NOT NULL)
   GROUP BY agent_id`;
 
 const heldSql = `SELECT s.agent_id AS id, count(DISTINCT s.id) || ',' || coalesce(max(c.seq), 0) AS mark
@@ -103,7 +105,10 @@ function marksOf({ rows }: ResultSet): Map<string, string> {
   return new Map(rows.map(({ id, mark }) => [id as string, mark as string]));
 }
 
-function countsOf({ rows }: ResultSet, column: "cancelled" | "followed"): Map<string, number> {
+function countsOf(
+  { rows }: ResultSet,
+  column: "cancelled" | "followed" | "running",
+): Map<string, number> {
   const counts = rows.map((row): [string, number] => [row["id"] as string, Number(row[column])]);
   return new Map(counts.filter(([, n]) => n > 0));
 }

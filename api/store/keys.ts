@@ -5,6 +5,7 @@ import { type Database, toStatement } from "./database.ts";
 import { apiKeys, formerKeys, tenants } from "./schema.ts";
 import { query, rowQuery, rowsQuery } from "./statement.ts";
 import { batch } from "./tenant.ts";
+import { dayOf } from "./tenants.ts";
 
 /** A key, and the last time until which one before it holds. */
 export type KeyRow = typeof apiKeys.$inferSelect & { formerUntil: number | null };
@@ -92,7 +93,9 @@ export async function addKey(
   detail: JsonObject,
 ): Promise<void> {
   const { id, tenant, createdAt } = key;
-  const maybeTenant = query.insert(tenants).values({ name: tenant, createdAt });
+  const maybeTenant = query
+    .insert(tenants)
+    .values({ name: tenant, createdAt, usedDay: dayOf(createdAt) });
   await batch(db, [
     toStatement(maybeTenant.onConflictDoNothing()),
     toStatement(query.insert(apiKeys).values(key)),

@@ -67,6 +67,7 @@ const ofTenant = "SEARCH executions_tenant (tenant=? AND seq=? AND rowid=?)";
 const byKey = "SEARCH executions_idempotency_key (tenant=? AND idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
 const byRow = "SEARCH INTEGER PRIMARY KEY (rowid=?)";
+const byHolder = "SEARCH executions_holder (agent_id=? AND session_id=?)";
 const byLease = "SEARCH executions_lease (lease_id=?)";
 const byExpiry = "SEARCH executions_expiry (lease_expires_at<?)";
 const byTurn = "SEARCH executions_turn (tenant=?)";
@@ -92,18 +93,13 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ],
   [
     "a claim",
-    [
-      "SEARCH executions_rank (job_type=?)",
-      byRow,
-      byRow,
-      "SEARCH executions_holder (agent_id=? AND session_id=?)",
-    ],
+    ["SEARCH executions_rank (job_type=?)", byHolder, byRow, byRow, byHolder],
     () =>
       claimNext(db, terms, { slots: 1, gpus: 0 }, [...offers, { ...offers[0]!, jobType: "other" }]),
   ],
   [
     "leases never delivered",
-    ["SEARCH executions_holder (agent_id=? AND session_id=?)", byLease],
+    [byHolder, byLease],
     () => undeliveredLeases(db, terms, [lease], 1, [jobType, "other"]),
   ],
   ["a renewal", [byLease], () => renewLeases(db, terms, [lease])],

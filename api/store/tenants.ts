@@ -80,7 +80,7 @@ export async function setLimits(
   const { max_queued, max_running } = limits;
   const queued = max_queued ?? (max_running === null ? null : queuedOfBounded);
   await batch(db, [
-    upsert({ ...limits, max_queued: queued, name, now: by.at }),
+    upsert({ ...limits, max_queued: queued, name, now: by.at, day: dayOf(by.at) }),
     audited({ ...by, tenant: name }, "tenant.limits", name, limits),
   ]);
 }
@@ -89,8 +89,8 @@ const columns = ["max_queued", "max_running", "max_stored_bytes", "max_cpu_s_day
 const list = (prefix: string) => sql.raw(columns.map((name) => prefix + name).join());
 const given = sql.placeholder;
 const upsert = statement(sql`
-  insert into ${tenants} (name, created_at, ${list("")})
-  values (${given("name")}, ${given("now")}, ${sql.join(columns.map(given), sql`, `)})
+  insert into ${tenants} (name, created_at, used_day, ${list("")})
+  values (${given("name")}, ${given("now")}, ${given("day")}, ${sql.join(columns.map(given), sql`, `)})
   on conflict (name) do update set (${list("")}) = (${list("excluded.")})
   where (${list("tenants.")}) is not (${list("excluded.")})`);
 

@@ -99,6 +99,14 @@ describe("a job that its tenant's limit holds back wakes a waiting poll when, at
   });
 });
 
+test("the end of a job at another process wakes its agent while jobs wait", async () => {
+  for (let n = 0; n < 2; n++) await submit();
+  const leaseId = await claim();
+  const ended = { kind: "complete", status: "succeeded", error: null, exitCode: 0 } as const;
+  const end = () => advance(store.db, { leaseId }, { ...ended, leaseId }, clock);
+  expect(await wakesAt(["agent:agent"], end)).toBe(true);
+});
+
 test("a job that another process queued wakes a waiting poll", async () => {
   expect(await wakesAt(["job"], submit)).toBe(true);
 });

@@ -39,6 +39,11 @@ export function pollingNotifier(
     for (const [agent, leases] of changes.followed) {
       if (leases > (before?.followed.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
+    // While jobs wait, the end of one may let its agent start another, of a tenant that has less than its share.
+    for (const [agent, leases] of before?.running ?? []) {
+      const isFreer = leases > (changes.running.get(agent) ?? 0);
+      if (isFreer && changes.job !== null) local.notify(`agent:${agent}`);
+    }
     // An agent whose last session has ended is in the earlier state only.
     for (const agent of new Set([...changes.held.keys(), ...(before?.held.keys() ?? [])])) {
       if (changes.held.get(agent) !== before?.held.get(agent)) local.notify(`agent:${agent}`);

@@ -9,15 +9,19 @@ import {
 } from "../../domain/transition.ts";
 import { withLoss } from "./attempts.ts";
 import { findByLease, findExecution } from "./read.ts";
-import { executions, tenants } from "../schema.ts";
+import { isShared } from "./line.ts";
+import { executions, queueLength, tenants } from "../schema.ts";
 import { query, type Values } from "../statement.ts";
 import { type AnyDb, batch, type Owner, perTenant } from "../tenant.ts";
 import { unchangedUpdates } from "../unchanged.ts";
 import type { ExecutionRow } from "./row.ts";
 
 export type Advanced =
-  /** `letsStart`: the tenant may now run another of its jobs, which its limit has held back. */
-  | { kind: "changed"; execution: ExecutionRow; letsStart: boolean }
+  /**
+   * `letsStart`: who may now take a job that a limit or the share of its tenant has held back: every agent, or the one
+   * that ran this one.
+   */
+  | { kind: "changed"; execution: ExecutionRow; letsStart: "any" | "own" | null }
   | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }
   | { kind: "not_found" };
 
@@ -65,7 +69,7 @@ export async function advance(
       return {
         kind: "changed",
         execution: { ...execution, ...change, followedUntil } as ExecutionRow,
-        letsStart: letsStart === 1 && execution.status === "running",
+        letsStart: letsStart as "any" | "own" | null,
       };
     }
   }
@@ -86,10 +90,16 @@ const afterLoss = withLoss({
   now: sql.placeholder("loss.now"),
 });
 
+/** Null unless jobs wait. A tenant's limit holds at all agents, its share at each. */
 const letsStart = (own: Owner) =>
-  sql<number>`exists (select 1 from ${tenants} ${own.anybody(tenants, "the execution's own tenant")}
-    where ${tenants.name} = ${executions.tenant} and ${tenants.maxRunning} is not null
-      and ${tenants.queued} > 0)`.as("lets_start");
+  sql<string | null>`case
+    when ${executions.endedAt} is null or (select ${queueLength.queued} from ${queueLength}) = 0 then null
+    when exists (select 1 from ${tenants} ${own.anybody(tenants, "the execution's own tenant")}
+      where ${tenants.name} = ${executions.tenant} and ${tenants.maxRunning} is not null
+        and ${tenants.queued} > 0) then 'any'
+    when ${isShared(executions.endedAt)} ${own.anybody(tenants, "how many are in use")} then 'own' end`.as(
+    "lets_start",
+  );
 
 const updateUnchanged = unchangedUpdates(executions, decidingColumns, (set, isUnchanged, isLoss) =>
   perTenant((own) =>

@@ -3,6 +3,8 @@ import { describe, expect, test } from "vitest";
 import { claimed, offer, order, plain, submit, terms } from "../../testing/claim-order.ts";
 import { by, noLimits } from "../../testing/temp-store.ts";
 import { store, useStore } from "../../testing/use-store.ts";
+import { ScriptedAgent } from "../../testing/scripted-agent.ts";
+import { recordAgent } from "../agents/agents.ts";
 import { setLimits } from "../tenants.ts";
 import { advance } from "./advance.ts";
 import { claimNext } from "./claim.ts";
@@ -199,6 +201,161 @@ test("every key gets its share, in its own order, and no job waits forever", asy
     expect([...waiting.values()].flat()).toEqual([]);
   });
   await fc.assert(property, { numRuns: 25 });
+});
+
+describe("tenants share the slots of an agent", () => {
+  const dayMs = 86_400_000;
+  const now = 20_000 * dayMs;
+  const at = { agentId: "a", expiresAt: now + 1000, now };
+  const columns = { availableAt: now, createdAt: now };
+  const register = (slots: number) => {
+    const status = new ScriptedAgent("http://unused", "").status();
+    return recordAgent(
+      store.db,
+      { ...status, slots, agent: { ...status.agent, id: "a" } },
+      "t",
+      now,
+    );
+  };
+  const make = async (tenants: string, days = 0) => {
+    for (const name of tenants) await setLimits(store.db, name, noLimits, by(now - days * dayMs));
+  };
+  const take = async (slots: number) =>
+    (await claimNext(store.db, at, { slots, gpus: 0 }, [plain]))
+      .map(({ tenant }) => tenant)
+      .join("");
+  const end = async (tenant: string) => {
+    const { rows } = await store.db.client.execute({
+      sql: "select lease_id from executions where status = 'running' and tenant = ? limit 1",
+      args: [tenant],
+    });
+    const leaseId = rows[0]!["lease_id"] as string;
+    const ended = { kind: "complete", status: "succeeded", error: null, exitCode: 0 } as const;
+    await advance(store.db, { leaseId }, { ...ended, leaseId }, now);
+  };
+
+  test("one tenant alone leaves the last slot to the other, whose first job starts at once", async () => {
+    await register(4);
+    await make("ab");
+    await submit("aaaaaa", columns);
+    expect(await take(4)).toBe("aaa");
+    expect(await take(1)).toBe("");
+    await submit("b", columns);
+    expect(await take(1)).toBe("b");
+    await end("b");
+    expect(await take(1)).toBe("");
+    await end("a");
+    expect(await take(2)).toBe("a");
+  });
+
+  test("a tenant above its share waits for those below", async () => {
+    await register(4);
+    await make("ab");
+    await submit("aaaaaaaa", columns);
+    expect(await take(4)).toBe("aaa");
+    await submit("bbbb", columns);
+    expect(await take(1)).toBe("b");
+    await end("a");
+    expect(await take(1)).toBe("b");
+    await end("b");
+    expect(await take(1)).toBe("b");
+    await end("a");
+    expect(await take(1)).toBe("a");
+  });
+
+  test.each([
+    ["the only one", "a", "", 0],
+    ["the only one that was used in the last week", "a", "b", 8],
+  ])("%s uses all of them", async (_what, made, old, days) => {
+    await register(4);
+    await make(made);
+    await make(old, days);
+    await submit("aaaaaa", columns);
+    expect(await take(4)).toBe("aaaa");
+  });
+
+  test("a tenant that submits after a long time counts again", async () => {
+    await register(4);
+    await make("a");
+    await make("b", 100);
+    await submit("b", columns);
+    expect(await take(1)).toBe("b");
+    await end("b");
+    await submit("aaaaaa", columns);
+    expect(await take(4)).toBe("aaa");
+  });
+
+  test("an agent with one slot gives it to anybody", async () => {
+    await register(1);
+    await make("ab");
+    await submit("aa", columns);
+    expect(await take(1)).toBe("a");
+    await end("a");
+    expect(await take(1)).toBe("a");
+  });
+
+  const move = fc.oneof(
+    fc.record({ key: fc.constantFrom("a", "b", "c"), count: fc.integer({ min: 1, max: 4 }) }),
+    fc.record({ ends: fc.nat({ max: 2 }) }),
+    fc.record({ claims: fc.integer({ min: 1, max: 3 }) }),
+  );
+  const slots = 4;
+
+  /** The rules, as a claim of one slot follows them. */
+  function nextOf(waiting: { tenant: string; rank: number; seq: number }[], running: string[]) {
+    const held = (tenant: string) => running.filter((one) => one === tenant).length;
+    const newcomers = ["a", "b", "c"].filter((tenant) => held(tenant) === 0).length;
+    const around = new Set([...running, ...waiting.map(({ tenant }) => tenant)]).size;
+    const share = Math.max(1, Math.floor(slots / around));
+    const isLast = running.length + 1 >= slots;
+    const allowed = waiting.filter(
+      ({ tenant }) => !isLast || newcomers === 0 || held(tenant) === 0,
+    );
+    const late = ({ tenant }: { tenant: string }) => Number(held(tenant) >= share);
+    const order = allowed.sort((x, y) => late(x) - late(y) || x.rank - y.rank || x.seq - y.seq);
+    return order[0]?.tenant;
+  }
+
+  test("whatever comes and ends in any order, the next job is the one that the rules name", async () => {
+    await register(slots);
+    await make("abc");
+    const seen = { kept: 0, late: 0 };
+    const run = async (moves: (typeof move extends fc.Arbitrary<infer M> ? M : never)[]) => {
+      await store.db.client.execute("delete from executions");
+      const running: string[] = [];
+      for (const one of moves) {
+        if ("key" in one) await submit(one.key.repeat(one.count), columns);
+        else if ("ends" in one) {
+          const tenant = running[one.ends];
+          if (tenant === undefined) continue;
+          await end(tenant);
+          running.splice(one.ends, 1);
+        } else {
+          for (let n = 0; n < one.claims && running.length < slots; n++) {
+            const { rows } = await store.db.client.execute(
+              "select tenant, rank, seq from executions where status = 'queued'",
+            );
+            const waiting = rows.map(({ tenant, rank, seq }) => ({
+              tenant: tenant as string,
+              rank: Number(rank),
+              seq: Number(seq),
+            }));
+            const first = waiting.toSorted((x, y) => x.rank - y.rank || x.seq - y.seq)[0]?.tenant;
+            const expected = nextOf(waiting, running);
+            expect(await take(1)).toBe(expected ?? "");
+            if (expected === undefined && first !== undefined) seen.kept++;
+            if (expected !== undefined && expected !== first) seen.late++;
+            if (expected !== undefined) running.push(expected);
+          }
+        }
+      }
+    };
+    await fc.assert(fc.asyncProperty(fc.array(move, { minLength: 10, maxLength: 40 }), run), {
+      numRuns: 40,
+    });
+    expect(seen.kept).toBeGreaterThan(0);
+    expect(seen.late).toBeGreaterThan(0);
+  });
 });
 
 test.each([

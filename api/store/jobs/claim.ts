@@ -5,7 +5,7 @@ import { transact, type Database } from "../database.ts";
 import { newLease, type LeaseTerms } from "./lease.ts";
 import { takesWork } from "../agents/agents.ts";
 import { executions, isInLine, tenants } from "../schema.ts";
-import { isTenantFull, moveFronts } from "./line.ts";
+import { isKeptFrom, isShared, isTenantFull, jobsOfAgent, moveFronts } from "./line.ts";
 import { decoder, listed, query, rowQuery, statement } from "../statement.ts";
 
 /** A job type whose jobs may be leased, and the values for their records. */
@@ -27,8 +27,9 @@ export interface Room {
 
 /**
  * Leases queued executions of the offered job types in the order of their ranks, until the room is
- * used, and records what they run on: all in one guarded statement. An execution that needs more GPUs
- * than are free reserves the free ones, so that jobs behind it cannot take them and it gets enough.
+ * used, and records what they run on: all in one guarded statement, or, where tenants share the slots or have
+ * limits, in one for each. An execution that needs more GPUs than are free reserves the free ones, so that jobs
+ * behind it cannot take them and it gets enough.
  */
 export async function claimNext(
   db: Database,
@@ -37,16 +38,27 @@ export async function claimNext(
   offers: Offer[],
 ): Promise<ExecutionRow[]> {
   const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
-  const ways = waysOf(inputs).join(" ");
-  const due = offers.length > 0 && (await firstDue(db, { now, jobTypes, ways }));
-  if (!due) return [];
-  const values = { ways, agentId, expiresAt, now, slots, gpus, offers: JSON.stringify(offers) };
-  const [claimed] = await transact(db, [
-    (due.isBounded ? claimBounded : claim)(values),
-    move(values),
-  ]);
-  return claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq);
+  const values = { ways: waysOf(inputs).join(" "), agentId, expiresAt, now };
+  const leased: ExecutionRow[] = [];
+  while (leased.length < slots && offers.length > 0) {
+    const due = await firstDue(db, { ...values, jobTypes });
+    if (!due) break;
+    const room = {
+      slots: due.isBounded ? 1 : slots,
+      gpus: leased.reduce((left, row) => left - gpusOf(row, offers), gpus),
+      offers: JSON.stringify(offers),
+    };
+    const given = { ...values, ...room };
+    const statement = due.isBounded ? claimShared : claim;
+    const [claimed] = await transact(db, [statement(given), move(given)]);
+    leased.push(...claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq));
+    if (!due.isBounded || claimed!.rows.length === 0) break;
+  }
+  return leased;
 }
+
+const gpusOf = ({ jobType }: ExecutionRow, offers: Offer[]): number =>
+  offers.find((offer) => offer.jobType === jobType)?.gpus ?? 0;
 
 const { seq, rank, tenant, jobType, availableAt, startBy, attempt, inputs } = executions;
 const given = sql.placeholder;
@@ -55,15 +67,25 @@ const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${at
 const isKnown = sql`(${inputs} is null or instr(${given("ways")}, ${inputs}))`;
 const isDue = and(isInLine, lte(availableAt, given("now")), isInTime, isKnown);
 
-/** Whether any tenant has `max_running`. To look after it takes a tenth of a claim's time. */
-const isBounded = sql<number>`exists (select 1 from ${tenants} where ${tenants.maxRunning} is not null)`;
+/** Whether any tenant has `max_running`, or tenants share the agents. To look after it takes a tenth of a claim's time. */
+const isBounded = sql<number>`(exists (select 1 from ${tenants} where ${tenants.maxRunning} is not null) or ${isShared(sql`${given("now")}`)})`;
+/** The columns of `space`, and of `mine`, are read only where tenants share. */
+const isKept = (tenant: SQL): SQL =>
+  sql`iif(${isShared(sql`${given("now")}`)}, exists (with ${jobsOfAgent} select 1 where ${isKeptFrom(tenant)}), 0)`;
 
 /** Whether any job waits. This only reads, while a claim would take the write lock. */
 const firstDue = rowQuery(
   query
     .select({ seq, isBounded })
     .from(executions)
-    .where(and(isDue, sql`${jobType} in ${listed("jobTypes")}`, not(isTenantFull(sql`${tenant}`))))
+    .where(
+      and(
+        isDue,
+        sql`${jobType} in ${listed("jobTypes")}`,
+        not(isTenantFull(sql`${tenant}`)),
+        not(isKept(sql`${tenant}`)),
+      ),
+    )
     .limit(1),
 );
 
@@ -85,12 +107,17 @@ const headsOf = (
       and (waiting.inputs is null or instr(${given("ways")}, waiting.inputs)) ${which}
     order by waiting.rank, waiting.seq limit ${given("slots")})`;
 
-const open = sql`and not ${isTenantFull(sql`waiting.tenant`)}`;
-/** The heads that `max_running` of their tenants leaves room for. A later claim takes the others. */
-const roomy = sql`select * from (
-    select *, row_number() over (partition by tenant order by rank, seq) as nth from (${headsOf(open)}))
-  where nth <= coalesce((select max_running - running from ${tenants}
-    where ${tenants.name} = tenant and max_running is not null), nth)`;
+const open = sql`and not ${isTenantFull(sql`waiting.tenant`)} and not ${isKeptFrom(sql`waiting.tenant`)}`;
+/** A share of the agent's slots. The tenants that wait are found by one look at the index for each. */
+const share = sql`lines(tenant) as (
+    select min(tenant) from ${executions} where ${isInLine}
+    union all
+    select (select min(tenant) from ${executions} where ${isInLine} and tenant > lines.tenant)
+    from lines where lines.tenant is not null limit (select min(most, 1000) from space)),
+  above as materialized (
+    select tenant from mine where n >= (select max(1, most / (select count(*) from (
+      select tenant from mine union select tenant from lines where tenant is not null))) from space))`;
+const below = sql`${open} and waiting.tenant not in above`;
 
 /**
  * The jobs to lease. `needed` is the number of GPUs that a job and all jobs before it need. With 3
@@ -106,10 +133,18 @@ const nextOf = (heads: SQL): SQL => sql`(select seq, version, ref from (
     select *, sum(gpus) over (order by rank, seq) as needed from (${heads}))
   where gpus = 0 or needed <= ${given("gpus")}
   order by rank, seq limit ${given("slots")}) as next`;
+/** One job, where tenants share the slots or have limits: each changes who may have the next one. */
+const nextShared = sql`(with recursive ${jobsOfAgent}, ${share}
+  select seq, version, ref from (
+    select *, sum(gpus) over (order by late, rank, seq) as needed from (
+      select *, tenant in above as late from (
+        select * from (${headsOf(below)}) union select * from (${headsOf(open)}))))
+  where gpus = 0 or needed <= ${given("gpus")}
+  order by late, rank, seq limit 1) as next`;
 
 const decode = decoder(executionColumns);
 const move = statement(moveFronts);
-const claimOf = (heads: SQL) =>
+const claimOf = (next: SQL) =>
   statement(
     query
       .update(executions)
@@ -120,9 +155,9 @@ const claimOf = (heads: SQL) =>
         jobVersion: sql`next.version`,
         jobRef: sql`next.ref`,
       })
-      .from(nextOf(heads))
+      .from(next)
       .where(and(isInLine, takesWork(given("agentId")), eq(seq, sql`next.seq`)))
       .returning(executionColumns),
   );
-const claim = claimOf(headsOf(sql``));
-const claimBounded = claimOf(roomy);
+const claim = claimOf(nextOf(headsOf(sql``)));
+const claimShared = claimOf(nextShared);

@@ -1,6 +1,6 @@
-import { sql, type SQL } from "drizzle-orm";
+import { sql, type SQL, type SQLWrapper } from "drizzle-orm";
 import type { Owner } from "../tenant.ts";
-import { executions, isInLine, isRunning, queueFronts, tenants } from "../schema.ts";
+import { agents, executions, isInLine, isRunning, queueFronts, tenants } from "../schema.ts";
 
 /**
  * The order of the queue. Each execution gets a turn when it is submitted: one more than the last turn
@@ -17,7 +17,7 @@ import { executions, isInLine, isRunning, queueFronts, tenants } from "../schema
  * leased before b submitted, the front would be 3. Then the jobs of b get turns 4 and 5, the same as the
  * fourth and fifth job of a, and not earlier ones.
  *
- * So at most `n + 1` jobs of each other tenant are leased before the n-th job of a tenant. A higher priority
+ * So, but for the shares of tenants (below), at most `n + 1` jobs of each other tenant are leased before the n-th job of a tenant. A higher priority
  * of the other tenant's jobs adds the difference of the priorities.
  *
  * @param jobType The placeholder of the job type.
@@ -32,6 +32,46 @@ export function nextTurn(own: Owner, jobType: SQL): SQL<number> {
 export const isTenantFull = (tenant: SQL): SQL => sql`exists (select 1 from ${tenants}
   where ${tenants.name} = ${tenant} and ${tenants.maxRunning} is not null
     and ${tenants.running} >= ${tenants.maxRunning})`;
+
+/**
+ * What tenants share at an agent. Two rules hold there while more than one tenant is in use; with one alone, none does.
+ *
+ * - The last free slot is kept for tenants that have no job there, as long as one of those in use has none. So a
+ *   tenant alone holds all slots but one, and the first job of another starts at once.
+ * - Slots divided by the tenants that run or wait there is a share. Jobs above the share of their tenant are leased
+ *   after the jobs of all others.
+ *
+ * Nothing that runs is ended: who holds more than its share gets down to it as its jobs end.
+ */
+const usedDays = 7;
+/** Tenants that were made or used in the last days. An index has them. */
+const inUse = (now: SQLWrapper) =>
+  sql`${tenants.usedDay} >= ${now} / 86400000 - ${sql.raw(String(usedDays))}`;
+/** Whether tenants share the service. */
+export const isShared = (now: SQLWrapper) =>
+  sql<number>`(select count(*) from (select 1 from ${tenants} where ${inUse(now)} limit 2)) > 1`;
+
+/**
+ * Tables of a statement about an agent: `mine`, the tenants that hold something there and how much; `space` has what
+ * the agent can hold, what is `used` of it, and the number of tenants in use that hold nothing (2 for more).
+ */
+export const spaceOf = (held: SQL, most: SQL): SQL => sql`
+  mine as materialized (select tenant, count(*) as n from (${held}) group by tenant),
+  space as materialized (
+    select coalesce((select ${most} from ${agents} where ${agents.id} = ${sql.placeholder("agentId")}), 1e9) as most,
+      (select coalesce(sum(n), 0) from mine) as used,
+      (select count(*) from (select 1 from ${tenants}
+        where ${inUse(sql`${sql.placeholder("now")}`)} and ${tenants.name} not in (select tenant from mine) limit 2)) as newcomers)`;
+
+export const jobsOfAgent = spaceOf(
+  sql`select tenant from ${executions} where status = 'running' and agent_id = ${sql.placeholder("agentId")}
+    and session_id is null`,
+  sql`${agents.slots}`,
+);
+
+/** Whether the next place at the agent is kept from a tenant that holds one there. Needs `mine` and `space`. */
+export const isKeptFrom = (tenant: SQL): SQL => sql`(
+  (select used + 1 >= most and newcomers > 0 from space) and ${tenant} in (select tenant from mine))`;
 
 const { rank, seq, turn, jobType, agentId, startedAt, sessionId } = executions;
 const given = sql.placeholder;

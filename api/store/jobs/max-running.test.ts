@@ -68,7 +68,7 @@ describe("a tenant that runs max_running jobs", () => {
   test("keeps its place for when it has room", async () => {
     await limit("a", 1);
     await submit("aabbbb");
-    expect((await order(3)) + (await order(1))).toBe("abb");
+    expect((await order(3)) + (await order(1))).toBe("abbb");
     await end("a");
     expect(await order(2)).toBe("ab");
   });

@@ -469,6 +469,7 @@ CREATE TABLE `tenants` (
 	`name` text PRIMARY KEY NOT NULL,
 	`created_at` integer NOT NULL,
 	`listening_until` integer,
+	`used_day` integer DEFAULT 0 NOT NULL,
 	`queued` integer DEFAULT 0 NOT NULL,
 	`running` integer DEFAULT 0 NOT NULL,
 	`stored_bytes` integer DEFAULT 0 NOT NULL,
@@ -482,6 +483,7 @@ CREATE TABLE `tenants` (
 ) WITHOUT ROWID;
 --> statement-breakpoint
 CREATE INDEX `tenants_bounded` ON `tenants` (`name`) WHERE "tenants"."max_running" IS NOT NULL;--> statement-breakpoint
+CREATE INDEX `tenants_used` ON `tenants` (`used_day`);--> statement-breakpoint
 CREATE TABLE `webhook_deliveries` (
 	`id` integer PRIMARY KEY AUTOINCREMENT NOT NULL,
 	`event_seq` integer NOT NULL,

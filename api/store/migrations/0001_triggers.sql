@@ -32,6 +32,8 @@ BEGIN
   UPDATE `tenants` SET `queued` = `queued` + (NEW.`session_id` IS NULL),
     `stored_bytes` = `stored_bytes` + NEW.`submitted_bytes`
   WHERE `name` = NEW.`tenant`;
+  UPDATE `tenants` SET `used_day` = NEW.`created_at` / 86400000
+  WHERE `name` = NEW.`tenant` AND `used_day` < NEW.`created_at` / 86400000;
   UPDATE `sessions` SET `calls` = NEW.`call` WHERE `id` = NEW.`session_id`;
 END;
 --> statement-breakpoint
@@ -115,6 +117,8 @@ BEGIN
   UPDATE `tenants` SET `stored_bytes` = `stored_bytes` + length(CAST(NEW.`requirements` AS BLOB)) + coalesce(length(CAST(NEW.`metadata` AS BLOB)), 0)
       + coalesce(length(CAST(NEW.`env` AS BLOB)), 0)
   WHERE `name` = NEW.`tenant`;
+  UPDATE `tenants` SET `used_day` = NEW.`created_at` / 86400000
+  WHERE `name` = NEW.`tenant` AND `used_day` < NEW.`created_at` / 86400000;
 END;
 --> statement-breakpoint
 CREATE TRIGGER `sessions_changed` AFTER UPDATE OF `metadata`, `env` ON `sessions`

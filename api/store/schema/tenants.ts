@@ -14,6 +14,8 @@ export const tenants = sqliteTable(
     createdAt: integer("created_at").notNull(),
     /** The time until which somebody counts as listening to its webhook events. */
     listeningUntil: integer("listening_until"),
+    /** The last UTC day, in days since 1970, on which it was made, submitted a job or made a session. */
+    usedDay: integer("used_day").notNull().default(0),
 
     /** What it uses now. Triggers keep these. */
     queued: integer("queued").notNull().default(0),
@@ -34,6 +36,7 @@ export const tenants = sqliteTable(
     index("tenants_bounded")
       .on(t.name)
       .where(sql`${t.maxRunning} IS NOT NULL`),
+    index("tenants_used").on(t.usedDay),
   ],
 );
 

@@ -3,7 +3,15 @@ import type { Offer } from "../jobs/claim.ts";
 import type { Database } from "../database.ts";
 import { takesWork } from "../agents/agents.ts";
 import { newLease, renewalGain, type LeaseTerms } from "../jobs/lease.ts";
-import { executions, isHeldSession, isOpenSession, isQueuedSession, sessions } from "../schema.ts";
+import { spaceOf } from "../jobs/line.ts";
+import {
+  agents,
+  executions,
+  isHeldSession,
+  isOpenSession,
+  isQueuedSession,
+  sessions,
+} from "../schema.ts";
 import { listed, query, rowsQuery } from "../statement.ts";
 import type { SessionRow } from "./sessions.ts";
 
@@ -37,18 +45,30 @@ export async function claimSessions(
 
 const offered = (what: keyof Offer) => sql`(select value ->> ${sql.raw(`'${what}'`)}
   from json_each(${given("offers")}) where value ->> 'jobType' = ${sessions.jobType})`;
-/** The first sessions of each tenant: the cost hardly depends on how many wait after them. */
-const next = sql`(select seq from (
-    select first.seq, owner.held + row_number() over (partition by first.tenant order by first.seq) as nth
-    from (
-      select tenant, (select count(*) from ${sessions} as held
-        where held.tenant = waiting.tenant and held.status <> 'ended' and held.status <> 'queued') as held
-      from ${sessions} as waiting where waiting.status = 'queued' group by tenant) as owner
-    cross join ${sessions} as first on first.seq in (
-      select own.seq from ${sessions} as own
-      where own.tenant = owner.tenant and own.status = 'queued' and own.expires_at > ${given("now")}
-        and own.job_type in (select value ->> 'jobType' from json_each(${given("offers")}))
-      order by own.seq limit ${given("count")}))
+const placesOfAgent = spaceOf(
+  sql`select tenant from ${sessions} where agent_id = ${given("agentId")} and ${isHeldSession}`,
+  sql`${agents.maxSessions}`,
+);
+/**
+ * The first sessions of each tenant: the cost hardly depends on how many wait after them. The last place of an agent
+ * is kept for a newcomer, as its last slot is: see jobs/line.ts.
+ */
+const next = sql`(with ${placesOfAgent}
+  select seq from (
+    select *, row_number() over (order by nth, seq) as place from (
+      select first.seq, first.tenant, owner.held + row_number() over (partition by first.tenant order by first.seq) as nth,
+        first.tenant not in (select tenant from mine) as is_new,
+        row_number() over (partition by first.tenant order by first.seq) as own
+      from (
+        select tenant, (select count(*) from ${sessions} as held
+          where held.tenant = waiting.tenant and held.status <> 'ended' and held.status <> 'queued') as held
+        from ${sessions} as waiting where waiting.status = 'queued' group by tenant) as owner
+      cross join ${sessions} as first on first.seq in (
+        select own.seq from ${sessions} as own
+        where own.tenant = owner.tenant and own.status = 'queued' and own.expires_at > ${given("now")}
+          and own.job_type in (select value ->> 'jobType' from json_each(${given("offers")}))
+        order by own.seq limit ${given("count")}))), space
+  where used + place < most or (is_new and own = 1) or newcomers <= is_new
   order by nth, seq limit ${given("count")})`;
 const claim = rowsQuery(
   query

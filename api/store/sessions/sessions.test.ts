@@ -1,4 +1,4 @@
-import { readyReport } from "../../testing/scripted-agent.ts";
+import { readyReport, ScriptedAgent } from "../../testing/scripted-agent.ts";
 import { describe, expect, test } from "vitest";
 import {
   created,
@@ -10,12 +10,14 @@ import {
   terms,
 } from "../../testing/session-store.ts";
 import { result } from "../../testing/store-result.ts";
-import { handleOf, newExecution, offers } from "../../testing/temp-store.ts";
+import { by, handleOf, newExecution, noLimits, offers } from "../../testing/temp-store.ts";
 import { miscounted } from "../../testing/tenant-uses.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { finishExecution } from "../jobs/finish.ts";
 import { listExecutions } from "../jobs/list.ts";
 import { submitExecution } from "../jobs/submit.ts";
+import { recordAgent } from "../agents/agents.ts";
+import { setLimits } from "../tenants.ts";
 import { advanceSession } from "./advance-session.ts";
 import { changeSession } from "./change-session.ts";
 import { claimCalls } from "./claim-calls.ts";
@@ -123,6 +125,23 @@ describe("the end of a session", () => {
     expect([await idle(100_001), await idle(100_500)]).toEqual(["refused", "changed"]);
     expect(await findSession(db, id)).toMatchObject({ reason: "idle" });
   });
+});
+
+test("a tenant alone leaves the last place of an agent to others, whose first session starts at once", async () => {
+  const now = 20_000 * 86_400_000;
+  for (const name of ["a", "b"]) await setLimits(store.db, name, noLimits, by(now));
+  const status = new ScriptedAgent("http://unused", "").status();
+  const told = { ...status, agent: { ...status.agent, id: "a" }, sessions: [], free_sessions: 3 };
+  await recordAgent(store.db, told, "t", now);
+  const make = (tenant: string) =>
+    created(store.db, { tenant, createdAt: now, expiresAt: now + 1e6 });
+  const take = async (count: number) =>
+    (await claimSessions(store.db, terms(now), count, offers)).map(({ tenant }) => tenant).join("");
+  for (let n = 0; n < 4; n++) await make("a");
+  expect(await take(3)).toBe("aa");
+  expect(await take(1)).toBe("");
+  for (let n = 0; n < 2; n++) await make("b");
+  expect(await take(1)).toBe("b");
 });
 
 test("pages show each session once, though several API processes make ids out of order", async () => {
