@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { concatBytes } from "../../../shared/bytes.ts";
+import { writeJson } from "../../../shared/json.ts";
 import { toRecord } from "../../jobs/record.ts";
 import { result } from "../../testing/store-result.ts";
 import { newExecution, offers, openIn } from "../../testing/temp-store.ts";
@@ -64,7 +65,7 @@ test("everything in a result is stored", async () => {
     stdout_truncated: false,
     stderr_truncated: true,
   });
-  expect(JSON.stringify(record.output)).toBe('{"pi":3.10,"big":12345678901234567890}');
+  expect(writeJson(record.output)).toBe('{"pi":3.10,"big":12345678901234567890}');
 });
 
 /** Bytes that this process has read so far, from its caches or the disk. */
