@@ -29,6 +29,7 @@ import { keepWantedTypes } from "./store/webhooks/events.ts";
 import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
 import { sendForever, webhookSender } from "./webhooks/sender.ts";
 import { wakingSender } from "./webhooks/wake.ts";
+import { silenceMs } from "./waiting.ts";
 
 const expireEveryMs = 1000;
 /** Retention is counted in days. */
@@ -87,6 +88,7 @@ async function main(): Promise<void> {
     isStopping: () => phase !== "serving",
     isDraining: () => phase === "draining",
     streamsEnd: streamsEnd.signal,
+    silenceMs,
     waitUntil: (work, kind) => open.add(work, kind),
     shareRead: sharedReads(),
     processMetrics: processMetrics(),

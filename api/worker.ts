@@ -22,6 +22,7 @@ import { keepWantedTypes } from "./store/webhooks/events.ts";
 import { sweep } from "./upkeep/sweep.ts";
 import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
 import { wakingSender } from "./webhooks/wake.ts";
+import { silenceMs } from "./waiting.ts";
 
 export { Wakes } from "./platform/notifier/wakes.worker.ts";
 
@@ -133,6 +134,7 @@ async function build(env: Env): Promise<Service> {
     isStopping: () => false,
     isDraining: () => false,
     streamsEnd: new AbortController().signal,
+    silenceMs,
     waitUntil,
     // On Workers, a request must not wait for a promise of another request.
     shareRead: (_key, read) => read(),

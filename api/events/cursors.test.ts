@@ -101,7 +101,7 @@ const textsOf = (events: readonly JobEvent[]): string[] =>
 
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString("base64");
 
-test("a stream on which nothing happens gets a line every 15 s that clients ignore", async () => {
+test("a stream on which nothing happens gets a line every 10 s that clients ignore", async () => {
   const job = await running();
   const subscribe: Deps["notifier"]["subscribe"] = () => ({
     next: (ms) => Promise.resolve(void (clock += ms)),
@@ -114,7 +114,7 @@ test("a stream on which nothing happens gets a line every 15 s that clients igno
   for await (const event of follow(clientOf(quiet), job.id, undefined, ending.signal)) {
     if (event === "idle" && idleAt.push(clock) === 4) ending.abort();
   }
-  expect(idleAt).toEqual([10, 15_010, 30_010, 45_010]);
+  expect(idleAt).toEqual([10, 10_010, 20_010, 30_010]);
   const asText = (format: "sse" | "lines") => decodeUtf8(encodeEvent(format, "idle"));
   expect([asText("sse"), asText("lines")]).toEqual([":\n\n", "\n"]);
 });

@@ -8,9 +8,6 @@ import { keepFollowed } from "../jobs/followed.ts";
 import { findExecution } from "../store/jobs/read.ts";
 import { createEventReader } from "./event-reader.ts";
 
-/** Keeps proxies from closing a connection on which nothing happens. */
-const idleMs = 15_000;
-
 /**
  * The events of a job from a cursor on, as they happen, up to its `end`; "idle" where nothing has happened
  * for long. It reads only as fast as it is read, and any process can continue it. It ends early when the
@@ -24,7 +21,7 @@ export async function* follow(
   from: EventCursor | undefined,
   signal: AbortSignal,
 ): AsyncGenerator<JobEvent | "idle"> {
-  const { db, notifier, now } = deps;
+  const { db, notifier, now, silenceMs } = deps;
   const wakes = notifier.subscribe([`output:${id}`]);
   const readEvents = createEventReader(deps, from);
   let spokeAt = now();
@@ -48,7 +45,7 @@ export async function* follow(
       }
       if (isOver) return;
       await wakes.next(backstopMs, signal);
-      if (now() - spokeAt < idleMs) continue;
+      if (now() - spokeAt < silenceMs) continue;
       yield "idle";
       spokeAt = now();
     }

@@ -1,6 +1,8 @@
 import type { Context } from "hono";
 import { concatBytes } from "../../shared/bytes.ts";
 import { writeJsonInPieces } from "../../shared/json.ts";
+import type { Deps } from "../deps.ts";
+import type { AppEnv } from "./context.ts";
 
 /** Answers with a record, whose `output` may be large. */
 export async function jsonRecord(
@@ -53,4 +55,51 @@ export function jsonPage<Row>(
   return c.body(text, 200, {
     "Content-Type": "application/json",
   });
+}
+
+const space = new TextEncoder().encode(" ");
+
+/**
+ * Answers with JSON that may take long. After `silenceMs`, and once the status is sure to be 200, the answer begins, and
+ * white space comes until the JSON does. If the work fails after that, the answer breaks off.
+ *
+ * @param isSure Resolves when the status cannot change any more.
+ * @param work Makes the answer. Its signal aborts when the client hangs up.
+ */
+export async function patientJson<R extends Response>(
+  c: Context<AppEnv>,
+  { silenceMs, waitUntil }: Pick<Deps, "silenceMs" | "waitUntil">,
+  isSure: Promise<void>,
+  work: (signal: AbortSignal) => Promise<R>,
+): Promise<R> {
+  const hungUp = new AbortController();
+  const answer = work(AbortSignal.any([c.req.raw.signal, hungUp.signal]));
+  const early = (await within(silenceMs, answer)) ?? (await Promise.race([answer, isSure]));
+  if (early) return early;
+  waitUntil(
+    answer.catch(() => {}),
+    "synchronous",
+  );
+  const parts = new ReadableStream<Uint8Array>({
+    start: (controller) => controller.enqueue(space),
+    async pull(controller) {
+      const whole = await within(silenceMs, answer);
+      if (!whole) return controller.enqueue(space);
+      if (whole.status !== 200) throw new Error(`the answer became ${whole.status}`);
+      controller.enqueue(new Uint8Array(await whole.arrayBuffer()));
+      controller.close();
+    },
+    cancel: () => hungUp.abort(),
+  });
+  const headers = { "Content-Type": "application/json", "X-Accel-Buffering": "no" };
+  return c.body(parts, 200, headers) as Response as R;
+}
+
+/** Undefined if it takes longer. */
+async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(() => resolve(undefined), ms);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

@@ -82,6 +82,7 @@ export async function waitBriefly(
  * client hangs up or no agent is left to run it, the execution is cancelled. With an idempotency key it
  * continues, because a repeated request may ask for its result.
  *
+ * @param onRunning Called when an agent has it: then it is refused only after a failure of the service.
  * @throws AppError 503 when no agent can run it any more, or the database stays out of reach.
  */
 export async function waitForSync(
@@ -89,11 +90,13 @@ export async function waitForSync(
   id: string,
   hasKey: boolean,
   signal: AbortSignal,
+  onRunning = (): void => {},
 ): Promise<FullExecution> {
+  const lookMs = Math.min(backstopMs, deps.silenceMs);
   const giveUp = async () => hasKey || rideOut(deps, () => cancelUnlessEnded(deps, id));
   try {
     for (;;) {
-      const execution = await rideOut(deps, () => waitForEnd(deps, id, backstopMs, signal));
+      const execution = await rideOut(deps, () => waitForEnd(deps, id, lookMs, signal));
       if (isTerminal(execution.status)) {
         return await rideOut(deps, () => withPayload(deps.db, execution));
       }
@@ -104,7 +107,10 @@ export async function waitForSync(
           job_id: id,
         });
       }
-      if (execution.status !== "queued") continue;
+      if (execution.status !== "queued") {
+        onRunning();
+        continue;
+      }
       const refusal = await rideOut(deps, () => findRefusal(deps, execution));
       if (refusal) {
         if (!(await giveUp())) continue;

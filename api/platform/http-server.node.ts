@@ -49,7 +49,13 @@ export function httpServer(
   }
   // The app refuses a request without Host. An unknown Expect header is ignored. `endSlowBody` stands for
   // Node's time limit of a request.
-  const options = { requireHostHeader: false, headersTimeout: 60_000, requestTimeout: 0 };
+  const options = {
+    requireHostHeader: false,
+    headersTimeout: 60_000,
+    requestTimeout: 0,
+    // Proxies keep theirs for a minute, and send a request again only if it is safe: one that meets the end is lost.
+    keepAliveTimeout: 75_000,
+  };
   const server = createServer(options, handle);
   const inTurn = takeInTurn(server);
   server.on("checkExpectation", handle);

@@ -15,9 +15,13 @@ import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import { answersFor } from "../http/access/exposure.ts";
 import { anybody, type FindCaller, noKey } from "../http/access/identify.ts";
 import { readForm, readText } from "../http/body/json.ts";
+import { patientJson } from "../http/json-page.ts";
 import { readBytes } from "../http/body/read.ts";
 import type { AppEnv, Caller } from "../http/context.ts";
 import { readSecret } from "../store/secret.ts";
+
+/** Requests that are answered 200 when code runs or has run: after them, a facade's answer is sure. */
+const runs = /^\/(sessions\/[^/]+\/)?execute$|^\/jobs\/[^/]+\/tool-calls\?/;
 
 /**
  * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
@@ -25,10 +29,11 @@ import { readSecret } from "../store/secret.ts";
  */
 export function compatRoutes(
   app: OpenAPIHono<AppEnv>,
-  { config, db, isStopping, processMetrics }: Deps,
+  deps: Deps,
   findCaller: FindCaller,
   limit: MiddlewareHandler<AppEnv>,
 ): void {
+  const { config, db, isStopping, processMetrics } = deps;
   const facades: Record<(typeof config.compat)[number], Facade> = {
     "sandbox-fusion": sandboxFusion,
     // In workerd, no request may wait for another one.
@@ -44,7 +49,11 @@ export function compatRoutes(
   for (const name of new Set(config.compat)) {
     const base = `/compat/${name}`;
     const facade = facades[name];
-    app.all(`${base}/*`, async (c) => {
+    const respond = async (
+      c: Context<AppEnv, string>,
+      signal: AbortSignal,
+      onRunning: () => void,
+    ) => {
       let counted: "not yet" | "over the limit" | "once" = "not yet";
       const count = async (): Promise<void> => {
         if (counted === "once") return;
@@ -87,10 +96,12 @@ export function compatRoutes(
                   return Response.json({ detail: error.message }, { status: 429 });
                 throw error;
               }
-              return api(request, init);
+              const answer = await api(request, init);
+              if (answer.ok && runs.test(request)) onRunning();
+              return answer;
             },
             isStopping,
-            signal: c.req.raw.signal,
+            signal,
           });
         } finally {
           held -= 1;
@@ -110,6 +121,12 @@ export function compatRoutes(
         c.get("log").error("{name}: {reason}", { name, reason: describeError(error) });
         return facade.refuse(500, "The service failed; its log says why.");
       }
+    };
+    app.all(`${base}/*`, async (c) => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      // E2B's answers are files, and streams that are never silent.
+      const onRunning = name === "e2b" ? () => {} : resolve;
+      return patientJson(c, deps, promise, (signal) => respond(c, signal, onRunning));
     });
   }
 

@@ -6,6 +6,7 @@ import { endOverdueJobs } from "../jobs/end-overdue.ts";
 import { artifactFolder } from "../platform/artifacts/artifacts-fs.node.ts";
 import { sha256 } from "../platform/hash.node.ts";
 import { sharedReads } from "../platform/shared-reads.node.ts";
+import { silenceMs } from "../waiting.ts";
 import { newId } from "../new-id.ts";
 import { memoryNotifier } from "../platform/notifier/notifier-memory.ts";
 import type { Database } from "../store/database.ts";
@@ -30,6 +31,7 @@ export function testDeps(
     isStopping: () => false,
     isDraining: () => false,
     streamsEnd: new AbortController().signal,
+    silenceMs,
     waitUntil: () => {},
     shareRead: sharedReads(),
     processMetrics: undefined,

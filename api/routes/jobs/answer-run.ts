@@ -8,7 +8,7 @@ import { followSync } from "../../events/follow-sync.ts";
 import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
 import type { AppEnv } from "../../http/context.ts";
-import { jsonRecord } from "../../http/json-page.ts";
+import { jsonRecord, patientJson } from "../../http/json-page.ts";
 import { preferredWaitS } from "../../http/prefer.ts";
 import { wrongField } from "../../jobs/new-execution.ts";
 import { toRecord, toSyncResult } from "../../jobs/record.ts";
@@ -53,8 +53,13 @@ export async function answerRun(
     return c.body(body, 200, eventHeaders("sse"));
   }
   const { job_id } = await submit();
-  const ended = await waitForSync(client, job_id, hasKey, c.req.raw.signal);
-  return (await jsonRecord(c, toSyncResult(ended))) as never;
+  const isRunning = Promise.withResolvers<void>();
+  const made = patientJson(c, deps, isRunning.promise, async (signal) => {
+    const ended = await waitForSync(client, job_id, hasKey, signal, isRunning.resolve);
+    await client.db.durable();
+    return jsonRecord(c, toSyncResult(ended));
+  });
+  return (await made) as never;
 }
 
 /** Answers for a job that is stored: at once, or with its record if it ends while the client prefers to wait. */

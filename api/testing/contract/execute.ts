@@ -98,6 +98,27 @@ export const executeRows: Row[] = [
     },
   },
   {
+    rule: "POST /execute sends white space, then its result, if the code runs for long",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const answer = fetch(`${api.url}/execute`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ code: "1" }),
+      });
+      const { lease_id, execution_id } = await agent.takeJob();
+      const { status, body: sent } = await answer;
+      expect(status).toBe(200);
+      const texts = sent!.pipeThrough(new TextDecoderStream()).getReader();
+      expect((await texts.read()).value).toBe(" ");
+      await agent.result(lease_id);
+      let rest = "";
+      for (let part = await texts.read(); !part.done; part = await texts.read()) rest += part.value;
+      expect(JSON.parse(rest)).toMatchObject({ success: true, job_id: execution_id });
+    },
+  },
+  {
     rule: "POST /execute answers 200 with the error of a run that failed",
     async check(api) {
       const agent = api.agent();

@@ -111,7 +111,7 @@ async function goOn(
 
 async function untilItWaits(call: Call, waiting: Waiting): Promise<object> {
   for (;;) {
-    const { status, calls } = await pending(call, waiting.job, 20);
+    const { status, calls } = await pending(call, waiting.job, 8);
     if (isTerminal(status)) return end(call, waiting);
     if (calls.length === 0) continue;
     await sleep(togetherMs, call.signal);
