@@ -1,0 +1,147 @@
+import { execFile } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { describe, expect, test } from "vitest";
+import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
+import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { ensureCpythonImage } from "../setup/images/lab-images.ts";
+import { startTestService } from "../testing/test-service.ts";
+import { service, useTestService } from "../testing/use-test-service.ts";
+
+/** Test suites that other people wrote, with the list of what is expected to fail and why. */
+const run = promisify(execFile);
+
+describe("MCP's conformance suite", () => {
+  const folder = tempFolder();
+  useTestService({ api: {} });
+
+  /** They call tools, resources and prompts of the suite's own server by name; this service has its own. */
+  const ofItsServer: Readonly<Record<string, readonly string[]>> = {
+    "2025-11-25":
+      `logging-set-level completion-complete tools-call-simple-text tools-call-image tools-call-audio
+      tools-call-embedded-resource tools-call-mixed-content tools-call-with-logging tools-call-error
+      tools-call-with-progress tools-call-sampling tools-call-elicitation elicitation-sep1034-defaults
+      elicitation-sep1330-enums resources-read-text resources-read-binary resources-templates-read
+      resources-subscribe resources-unsubscribe prompts-list prompts-get-simple prompts-get-with-args
+      prompts-get-embedded-resource prompts-get-with-image json-schema-2020-12`.split(/\s+/),
+    "2026-07-28":
+      `server-stateless completion-complete tools-call-simple-text tools-call-image tools-call-audio
+      tools-call-embedded-resource tools-call-mixed-content tools-call-error tools-call-with-progress
+      resources-read-text resources-read-binary resources-templates-read prompts-list prompts-get-simple
+      prompts-get-with-args prompts-get-embedded-resource prompts-get-with-image caching
+      input-required-result-basic-elicitation input-required-result-basic-sampling
+      input-required-result-basic-list-roots input-required-result-request-state
+      input-required-result-multiple-input-requests input-required-result-multi-round
+      input-required-result-missing-input-response input-required-result-non-tool-request
+      input-required-result-result-type input-required-result-tampered-state
+      input-required-result-capability-check input-required-result-ignore-extra-params
+      tasks-lifecycle tasks-capability-negotiation tasks-wire-fields tasks-request-state-removal tasks-mrtr-input
+      tasks-request-headers tasks-dispatch-and-envelope tasks-required-task-error tasks-mrtr-composition
+      json-schema-2020-12 http-custom-header-server-validation`.split(/\s+/),
+  };
+
+  test.each(Object.entries(ofItsServer))(
+    "requirements of %s: what fails is what needs things of the suite's own server",
+    async (revision, expected) => {
+      writeFileSync(join(folder, "package.json"), "{}");
+      const pinned = "@modelcontextprotocol/conformance@0.2.0-alpha.12";
+      await run("npm", ["install", "--silent", "--prefix", folder, pinned]);
+      const list = join(folder, "expected.yml");
+      writeFileSync(list, `server:\n${expected.map((name) => `  - ${name}\n`).join("")}`);
+      const program = join(folder, "node_modules/.bin/conformance");
+      const of = ["--requirements", revision, "--expected-failures", list];
+      // It fails for a failure that is not listed, and for a listed one that passes.
+      const { stdout } = await run(
+        process.execPath,
+        [program, "server", "--url", `${service.url}/mcp`, ...of],
+        { cwd: folder, maxBuffer: 1 << 26 },
+      );
+      expect(stdout).toContain("Baseline check passed");
+    },
+  );
+});
+
+describe("CPython's own tests", () => {
+  /** Runs a module of them and prints how each of its tests ended; it knows nothing of this service. */
+  const driver = `import json, os, subprocess, sys, tempfile, xml.etree.ElementTree as xml
+module = os.environ.get("MODULE") or sys.argv[1]
+with tempfile.TemporaryDirectory() as folder:
+    path = folder + "/result.xml"
+    command = [sys.executable, "-m", "test", "--timeout", "250", "--junit-xml", path, "--tempdir", folder, module]
+    said = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    told = {"exit": said.returncode}
+    if os.path.exists(path):
+        for case in xml.parse(path).iter("testcase"):
+            ends = {child.tag for child in case} & {"failure", "error", "skipped"}
+            told[case.get("name")] = ends.pop() if ends else "passed"
+print(json.dumps(told))
+`;
+  type Told = Record<string, string | number>;
+
+  /** What ends in another way than in a bare container, and why. */
+  const differing: readonly (readonly [test: RegExp, reason: string])[] = [
+    [/^test_mmap\.LargeMmapTests\./, "a file may be as large as the memory limit (RLIMIT_FSIZE)"],
+    [/^test_resource\..*fsize/, "a file may be as large as the memory limit (RLIMIT_FSIZE)"],
+    [/^test_fcntl\..*fcntl_64_bit/, "F_NOTIFY is refused"],
+    [/^test_os\.CPUCountTests\./, "PYTHON_CPU_COUNT says how many processors the job has"],
+    [/^test_os\.PosixUidGidTests\.test_set(e|re)?gid/, "setgid is refused"],
+  ];
+
+  /** Modules that test other programs, or take longer than all others together. */
+  const leftOut =
+    /test_(gdb|idle|tkinter|ttk|tools|multiprocessing_(spawn|forkserver)|zipfile64)\b/;
+
+  test("end in forks as in a bare container, but for what is listed", async () => {
+    const image = await ensureCpythonImage(rawEngine);
+    await using own = await startTestService({
+      api: {
+        AIRLOCK_JOB_TYPES: JSON.stringify({
+          default: { base_image: image, memory_limit: "2g", pids: 512, loopback: "full" },
+        }),
+      },
+    });
+    const backend = { AIRLOCK_CONTAINER_BACKEND: "zygote", AIRLOCK_MAX_WORKERS: "2" };
+    await own.startAgent("agent", backend);
+    const inFork = async (module: string): Promise<Told> => {
+      const code = driver.replace(
+        'os.environ.get("MODULE") or sys.argv[1]',
+        JSON.stringify(module),
+      );
+      const id = await own.submit(code, {}, { timeout: 400 });
+      await own.send("GET", `/jobs/${id}/result?wait=true&timeout=600`);
+      return JSON.parse((await own.record(id)).stdout || "{}") as Told;
+    };
+    const bare = async (module: string): Promise<Told> => {
+      const limits =
+        "--rm --network none --user 1000 --read-only --tmpfs /tmp:exec --memory 2g --pids-limit 512 --cap-drop ALL";
+      const args = ["run", ...limits.split(" "), image, "python3", "-c", driver, module];
+      const { stdout } = await run("docker", args, { maxBuffer: 1 << 26 });
+      return JSON.parse(stdout) as Told;
+    };
+    const list = ["run", "--rm", image, "python3", "-m", "test", "--list-tests"];
+    const listed = (await run("docker", list)).stdout.trim().split(/\s+/);
+    const only = new RegExp(process.env["ONLY"] ?? "");
+    const modules = listed.filter((name) => !leftOut.test(name) && only.test(name));
+    const others: string[] = [];
+    let tests = 0;
+    const waiting = [...modules];
+    const work = async (): Promise<void> => {
+      for (let module = waiting.shift(); module !== undefined; module = waiting.shift()) {
+        const [here, there] = [await inFork(module), await bare(module)];
+        tests += Object.keys(there).length;
+        const names = [...new Set([...Object.keys(here), ...Object.keys(there)])];
+        for (const name of names) {
+          if (name === "exit" || here[name] === there[name]) continue;
+          others.push(`${name.replace(/^test\./, "")}: ${here[name]}, bare ${there[name]}`);
+        }
+      }
+    };
+    await Promise.all([work(), work()]);
+    console.log(`${modules.length} modules, ${tests} tests`);
+    const isListed = (test: string): boolean => differing.some(([listed]) => listed.test(test));
+    expect(others.filter((test) => !isListed(test)).sort()).toEqual([]);
+    const passing = differing.filter(([listed]) => !others.some((test) => listed.test(test)));
+    expect(passing).toEqual([]);
+  }, 5_400_000);
+});
