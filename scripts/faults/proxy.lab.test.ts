@@ -3,6 +3,7 @@ import { type AddressInfo, connect } from "node:net";
 import { createServer } from "node:tls";
 import { expect, test } from "vitest";
 import { makeAuthority, startProxy } from "../../agent/testing/tls-world.ts";
+import { startIdleProxy } from "../testing/cutting-proxy.ts";
 import { startTestService } from "../testing/test-service.ts";
 import { shortLeases } from "./short-leases.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
@@ -53,4 +54,29 @@ test("behind a proxy that cuts idle tunnels, polls are sent again, no lease is l
   expect(agent.process.exitCode).toBeNull();
   proxy.close();
   tls.close();
+});
+
+test("a proxy that closes a connection after 20 s without a byte cuts no code that runs for longer", async () => {
+  const compat = { AIRLOCK_COMPAT: "dify,sandbox-fusion" };
+  await using service = await startTestService({ api: compat });
+  await service.startAgent("runs");
+  await using proxy = await startIdleProxy(service.url, 20_000);
+  const code = "import time; time.sleep(26); print('done')";
+  const post = async (path: string, body: object): Promise<unknown> => {
+    const headers = { "Content-Type": "application/json" };
+    const init = { method: "POST", headers, body: JSON.stringify(body) };
+    return (await fetch(proxy.url + path, init)).json();
+  };
+  expect(
+    await Promise.all([
+      post("/execute", { code, timeout: 60 }),
+      post("/compat/dify/v1/sandbox/run", { code, language: "python3" }),
+      post("/compat/sandbox-fusion/run_code", { code, language: "python", run_timeout: 60 }),
+    ]),
+  ).toMatchObject([
+    { success: true, stdout: "done\n" },
+    { code: 0, data: { stdout: "done\n" } },
+    { status: "Success", run_result: { stdout: "done\n" } },
+  ]);
+  expect(proxy.cuts()).toBe(0);
 });

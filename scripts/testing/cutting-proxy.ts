@@ -55,3 +55,21 @@ export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
     cuts: () => cuts,
   };
 }
+
+/** Closes a connection on which nothing came from the service for so long. */
+export async function startIdleProxy(target: string, idleMs: number) {
+  let cuts = 0;
+  const server = createServer((client) => {
+    const service = connect(Number(new URL(target).port), new URL(target).hostname);
+    for (const socket of [client, service]) socket.on("error", () => {});
+    client.on("close", () => service.destroySoon());
+    service.on("close", () => client.destroySoon());
+    service.setTimeout(idleMs, () => {
+      cuts++;
+      client.destroy();
+      service.destroy();
+    });
+    client.pipe(service).pipe(client);
+  });
+  return { ...(await listen(server)), cuts: () => cuts };
+}
