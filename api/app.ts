@@ -1,9 +1,12 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
+import type { Context } from "hono";
 import type { Deps } from "./deps.ts";
 import { openStreams } from "./events/open-streams.ts";
 import { bindClient } from "./http/access/bind-client.ts";
 import { findCallers, identifyCaller } from "./http/access/identify.ts";
 import { checkTable, requireScope } from "./http/access/scopes.ts";
+import { clientNetwork } from "./http/access/client-network.ts";
+import { holdBodies } from "./http/body/read.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
 import { measure } from "./http/measure.ts";
@@ -53,6 +56,11 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
 
   app.route("/agent/v1", agentRoutes(deps));
   app.use(refuseForeignPages(deps));
+  const { max_request_bytes, max_batch_bytes } = deps.config;
+  const largest = Math.max(max_request_bytes, max_batch_bytes);
+  const clientOf = (c: Context<AppEnv>): string =>
+    c.get("caller")?.keyId ?? clientNetwork(deps.clientAddress(c));
+  app.use(holdBodies(clientOf, { each: largest, all: 2 * largest }));
   consoleRoutes(app, deps);
   allowMcpOrigins(app, deps);
   const callers = findCallers(deps);

@@ -14,6 +14,13 @@ export interface Caller {
   recheck: () => Promise<void>;
 }
 
+/** The bytes of a request's body that are in memory. */
+export interface HeldBody {
+  /** @throws AppError 503 when the bodies of its client, or of all, would have too many. */
+  take(bytes: number): void;
+  release(): void;
+}
+
 /** Values that the middleware sets for the handlers of a request. */
 export interface AppEnv {
   Variables: {
@@ -26,6 +33,8 @@ export interface AppEnv {
     caller: Caller | undefined;
     /** What the handlers of clients work with: its database shows the records of the caller's tenant. */
     client: ClientDeps;
+    /** Its body's bytes in memory: see `holdBodies`. */
+    body: HeldBody;
     /**
      * Identifies the token that an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a
      * configured token, or the id of an agent's own token.

@@ -1,22 +1,22 @@
 import type { Context } from "hono";
-import { concatBytes } from "../../shared/bytes.ts";
 import { writeJsonInPieces } from "../../shared/json.ts";
 import type { Deps } from "../deps.ts";
+import { longTexts } from "../jobs/read-records.ts";
 import type { AppEnv } from "./context.ts";
 
-/** Answers with a record, whose `output` may be large. */
+/** Answers with a record, whose `output` may be large. Its long texts are read while it is sent. */
 export async function jsonRecord(
   c: Context,
   record: object,
   headers: Record<string, string> = {},
 ): Promise<Response> {
+  if (longTexts.has(record)) return sendParts(c, jsonParts(record), headers);
   const body = await writeJsonInPieces(record);
   return c.body(body, 200, { ...headers, "Content-Type": "application/json" });
 }
 
 /** Items rendered at a time. A page of a thousand items may have gigabytes, so it is never whole in memory. */
 const itemsAtOnce = 8;
-const comma = Uint8Array.of(0x2c);
 
 /**
  * Answers with a page of a list, and reads its items while it sends them.
@@ -31,30 +31,61 @@ export function jsonPage<Row>(
 ): Response {
   const rows = found.slice(0, limit);
   const page = { limit, offset, has_more: found.length > limit, count: rows.length };
-  const utf8 = new TextEncoder();
-  let next = 0;
-  let isFirst = true;
-  const text = new ReadableStream<Uint8Array>({
-    start(controller) {
-      controller.enqueue(utf8.encode('{"items":['));
-    },
-    async pull(controller) {
+  async function* parts(): Parts {
+    yield '{"items":[';
+    for (let next = 0; next < rows.length; next += itemsAtOnce) {
       const items = await render(rows.slice(next, next + itemsAtOnce));
-      for (const item of items) {
-        const bytes = await writeJsonInPieces(item);
-        controller.enqueue(isFirst ? bytes : concatBytes([comma, bytes]));
-        isFirst = false;
+      for (const [n, item] of items.entries()) {
+        if (next + n > 0) yield ",";
+        yield* jsonParts(item);
       }
-      next += itemsAtOnce;
-      if (next < rows.length) return;
-      controller.enqueue(utf8.encode(`],${JSON.stringify(page).slice(1)}`));
-      controller.close();
+    }
+    yield `],${JSON.stringify(page).slice(1)}`;
+  }
+  return sendParts(c, parts());
+}
+
+type Parts = AsyncGenerator<string | Uint8Array<ArrayBuffer>>;
+
+async function* jsonParts(value: unknown): Parts {
+  const texts = typeof value === "object" && value !== null ? longTexts.get(value) : undefined;
+  if (!texts) {
+    yield await writeJsonInPieces(value);
+    return;
+  }
+  let separator = "{";
+  for (const [name, field] of Object.entries(value as object)) {
+    if (field === undefined) continue;
+    yield `${separator}${JSON.stringify(name)}:`;
+    separator = ",";
+    const text = texts[name];
+    if (!text) yield await writeJsonInPieces(field);
+    else {
+      yield '"';
+      for await (const part of text()) yield JSON.stringify(part).slice(1, -1);
+      yield '"';
+    }
+  }
+  yield "}";
+}
+
+function sendParts(c: Context, parts: Parts, headers: Record<string, string> = {}): Response {
+  const utf8 = new TextEncoder();
+  const body = new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const step = await parts.next();
+        if (step.done === true) return controller.close();
+        controller.enqueue(typeof step.value === "string" ? utf8.encode(step.value) : step.value);
+      },
+      async cancel() {
+        await parts.return(undefined);
+      },
     },
-  });
+    { highWaterMark: 0 },
+  );
   // The context adds the headers that the middleware has set; a new Response would not.
-  return c.body(text, 200, {
-    "Content-Type": "application/json",
-  });
+  return c.body(body, 200, { ...headers, "Content-Type": "application/json" });
 }
 
 const space = new TextEncoder().encode(" ");
@@ -80,14 +111,19 @@ export async function patientJson<R extends Response>(
     answer.catch(() => {}),
     "synchronous",
   );
+  let rest: ReadableStreamDefaultReader<Uint8Array> | undefined;
   const parts = new ReadableStream<Uint8Array>({
     start: (controller) => controller.enqueue(space),
     async pull(controller) {
-      const whole = await within(silenceMs, answer);
-      if (!whole) return controller.enqueue(space);
-      if (whole.status !== 200) throw new Error(`the answer became ${whole.status}`);
-      controller.enqueue(new Uint8Array(await whole.arrayBuffer()));
-      controller.close();
+      if (!rest) {
+        const whole = await within(silenceMs, answer);
+        if (!whole) return controller.enqueue(space);
+        if (whole.status !== 200) throw new Error(`the answer became ${whole.status}`);
+        rest = whole.body!.getReader();
+      }
+      const part = await rest.read();
+      if (part.done) controller.close();
+      else controller.enqueue(part.value);
     },
     cancel: () => hungUp.abort(),
   });

@@ -5,7 +5,7 @@ interface Keyed {
 }
 
 /**
- * A request with the idempotency key of its body or of its header.
+ * Gives a request the idempotency key of its header.
  *
  * @throws AppError 400 when it has two that differ.
  */
@@ -20,5 +20,6 @@ export function keyed<T extends Keyed>(
       errors: [{ path: "idempotency_key", message }],
     });
   }
-  return header === undefined ? request : { ...request, idempotency_key: header };
+  if (header !== undefined) request.idempotency_key = header;
+  return request;
 }

@@ -3,7 +3,15 @@ import type { ClientDeps } from "../deps.ts";
 import { notFound } from "../errors.ts";
 import { type AnyDb, ofTenant } from "../store/tenant.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
-import { emptyPayload, findExecution, withPayloads } from "../store/jobs/read.ts";
+import type { StreamName } from "../../shared/wire/output.ts";
+import {
+  emptyPayload,
+  findExecution,
+  type FullExecution,
+  withPayloads,
+} from "../store/jobs/read.ts";
+import { windowBytes } from "../store/output/chunks.ts";
+import { readResultPart } from "../store/output/result-parts.ts";
 import { withAttempts } from "./attempts.ts";
 import { toRecord, type View } from "./record.ts";
 
@@ -57,8 +65,8 @@ export async function readRecords(
 ): Promise<Partial<ExecutionRecord>[]> {
   if (!fields) return readWhole(db, rows, view);
   const full = elsewhere.some((field) => fields.includes(field))
-    ? await withPayloads(db, rows)
-    : rows.map((execution) => ({
+    ? await withPayloads(db, rows, streamsAtOnceBytes)
+    : rows.map((execution): FullExecution => ({
         execution,
         payload: emptyPayload,
         artifacts: [],
@@ -67,16 +75,56 @@ export async function readRecords(
   const plain = full.map((one) => toRecord(one, "all"));
   const records = fields.includes("attempts") ? await withAttempts(db, plain) : plain;
   const wanted = new Set<string>(["execution_id", ...fields]);
-  return records.map((record, at) => ({
-    ...Object.fromEntries(Object.entries(record).filter(([field]) => wanted.has(field))),
-    ...ofTenant(db, rows[at]!),
-  }));
+  return records.map((record, at) =>
+    withStreams(db, full[at]!, {
+      ...Object.fromEntries(Object.entries(record).filter(([field]) => wanted.has(field))),
+      ...ofTenant(db, rows[at]!),
+    }),
+  );
 }
 
 async function readWhole(db: AnyDb, rows: ExecutionRow[], view: View): Promise<ExecutionRecord[]> {
-  const records = (await withPayloads(db, rows)).map((full) => ({
-    ...toRecord(full, view),
-    ...ofTenant(db, full.execution),
-  }));
-  return view === "all" ? withAttempts(db, records) : records;
+  const full = await withPayloads(db, rows, streamsAtOnceBytes);
+  const plain = full.map((one) => ({ ...toRecord(one, view), ...ofTenant(db, one.execution) }));
+  const records = view === "all" ? await withAttempts(db, plain) : plain;
+  return records.map((record, at) => withStreams(db, full[at]!, record));
+}
+
+/** Larger streams are read in parts while their record is sent: a client may take long, and ask a hundred times. */
+export const streamsAtOnceBytes = 256 * 1024;
+
+/** Texts of an object's fields that are read while it is sent. */
+export const longTexts = new WeakMap<
+  object,
+  Partial<Record<string, () => AsyncIterable<string>>>
+>();
+
+/** A record or result, whose streams are read while it is sent if they were left out. */
+export function withStreams<T extends object>(
+  db: AnyDb,
+  { execution: { id }, left }: Pick<FullExecution, "execution" | "left">,
+  record: T,
+): T {
+  if (!left) return record;
+  longTexts.set(record, {
+    stdout: () => readText(db, id, "stdout", left.stdout),
+    stderr: () => readText(db, id, "stderr", left.stderr),
+  });
+  return record;
+}
+
+async function* readText(
+  db: AnyDb,
+  id: string,
+  stream: StreamName,
+  bytes: number,
+): AsyncGenerator<string> {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  for (let offset = 0; offset < bytes;) {
+    const part = await readResultPart(db, id, stream, { offset, length: windowBytes });
+    if (part.length === 0) throw new Error(`execution ${id} was removed while it was read`);
+    yield decoder.decode(part, { stream: true });
+    offset += part.length;
+  }
+  yield decoder.decode();
 }

@@ -11,7 +11,7 @@ import { rideOut } from "./ride-out.ts";
 import { tellEnd } from "./followed.ts";
 
 import { backstopMs } from "../waiting.ts";
-import { requireExecution } from "./read-records.ts";
+import { requireExecution, streamsAtOnceBytes } from "./read-records.ts";
 /**
  * Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then.
  *
@@ -68,7 +68,9 @@ export async function waitBriefly(
 ): Promise<FullExecution | undefined> {
   try {
     const execution = await waitForEnd(deps, id, timeoutMs, signal);
-    return isTerminal(execution.status) ? await withPayload(deps.db, execution) : undefined;
+    return isTerminal(execution.status)
+      ? await withPayload(deps.db, execution, streamsAtOnceBytes)
+      : undefined;
   } catch (error) {
     if (isStoreOutage(error) || (error instanceof AppError && error.code === "not_found")) {
       return undefined;
@@ -98,7 +100,7 @@ export async function waitForSync(
     for (;;) {
       const execution = await rideOut(deps, () => waitForEnd(deps, id, lookMs, signal));
       if (isTerminal(execution.status)) {
-        return await rideOut(deps, () => withPayload(deps.db, execution));
+        return await rideOut(deps, () => withPayload(deps.db, execution, streamsAtOnceBytes));
       }
       if (signal.aborted) {
         if (!(await giveUp())) continue;

@@ -84,9 +84,9 @@ export function compatRoutes(
               const jobType = resolveJobType(config, name);
               return jobType && isFor(caller?.tenant ?? "", jobType) ? jobType.network : undefined;
             },
-            bytes: () => readBytes(c.req.raw, config.max_request_bytes),
-            text: () => readText(c.req.raw, config.max_request_bytes),
-            form: () => readForm(c.req.raw, config.max_batch_bytes, "max_batch_bytes"),
+            bytes: () => readBytes(c, config.max_request_bytes),
+            text: () => readText(c, config.max_request_bytes),
+            form: () => readForm(c, config.max_batch_bytes, "max_batch_bytes"),
             async api(request, init) {
               try {
                 await count();
@@ -116,7 +116,10 @@ export function compatRoutes(
       } catch (error) {
         if (error instanceof Refusal) return facade.refuse(error.status, error.message);
         if (error instanceof AppError) {
-          return facade.refuse(errorStatus[error.code], error.message);
+          const answer = facade.refuse(errorStatus[error.code], error.message);
+          for (const [name, value] of Object.entries(error.headers))
+            answer.headers.set(name, value);
+          return answer;
         }
         c.get("log").error("{name}: {reason}", { name, reason: describeError(error) });
         return facade.refuse(500, "The service failed; its log says why.");

@@ -36,7 +36,7 @@ export function mcpRoute(
   // In workerd, no request may wait for another one.
   const inSequence: Sequence = deps.processMetrics ? createSequence(filesAtOnce) : (read) => read();
   app.all(mcpPath, async (c) => {
-    const body = await readText(c.req.raw, deps.config.max_request_bytes);
+    const body = await readText(c, deps.config.max_request_bytes);
     const context = executionContext(c);
     return serveMcp(
       {

@@ -1,4 +1,7 @@
 import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { request, type IncomingMessage } from "node:http";
+import { json } from "node:stream/consumers";
 import { afterAll, expect, test } from "vitest";
 import { Follower } from "../testing/follower.ts";
 import { Api } from "../testing/contract/api.ts";
@@ -60,5 +63,33 @@ test("clients that do not read cost no memory, and later get every byte", async 
   }
   expect(residentBytes(service) - before).toBeLessThan(growthBytes);
   await Promise.all(slow.map((client) => client[Symbol.asyncDispose]()));
+  await agent.close();
+});
+
+/** Asks for an answer, and reads nothing of it but its head. */
+async function askUnread(path: string): Promise<IncomingMessage> {
+  const asked = request(`${service.url}${path}`, { agent: false });
+  asked.end();
+  const [answer] = (await once(asked, "response")) as [IncomingMessage];
+  return answer.pause();
+}
+
+test("records and results that nobody reads cost no memory, and are whole when they are read", async () => {
+  const client = new Api(service.url);
+  const { agent, job_id, lease_id } = await working(client);
+  // The parts in which it is read end within characters.
+  const stdout = `"\u20ac\\\n`.repeat(2 * MiB);
+  await agent.result(lease_id, { stdout_base64: Buffer.from(stdout).toString("base64") });
+  const paths = [`/executions/${job_id}?view=all`, `/jobs/${job_id}/result`, "/executions?limit=1"];
+  for (const path of paths) await json(await askUnread(path));
+  const before = residentBytes(service);
+  const unread: IncomingMessage[] = [];
+  for (let n = 0; n < 30; n++) unread.push(await askUnread(paths[n % 3]!));
+  expect(residentBytes(service) - before).toBeLessThan((30 * stdout.length) / 4);
+  for (const answer of unread.splice(0, 3)) {
+    const value = (await json(answer)) as { stdout?: string; items?: { stdout: string }[] };
+    expect((value.stdout ?? value.items?.[0]?.stdout) === stdout).toBe(true);
+  }
+  for (const answer of unread) answer.destroy();
   await agent.close();
 });

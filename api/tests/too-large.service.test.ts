@@ -4,13 +4,20 @@ import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { afterAll, expect, test } from "vitest";
+import { waitUntil } from "../../shared/testing/wait-until.ts";
 import { needs } from "../../scripts/testing/needs.ts";
+import { Api } from "../testing/contract/api.ts";
+import { agentTokens } from "../testing/contract/servers.ts";
+import { residentBytes } from "../testing/resident.ts";
 import { sendRaw, statusOf } from "../testing/raw-http.ts";
 import { startNode } from "../testing/start-node.ts";
 
 const MiB = 1024 * 1024;
 
-const api = await startNode({ AIRLOCK_API_RATE_LIMIT_ENABLED: "false" });
+const api = await startNode({
+  AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+  AIRLOCK_AGENT_TOKENS: agentTokens.join(","),
+});
 afterAll(() => api.close());
 
 const urllib = `
@@ -102,4 +109,41 @@ test("a body whose announced length is above the amount that would be read and d
   const head = `POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n`;
   const answer = await sendRaw(api.url, `${head}Content-Length: ${1024 * MiB}\r\n\r\n{}`);
   expect(statusOf(answer)).toBe(413);
+});
+
+test("bodies that come at once take bounded memory: the others are 503 with Retry-After, and are taken later", async () => {
+  const code = "#".repeat(9 * MiB);
+  const batch = JSON.stringify({ jobs: [{ code }, { code }, { code }] });
+  const send = async (path = "/execute/batch", body = batch) =>
+    fetch(`${api.url}${path}`, {
+      method: "POST",
+      body,
+      headers: { "Content-Type": "application/json" },
+    });
+  const before = residentBytes(api, "peak");
+  expect((await send()).status).toBe(202);
+  const ofOne = residentBytes(api, "peak") - before;
+  const answers = await Promise.all(Array.from({ length: 16 }, () => send()));
+  const refused = answers.filter(({ status }) => status === 503);
+  expect(answers.filter(({ status }) => status === 202).length + refused.length).toBe(16);
+  expect(refused.length).toBeGreaterThan(0);
+  expect(refused.every(({ headers }) => headers.get("Retry-After") === "1")).toBe(true);
+  // The one that is taken, and what was left of the one before.
+  expect(residentBytes(api, "peak") - before).toBeLessThan(3 * ofOne);
+  expect((await send()).status).toBe(202);
+});
+
+test("a request that waits for its job holds no memory of its body", async () => {
+  const client = new Api(api.url);
+  await client.agent().poll({ free_slots: 0 });
+  const code = "#".repeat(9 * MiB);
+  const waiting: ReturnType<Api["post"]>[] = [];
+  // Together they have more than the bodies of a client may have.
+  for (let n = 0; n < 9; n++) {
+    const [before] = await client.newest();
+    waiting.push(client.post("/execute", { code }, { "Idempotency-Key": `waits-${n}` }));
+    await waitUntil("the job is stored", async () => (await client.newest())[0] !== before);
+  }
+  for (const id of (await client.newest()).slice(0, 9)) await client.post(`/jobs/${id}/cancel`);
+  expect((await Promise.all(waiting)).map(({ status }) => status)).toEqual(Array(9).fill(200));
 });

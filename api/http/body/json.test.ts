@@ -5,9 +5,11 @@ import { createApp } from "../../app.ts";
 import { store, useStore } from "../../testing/use-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
 import type { AppEnv } from "../context.ts";
-import { optionalJsonBody, readForm } from "./json.ts";
+import { type FormFile, optionalJsonBody, readForm } from "./json.ts";
+import { holdBodies } from "./read.ts";
 
 const app = new OpenAPIHono<AppEnv>();
+app.use(holdBodies(() => "anybody", { each: 100, all: 100 }));
 const route = createRoute({
   method: "post",
   path: "/",
@@ -88,7 +90,7 @@ describe("while the service reads and hashes a large request", () => {
 });
 
 describe("a form", () => {
-  const read = (form: FormData | string, type?: string) => {
+  const read = async (form: FormData | string, type?: string) => {
     const { body, headers } = new Response(form);
     const contentType = type ?? headers.get("Content-Type") ?? "";
     const request = new Request("http://localhost/", {
@@ -97,7 +99,15 @@ describe("a form", () => {
       body,
       duplex: "half",
     });
-    return readForm(request, 1_000_000);
+    const files = Promise.withResolvers<FormFile[]>();
+    const reader = new OpenAPIHono<AppEnv>();
+    reader.use(holdBodies(() => "anybody", { each: 1_000_000, all: 1_000_000 }));
+    reader.post("/", async (c) => {
+      await readForm(c, 1_000_000).then(files.resolve, files.reject);
+      return c.body(null);
+    });
+    await reader.request(request);
+    return files.promise;
   };
 
   test("gives its files, byte for byte and in order", async () => {

@@ -24,7 +24,7 @@ export function exactBody(maxBytes: number) {
   return bodyOf(async (c) => readJson(c, maxBytes, null));
 }
 
-function bodyOf(read: (c: Context) => Promise<unknown>) {
+function bodyOf(read: (c: Context<AppEnv>) => Promise<unknown>) {
   return createMiddleware<AppEnv>(async (c, next) => {
     const body = await read(c);
     await c.get("caller")?.recheck();
@@ -36,7 +36,7 @@ function bodyOf(read: (c: Context) => Promise<unknown>) {
 /** Like `jsonBody`, for a request whose body is optional: without one it is {}, whatever its type is said to be. */
 export function optionalJsonBody(maxBytes: number) {
   return bodyOf(async (c) => {
-    const bytes = await readBytes(c.req.raw, maxBytes);
+    const bytes = await readBytes(c, maxBytes);
     if (bytes.length > 0) {
       requireJson(c);
       return withPlainNumbers(await parseBytes(bytes));
@@ -51,7 +51,7 @@ export function optionalJsonBody(maxBytes: number) {
 
 /** Reads and validates a JSON body, for routes outside the OpenAPI document. */
 export async function parseBody<T extends z.ZodType>(
-  c: Context,
+  c: Context<AppEnv>,
   schema: T,
   maxBytes: number,
 ): Promise<z.infer<T>> {
@@ -65,8 +65,8 @@ export function invalid(detail: string, error: z.ZodError | z.core.$ZodError): A
 }
 
 /** The text of a request body. @throws AppError 413 when it passes the limit, 400 when it is not UTF-8. */
-export async function readText(request: Request, maxBytes: number): Promise<string> {
-  return decode(await readBytes(request, maxBytes));
+export async function readText(c: Context<AppEnv>, maxBytes: number): Promise<string> {
+  return decode(await readBytes(c, maxBytes));
 }
 
 /** A file of a form. */
@@ -84,12 +84,12 @@ const formMost = { parts: 1000, headerBytes: 16 * 1024 };
  * @throws AppError 413 when it passes the limit; 400 when it is no form, or has too many parts.
  */
 export async function readForm(
-  request: Request,
+  c: Context<AppEnv>,
   maxBytes: number,
   limit?: LimitKey,
 ): Promise<FormFile[]> {
-  const type = request.headers.get("Content-Type") ?? "";
-  const bytes = await readBytes(request, maxBytes, limit);
+  const type = c.req.header("Content-Type") ?? "";
+  const bytes = await readBytes(c, maxBytes, limit);
   const [, quoted, boundary = quoted] =
     /^multipart\/form-data\s*;.*?\bboundary=(?:"([^"]{1,70})"|([^\s";]{1,70}))\s*(?:;|$)/i.exec(
       type,
@@ -155,9 +155,13 @@ function noForm(): AppError {
   return new AppError("invalid_request", "The body is not multipart/form-data.");
 }
 
-async function readJson(c: Context, maxBytes: number, limit?: LimitKey | null): Promise<unknown> {
+async function readJson(
+  c: Context<AppEnv>,
+  maxBytes: number,
+  limit?: LimitKey | null,
+): Promise<unknown> {
   requireJson(c);
-  return parseBytes(await readBytes(c.req.raw, maxBytes, limit), limit);
+  return parseBytes(await readBytes(c, maxBytes, limit), limit);
 }
 
 function requireJson(c: Context): void {

@@ -1,4 +1,6 @@
-import { AppError } from "../../errors.ts";
+import type { Context, MiddlewareHandler } from "hono";
+import { AppError, unavailable } from "../../errors.ts";
+import type { AppEnv, HeldBody } from "../context.ts";
 
 /** The configuration key that limits a body. */
 export type LimitKey = "max_request_bytes" | "max_batch_bytes";
@@ -9,54 +11,120 @@ export type LimitKey = "max_request_bytes" | "max_batch_bytes";
  */
 const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
 
-/** The bytes of a request body, at most `max_request_bytes` unless `limit` says otherwise. @throws AppError 413 when they pass the limit. */
+const MiB = 1024 * 1024;
+/** Room for bodies of at most `smallBytes`, beside that of all: large ones do not keep them out. */
+const smallBytes = 64 * 1024;
+const smallRoomBytes = 16 * MiB;
+
+/**
+ * Bounds the bytes of the bodies in memory: those of each client, and those of all. A body counts from before it
+ * is read until its request is answered or `forgetBody` is called.
+ */
+export function holdBodies(
+  clientOf: (c: Context<AppEnv>) => string,
+  { each, all }: { each: number; all: number },
+): MiddlewareHandler<AppEnv> {
+  const ofClients = new Map<string, number>();
+  let ofAll = 0;
+  return async (c, next) => {
+    let client: string | undefined;
+    let held = 0;
+    const add = (name: string, bytes: number): void => {
+      held += bytes;
+      ofAll += bytes;
+      const own = (ofClients.get(name) ?? 0) + bytes;
+      if (own > 0) ofClients.set(name, own);
+      else ofClients.delete(name);
+    };
+    const body: HeldBody = {
+      take(bytes) {
+        client ??= clientOf(c);
+        const more = held + bytes <= smallBytes ? smallRoomBytes : 0;
+        const own = (ofClients.get(client) ?? 0) + bytes;
+        if (own > each + more) throw tooMuch("your requests", each);
+        if (ofAll + bytes > all + more) throw tooMuch("all requests", all);
+        add(client, bytes);
+      },
+      release() {
+        if (client !== undefined) add(client, -held);
+      },
+    };
+    c.set("body", body);
+    try {
+      await next();
+    } finally {
+      body.release();
+    }
+  };
+}
+
+function tooMuch(whose: string, most: number): AppError {
+  const detail = `The bodies of ${whose} that are under way would have more than ${most} bytes together: send fewer or smaller ones at a time.`;
+  return unavailable(detail, 1);
+}
+
+/** Empties the body of a request that goes on to wait. Its frames wait too, and would keep the body in memory. */
+export async function forgetBody(c: Context<AppEnv>): Promise<void> {
+  for (const copy of [await c.req.json<object>(), c.req.valid("json" as never) as object]) {
+    for (const key of Object.keys(copy)) Reflect.deleteProperty(copy, key);
+  }
+  c.get("body").release();
+}
+
+/**
+ * The bytes of a request body, at most `max_request_bytes` unless `limit` says otherwise.
+ *
+ * @throws AppError 413 when they pass the limit, 503 when too many bodies are in memory.
+ */
 export async function readBytes(
-  request: Request,
+  { req: { raw: request }, var: { body: held } }: Context<AppEnv>,
   maxBytes: number,
   limit: LimitKey | null = "max_request_bytes",
 ): Promise<Uint8Array<ArrayBuffer>> {
   const announced = request.headers.get("Content-Length");
+  const tooLarge = () =>
+    new AppError(
+      "too_large",
+      `The body is larger than ${maxBytes} bytes${limit === null ? "" : ` (${limit})`}.`,
+      {},
+      { Connection: "close" },
+    );
   // HTTP enforces an announced length. A body without one is counted while it arrives.
-  if (announced !== null && Number(announced) <= maxBytes) return readAnnounced(request);
-  const body = received(request.body);
-  if (announced === null) {
-    let bytes = new Uint8Array(firstBytes);
+  let parts: ReturnType<typeof received> | undefined;
+  try {
+    if (announced === null && request.body === null) return new Uint8Array();
+    if (Number(announced) > maxBytes) throw tooLarge();
+    held.take(announced === null ? firstBytes : Number(announced));
+    // The fastest way on Node; it makes two copies.
+    if (announced !== null && Number(announced) <= smallBytes) {
+      return new Uint8Array(await request.arrayBuffer());
+    }
+    parts = received(request.body);
+    let bytes = new Uint8Array(Number(announced ?? firstBytes));
     for (let size = 0; ;) {
-      const part = await body.next();
+      const part = await parts.next();
       if (part.done) return bytes.subarray(0, size);
       const end = size + part.value.length;
-      if (end > maxBytes) break;
-      if (end > bytes.length) bytes = grown(bytes, Math.min(Math.max(end, 2 * size), maxBytes));
+      if (end > maxBytes) throw tooLarge();
+      if (end > bytes.length) {
+        const longer = new Uint8Array(Math.min(Math.max(end, 2 * bytes.length), maxBytes));
+        held.take(longer.length - bytes.length);
+        longer.set(bytes);
+        bytes = longer;
+      }
       bytes.set(part.value, size);
       size = end;
     }
+  } catch (error) {
+    if (!(error instanceof AppError)) throw brokenOff();
+    const isEndless = Number(announced) > maxBytes + dropped.bytes;
+    if (!isEndless) await dropRest(parts ?? received(request.body), dropped);
+    throw error;
   }
-  if (Number(announced) <= maxBytes + dropped.bytes) await dropRest(body, dropped);
-  throw new AppError(
-    "too_large",
-    `The body is larger than ${maxBytes} bytes${limit === null ? "" : ` (${limit})`}.`,
-    {},
-    { Connection: "close" },
-  );
 }
 
 /** Room for the first bytes of a body without a length. */
 const firstBytes = 16 * 1024;
-
-function grown(bytes: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
-  const longer = new Uint8Array(length);
-  longer.set(bytes);
-  return longer;
-}
-
-/** @throws AppError 400 when the client breaks it off. */
-async function readAnnounced(request: Request): Promise<Uint8Array<ArrayBuffer>> {
-  try {
-    return new Uint8Array(await request.arrayBuffer());
-  } catch {
-    throw brokenOff();
-  }
-}
 
 /**
  * Reads a request's body in parts.

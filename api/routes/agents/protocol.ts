@@ -29,6 +29,8 @@ import { checkProtocol } from "../../http/access/agent-protocol.ts";
 import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import { joinedTokens, requireAgentToken } from "../../http/access/agent-token.ts";
 import type { AppEnv } from "../../http/context.ts";
+import { clientNetwork } from "../../http/access/client-network.ts";
+import { holdBodies } from "../../http/body/read.ts";
 import { invalid, parseBody } from "../../http/body/json.ts";
 import { sendStored } from "../../http/send-file.ts";
 import { leasedFile } from "../../agents/leased-file.ts";
@@ -78,6 +80,9 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
 
   // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
   app.use("*", checkProtocol());
+  const agentOf = (c: Context<AppEnv>): string =>
+    c.get("agentTokenHash") ?? clientNetwork(deps.clientAddress(c));
+  app.use("*", holdBodies(agentOf, { each: resultBytes, all: 2 * resultBytes }));
 
   const tokens = joinedTokens(deps);
   app.post("/join", limitJoins(deps), async (c) => {

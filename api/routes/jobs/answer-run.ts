@@ -7,10 +7,12 @@ import { wantsEvents } from "../../events/encode.ts";
 import { followSync } from "../../events/follow-sync.ts";
 import { endingWith, type OpenStreams } from "../../events/open-streams.ts";
 import { eventHeaders, eventStream } from "../../events/stream.ts";
+import { forgetBody } from "../../http/body/read.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { jsonRecord, patientJson } from "../../http/json-page.ts";
 import { preferredWaitS } from "../../http/prefer.ts";
 import { wrongField } from "../../jobs/new-execution.ts";
+import { withStreams } from "../../jobs/read-records.ts";
 import { toRecord, toSyncResult } from "../../jobs/record.ts";
 import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
 
@@ -48,16 +50,18 @@ export async function answerRun(
       end();
       throw error;
     });
+    await forgetBody(c);
     const events = (stop: AbortSignal) => endingWith(followSync(client, job_id, hasKey, stop), end);
     const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
     return c.body(body, 200, eventHeaders("sse"));
   }
   const { job_id } = await submit();
+  await forgetBody(c);
   const isRunning = Promise.withResolvers<void>();
   const made = patientJson(c, deps, isRunning.promise, async (signal) => {
     const ended = await waitForSync(client, job_id, hasKey, signal, isRunning.resolve);
     await client.db.durable();
-    return jsonRecord(c, toSyncResult(ended));
+    return jsonRecord(c, withStreams(client.db, ended, toSyncResult(ended)));
   });
   return (await made) as never;
 }
@@ -68,7 +72,9 @@ export async function answerQueued(c: Context<AppEnv>, job: SubmittedJob) {
   const waitS = preferredWaitS(c.req.header("Prefer"));
   if (waitS === undefined) return c.json(job, 202, { Location });
   const headers = { Location, "Preference-Applied": `wait=${waitS}` };
+  await forgetBody(c);
   const ended = await waitBriefly(c.get("client"), job.job_id, waitS * 1000, c.req.raw.signal);
   if (!ended) return c.json(job, 202, headers);
-  return (await jsonRecord(c, toRecord(ended, undefined), headers)) as never;
+  const record = withStreams(c.get("client").db, ended, toRecord(ended, undefined));
+  return (await jsonRecord(c, record, headers)) as never;
 }

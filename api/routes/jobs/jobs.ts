@@ -1,4 +1,3 @@
-import { jsonRecord } from "../../http/json-page.ts";
 import { createRoute, z, type OpenAPIHono } from "@hono/zod-openapi";
 import {
   ExecutionRecord,
@@ -11,6 +10,7 @@ import { readRecord, requireExecution } from "../../jobs/read-records.ts";
 import { toJobStatus, toQueueStatus } from "../../jobs/record.ts";
 import { AppError } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
+import { jsonRecord } from "../../http/json-page.ts";
 import { explainWait } from "../../jobs/availability.ts";
 import { queuePosition } from "../../store/jobs/read.ts";
 import { ofTenant } from "../../store/tenant.ts";

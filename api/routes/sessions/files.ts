@@ -155,7 +155,7 @@ export function sessionFileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): vo
   app.put(route, draining, refuseForm, async (c) => {
     const { id, path } = c.req.param();
     checkPath(path);
-    const content = await readBytes(c.req.raw, config.max_request_bytes);
+    const content = await readBytes(c, config.max_request_bytes);
     await writeFile(asking(c, id), path, content);
     return c.body(null, 204);
   });

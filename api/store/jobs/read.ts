@@ -2,6 +2,7 @@ import { and, eq, sql } from "drizzle-orm";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
+import type { StreamName } from "../../../shared/wire/output.ts";
 import { wholeOutput } from "../output/chunks.ts";
 import { type ItemRow, listItems } from "../output/items.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
@@ -19,6 +20,8 @@ export interface FullExecution {
     PayloadRow,
     "stdin" | "args" | "program" | "tools" | "stdout" | "stderr" | "output" | "compile"
   >;
+  /** Bytes of its streams, if they were left out because they have too many together: result-parts.ts reads them. */
+  left?: Record<StreamName, number> | undefined;
   artifacts: ArtifactRow[];
   inputFiles: InputFileInfo[];
   /** Only of an ended execution that asked for results. */
@@ -51,13 +54,17 @@ export async function queuePosition(
 const positionOf = perTenant(position);
 const callPosition = perTenant(positionOfCall);
 
-/** Adds streams, output and artifacts to rows, in their order. */
-export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<FullExecution[]> {
+/** Adds streams of at most `mostStreamBytes`, output and artifacts to rows, in their order. */
+export async function withPayloads(
+  db: AnyDb,
+  rows: ExecutionRow[],
+  mostStreamBytes = Number.MAX_SAFE_INTEGER,
+): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
   const showing = rows.filter(showsItems).map(({ id }) => id);
   const [payloadRows, artifactRows, fileRows, itemRows] = await Promise.all([
-    outputs(db, { ids: JSON.stringify(ids) }),
+    outputs(db, { ids: JSON.stringify(ids), most: mostStreamBytes }),
     listArtifacts(db, ids),
     filesOf(db, rows),
     listItems(db, showing),
@@ -65,11 +72,11 @@ export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<Ful
   return Promise.all(
     rows.map(async (execution) => ({
       execution,
-      payload: await orLogged(
+      ...(await orLogged(
         db,
         execution,
         payloadRows.find((p) => p.executionId === execution.id),
-      ),
+      )),
       artifacts: artifactRows.filter((a) => a.executionId === execution.id),
       inputFiles: fileRows.filter((file) => file.executionId === execution.id),
       ...(showsItems(execution) && {
@@ -82,25 +89,37 @@ export async function withPayloads(db: AnyDb, rows: ExecutionRow[]): Promise<Ful
 const showsItems = ({ results, endedAt }: ExecutionRow): boolean =>
   results !== null && endedAt !== null;
 
+const lengthOf = (name: StreamName) => sql<number>`coalesce(length(${payloads[name]}), 0)`;
+const isSmall = sql`${lengthOf("stdout")} + ${lengthOf("stderr")} <= ${sql.placeholder("most")}`;
+const ifSmall = (name: StreamName) =>
+  sql<Uint8Array | null>`iif(${isSmall}, ${payloads[name]}, null)`.mapWith(payloads[name]);
+
 const outputs = tenantRows((own) =>
   query
     .select({
+      isSmall: sql<number>`${isSmall}`,
+      stdoutBytes: lengthOf("stdout"),
+      stderrBytes: lengthOf("stderr"),
       executionId: payloads.executionId,
       stdin: payloads.stdin,
       args: payloads.args,
       program: payloads.program,
       tools: payloads.tools,
       compile: payloads.compile,
-      stdout: payloads.stdout,
-      stderr: payloads.stderr,
+      stdout: ifSmall("stdout"),
+      stderr: ifSmall("stderr"),
       output: payloads.output,
     })
     .from(payloads)
     .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),
 );
 
-export async function withPayload(db: AnyDb, row: ExecutionRow): Promise<FullExecution> {
-  const [full] = await withPayloads(db, [row]);
+export async function withPayload(
+  db: AnyDb,
+  row: ExecutionRow,
+  mostStreamBytes?: number,
+): Promise<FullExecution> {
+  const [full] = await withPayloads(db, [row], mostStreamBytes);
   if (!full) throw new Error(`execution ${row.id} has no payload`);
   return full;
 }
@@ -122,8 +141,15 @@ export const emptyPayload: Streams = {
 async function orLogged(
   db: AnyDb,
   { id, attempt, leaseId, endedAt, resultHash }: ExecutionRow,
-  payload: Streams = emptyPayload,
-): Promise<Streams> {
-  if (endedAt === null || resultHash !== null || leaseId === null) return payload;
-  return { ...payload, ...(await wholeOutput(db, { executionId: id, attempt })), output: null };
+  row: (Streams & { isSmall: number; stdoutBytes: number; stderrBytes: number }) | undefined,
+): Promise<Pick<FullExecution, "payload" | "left">> {
+  const payload = row ?? emptyPayload;
+  if (endedAt === null || resultHash !== null || leaseId === null) {
+    const isWhole = !row || row.isSmall === 1;
+    return isWhole
+      ? { payload }
+      : { payload, left: { stdout: row.stdoutBytes, stderr: row.stderrBytes } };
+  }
+  const logged = await wholeOutput(db, { executionId: id, attempt });
+  return { payload: { ...payload, ...logged, output: null } };
 }
