@@ -1,6 +1,8 @@
-import { globSync } from "node:fs";
+import { globSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { ArtifactOutage } from "../../api/deps.ts";
+import { artifactFolder } from "../../api/platform/artifacts/artifacts-fs.node.ts";
 import { startTestService } from "../testing/test-service.ts";
 import { shortLeases } from "./short-leases.ts";
 import { makeSmallDisk, type SmallDisk } from "../testing/small-disk.ts";
@@ -59,6 +61,18 @@ open("file.bin", "wb").write(b"x" * 300_000)
     expect((await service.send("GET", "/executions")).json).toMatchObject({ count: 1 });
     const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);
     expect(ledger).toMatchObject({ retried: 0, faults: [] });
+  });
+
+  test("under the artifacts alone: they are unavailable for the moment, and nothing is left of an upload", async () => {
+    const store = artifactFolder(join(disk.path, "artifacts"));
+    const sizeBytes = 100_000;
+    const put = () => store.put("a/b", new Blob(["x".repeat(sizeBytes)]).stream(), { sizeBytes });
+    disk.fill();
+    await expect(put()).rejects.toThrow(ArtifactOutage);
+    disk.free();
+    const left = readdirSync(disk.path, { recursive: true, withFileTypes: true });
+    expect(left.filter((at) => at.isFile())).toEqual([]);
+    await put();
   });
 
   test("under the agent, while code runs: it runs again once there is room", async () => {

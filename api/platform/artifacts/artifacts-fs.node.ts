@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
-import type { Announced, ArtifactStore } from "../../deps.ts";
+import { type Announced, ArtifactOutage, type ArtifactStore } from "../../deps.ts";
 import { checkedUpload } from "./checked-upload.node.ts";
 
 /**
@@ -15,14 +15,17 @@ export function artifactFolder(folder: string): ArtifactStore {
   return {
     async put(key, body, announced) {
       const path = join(root, key);
-      await mkdir(dirname(path), { recursive: true });
-      await mkdir(incoming, { recursive: true });
       const partial = join(incoming, randomUUID());
       try {
+        await mkdir(dirname(path), { recursive: true });
+        await mkdir(incoming, { recursive: true });
         const sha256 = await writeChecked(partial, body, announced);
         await rename(partial, path);
         await syncFolders(dirname(path), dirname(root));
         return sha256;
+      } catch (error) {
+        const isFull = ["ENOSPC", "EDQUOT"].includes((error as NodeJS.ErrnoException).code ?? "");
+        throw isFull ? new ArtifactOutage("the disk is full", { cause: error }) : error;
       } finally {
         await rm(partial, { force: true });
       }
