@@ -74,7 +74,7 @@ export function openApiCheck(document: OpenApiDocument): OpenApiCheck {
       if (!response.content) return [...missing, ...(body === "" ? [] : ["a body, but none told"])];
       const media = response.content[type] ?? response.content["*/*"];
       if (!media) return [...missing, `content type ${type} is not described`];
-      if (!type.endsWith("json") || !response.content[type]) return missing;
+      if (!/[/+]json$/.test(type) || !response.content[type]) return missing;
       return [...missing, ...faults("closed", media.schema, JSON.parse(body))];
     },
   };

@@ -23,8 +23,7 @@ const frozen = (part: KeptProcess): Breakage => ({
 function breakage(world: World, { kind, on }: Fault): Breakage {
   const { agents, apis, database, disk, engine } = world;
   const [agent, api, spool] = [agents[on]!, apis[on]!, world.spools[on]!];
-  const host = world.network.hosts[on]!;
-  const { heal } = host;
+  const host = world.hosts[on]!;
   switch (kind) {
     case "agent killed":
       return killed(agent);
@@ -39,23 +38,23 @@ function breakage(world: World, { kind, on }: Fault): Breakage {
     case "api told to stop":
       return toldToStop(api);
     case "database killed":
-      return killed(database);
+      return killed(database!);
     case "database frozen":
-      return frozen(database);
+      return frozen(database!);
     case "engine killed":
       return { begin: () => engine.end("SIGKILL"), mend: () => engine.start() };
     case "engine told to stop":
       return { begin: () => engine.end("SIGTERM"), mend: () => engine.start() };
     case "wire cut":
-      return { begin: () => host.cut("both"), mend: heal };
+      return { begin: () => host.cut("both"), mend: () => host.heal() };
     case "wire cut from the agent":
-      return { begin: () => host.cut("out"), mend: heal };
+      return { begin: () => host.cut("out"), mend: () => host.heal() };
     case "wire cut to the agent":
-      return { begin: () => host.cut("in"), mend: heal };
+      return { begin: () => host.cut("in"), mend: () => host.heal() };
     case "wire loses packets":
-      return { begin: () => host.lose(0.3), mend: heal };
+      return { begin: () => host.lose(0.3), mend: () => host.heal() };
     case "wire slow":
-      return { begin: () => host.slow(64), mend: heal };
+      return { begin: () => host.slow(64), mend: () => host.heal() };
     case "disk full":
       return { begin: disk.fill, mend: disk.free };
     case "spool full":

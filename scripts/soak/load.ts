@@ -1,162 +1,238 @@
-import { randomUUID } from "node:crypto";
+import { createHmac } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { endpointsOf, type OpenApiDocument } from "../../api/testing/openapi-document.ts";
+import { openApiCheck } from "../../api/testing/openapi-check.ts";
+import {
+  type Answering,
+  type Receiver,
+  receiverSecret,
+  startReceiver,
+} from "../../api/testing/receiver.ts";
 import { jsonRequest } from "../command/json-request.ts";
-import type { Acknowledged } from "../testing/ledger.ts";
-import { longJob, makeJob, type SoakJob } from "./jobs.ts";
-import { random, type Random } from "./random.ts";
+import { Client, count, newToken, type Operation, type Tenant, type Watch } from "./client.ts";
+import { operations, operatorOperations } from "./operations.ts";
+import { random } from "./random.ts";
 
-export type Counts = Map<string, number>;
+/** The first one has the keys of the configuration, and requests of protocols without keys. */
+const names = ["default", "maps", "search"] as const;
+const clientsOfEach = 8;
 
-export type Load = {
-  /** Every submission that was answered with a job id. */
-  readonly acknowledged: Acknowledged[];
-  /** Answers so far, by what was asked and how it went. */
-  readonly counts: Counts;
-  /** What an answer said that must not be. */
-  readonly faults: string[];
-  /** Submits nothing more; resolves once every client has its last answer. */
-  readonly stop: () => Promise<void>;
+export const soakKeys = {
+  operator: "soak-operator-key-0123456789",
+  tenant: "soak-key-0123456789abcdef",
 };
+
+/** Calls are signed for each tenant with a secret of its own. */
+function secretOf(tenant: string): string {
+  if (tenant === "default") return receiverSecret;
+  const key = Buffer.from(receiverSecret.slice("whsec_".length), "base64");
+  return `whsec_${createHmac("sha256", key).update(tenant).digest("base64")}`;
+}
+
+/** Receivers of the tenants' webhooks, and the configuration of a service that clients of several tenants use. */
+export async function prepareTenants() {
+  /** The most calls that a receiver had at once. */
+  let most = 0;
+  const answering = (): Answering => {
+    const open = new Map<string, number>();
+    return (response, { path }) => {
+      count(open, path);
+      most = Math.max(most, open.get(path)!);
+      setTimeout(() => {
+        open.set(path, open.get(path)! - 1);
+        response.writeHead(204).end();
+      }, 20);
+    };
+  };
+  const receivers = new Map<string, Receiver>();
+  for (const name of names)
+    receivers.set(name, await startReceiver(answering(), 0, secretOf(name)));
+  const [, second] = names;
+  const endpoint = {
+    url: `${receivers.get(second)!.url}/endpoint`,
+    tenants: [second],
+    secrets: [secretOf(second)],
+  };
+  return {
+    receivers,
+    mostCallsAtOnce: () => most,
+    vars: {
+      AIRLOCK_API_AUTH_ENABLED: "true",
+      AIRLOCK_API_KEYS: soakKeys.tenant,
+      AIRLOCK_OPERATOR_KEYS: soakKeys.operator,
+      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+      AIRLOCK_MAX_QUEUE_SIZE: "2000",
+      AIRLOCK_COMPAT: "sandbox-fusion,piston,dify,librechat,e2b",
+      AIRLOCK_COMPAT_KEY: soakKeys.tenant,
+      AIRLOCK_JOB_TYPES: JSON.stringify({
+        small: { memory_limit: "64m" },
+        nowhere: { labels: { place: "nowhere" } },
+        built: {},
+      }),
+      AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({ second: endpoint }),
+      AIRLOCK_WEBHOOK_CALLBACKS: JSON.stringify({
+        hosts: [...receivers.values()].map(({ url }) => url),
+        secrets: [receiverSecret],
+      }),
+      AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "127.0.0.1",
+    },
+    [Symbol.asyncDispose]: async () => {
+      for (const receiver of receivers.values()) await receiver.close();
+    },
+  };
+}
+export type Prepared = Awaited<ReturnType<typeof prepareTenants>>;
 
 export type LoadOptions = {
   readonly urls: readonly string[];
-  readonly key: string;
+  readonly prepared: Prepared;
   readonly seed: number;
-  readonly clients: number;
+  readonly isCalm: boolean;
+  /** Sessions that the agents hold at once. */
+  readonly places: number;
 };
 
-type Answer = { readonly status: number; readonly json: Record<string, unknown> };
+export type Load = {
+  readonly watch: Watch;
+  /** Begins nothing more; resolves once every client has done what it began. */
+  readonly stop: () => Promise<void>;
+};
 
-const pauseMs = 300;
-const patienceMs = 60_000;
-
-const jobIdOf = (answer: Answer | undefined) => answer?.json["job_id"] as string | undefined;
-const request = ({ code, input, timeout }: SoakJob) => ({ code, input_data: input, timeout });
-
-/** Clients that submit jobs of all kinds, one after the other, each to either API. */
-export function startLoad({ urls, key, seed, clients }: LoadOptions): Load {
-  const acknowledged: Acknowledged[] = [];
-  const counts: Counts = new Map();
-  const faults: string[] = [];
+/** Clients of three tenants, and an operator, that do everything that can be done with a service at the same time. */
+export async function startLoad({
+  urls,
+  prepared,
+  seed,
+  isCalm,
+  places,
+}: LoadOptions): Promise<Load> {
   const end = new AbortController();
-  const count = (what: string): void => void counts.set(what, (counts.get(what) ?? 0) + 1);
-
-  /** Undefined where no answer came: whether the service took it is unknown. */
-  async function send(
-    { pick }: Random,
-    method: string,
-    path: string,
-    body?: object,
-    patience = patienceMs,
-  ): Promise<Answer | undefined> {
-    try {
-      const response = await fetch(pick(urls) + path, {
-        ...jsonRequest(method, body, { "X-API-Key": key }),
-        signal: AbortSignal.timeout(patience),
-      });
-      const json = (await response.json()) as Answer["json"];
-      if (response.status >= 500 && response.status !== 503) {
-        faults.push(`${method} ${path} answered ${response.status}: ${JSON.stringify(json)}`);
-      }
-      return { status: response.status, json };
-    } catch {
-      return undefined;
-    }
+  const operator = async <T>(method: string, path: string, body?: object): Promise<T> => {
+    const answer = await fetch(
+      urls[0] + path,
+      jsonRequest(method, body, { "X-API-Key": soakKeys.operator }),
+    );
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`);
+    return (await answer.json()) as T;
+  };
+  const tenantOf = (name: string, key: string): Tenant => {
+    const receiver = prepared.receivers.get(name) ?? prepared.receivers.get("default")!;
+    return { name, key, token: newToken(), receiver };
+  };
+  const tenants: Tenant[] = [];
+  for (const name of names) {
+    const scopes = ["run", "read", "build", "monitor"];
+    const { key } = await operator<{ key: string }>("POST", "/keys", {
+      name: "soak",
+      tenant: name,
+      scopes,
+    });
+    tenants.push(tenantOf(name, name === "default" ? soakKeys.tenant : key));
   }
+  const document = await operator<OpenApiDocument>("GET", "/openapi.json");
+  const watch: Watch = {
+    urls,
+    tenants,
+    document: openApiCheck(document),
+    isCalm,
+    places,
+    owners: new Map(),
+    acknowledged: new Map(),
+    lettersRemoved: new Set(),
+    performed: new Map(),
+    answered: new Map(),
+    lost: new Map(),
+    violations: [],
+    requests: 0,
+    checks: 0,
+    end: end.signal,
+  };
+  const needed = endpointsOf(document).map(({ method, path }) => `${method} ${path}`);
 
-  function acknowledge(id: string, job: SoakJob, ends = job.ends): void {
-    acknowledged.push({ id, ends, ...(job.stdout && { stdout: job.stdout }) });
-  }
-
-  async function runSync(own: Random, job: SoakJob): Promise<void> {
-    const answer = await send(own, "POST", "/execute", request(job));
-    count(`sync ${answer?.status ?? "unanswered"}`);
-    if (answer?.status !== 200) return;
-    const { success, stdout } = answer.json;
-    const id = jobIdOf(answer)!;
-    // Where the API stops meanwhile, the job is cancelled.
-    acknowledge(id, job, success ? ["succeeded"] : [...job.ends, "cancelled/cancelled"]);
-    if (success && job.stdout !== undefined && stdout !== job.stdout) {
-      faults.push(`${id} was answered with ${JSON.stringify(stdout)}`);
-    }
-  }
-
-  /** Submits until it is acknowledged, under one key, so that it can be told again and again. */
-  async function runAsync(own: Random, job: SoakJob): Promise<string | undefined> {
-    const body = { ...request(job), idempotency_key: randomUUID() };
-    for (;;) {
-      const repeats = own.next() < 0.2 ? 2 : 1;
-      const answers = await Promise.all(
-        Array.from({ length: repeats }, () => send(own, "POST", "/execute/async", body)),
-      );
-      for (const answer of answers) count(`async ${answer?.status ?? "unanswered"}`);
-      const ids = new Set(answers.flatMap((answer) => jobIdOf(answer) ?? []));
-      if (ids.size > 1) faults.push(`one key, two jobs: ${[...ids].join(" and ")}`);
-      const [id] = ids;
-      if (id !== undefined) {
-        acknowledge(id, job);
-        return id;
-      }
-      if (end.signal.aborted) return undefined;
-      await rest();
-    }
-  }
-
-  async function follow(own: Random, id: string): Promise<void> {
-    const answer = await send(own, "GET", `/jobs/${id}/result?wait=true&timeout=20&view=full`);
-    count(`result ${answer?.status ?? "unanswered"}`);
-    if (answer?.status === 404) faults.push(`${id} was acknowledged and is not found`);
-  }
-
-  async function runCancelled(own: Random): Promise<void> {
-    const id = await runAsync(own, longJob(randomUUID()));
-    if (id === undefined) return;
-    await sleep(own.between(0, 2000));
-    // The code ends by itself within a minute where no cancel arrives.
-    for (let tries = 0; tries < 5; tries++) {
-      const answer = await send(own, "POST", `/jobs/${id}/cancel`);
-      count(`cancel ${answer?.status ?? "unanswered"}`);
-      if (answer && answer.status !== 503) return;
-    }
-  }
-
-  async function runAgain(own: Random): Promise<void> {
-    const parent = own.pick(acknowledged);
-    if (!parent || parent.ends.includes("cancelled/cancelled")) return;
-    const answer = await send(own, "POST", `/jobs/${parent.id}/rerun`);
-    count(`rerun ${answer?.status ?? "unanswered"}`);
-    if (answer?.status === 202) {
-      acknowledged.push({ ...parent, id: jobIdOf(answer)! });
-    }
-  }
-
-  const rest = () => sleep(pauseMs, undefined, { signal: end.signal }).catch(() => {});
-
-  async function work(client: number): Promise<void> {
-    const own = random(seed + client + 1);
-    while (!end.signal.aborted) {
-      const job = makeJob(own, randomUUID());
-      const choice = own.next();
-      if (choice < 0.3) await runSync(own, job);
-      else if (choice < 0.35) await send(own, "POST", "/execute", request(job), 400);
-      else if (choice < 0.42) await runCancelled(own);
-      else if (choice < 0.47) await runAgain(own);
-      else {
-        const id = await runAsync(own, job);
-        if (id !== undefined && own.next() < 0.5) await follow(own, id);
-      }
-      await rest();
-    }
-  }
-
-  const working = Promise.all(Array.from({ length: clients }, (_, i) => work(i)));
+  const deal = dealer(operations, seed, watch);
+  const working = tenants.flatMap((tenant, t) =>
+    Array.from({ length: clientsOfEach }, (_, n) =>
+      work(new Client(watch, tenant, n, seed + 100 * t + n + 1), deal),
+    ),
+  );
+  const own = new Client(watch, tenantOf("operator", soakKeys.operator), 0, seed);
+  working.push(work(own, dealer(operatorOperations, seed, watch)));
   return {
-    acknowledged,
-    counts,
-    faults,
+    watch,
     stop: async () => {
       end.abort();
-      await working;
+      await Promise.all(working);
+      // docs/guides/webhooks.md
+      if (prepared.mostCallsAtOnce() > 4 * urls.length) {
+        watch.violations.push(`a receiver had ${prepared.mostCallsAtOnce()} calls at once`);
+      }
+      checkWebhooks(watch);
+      // Where things break, an operation may never have gone well.
+      if (!isCalm) return;
+      for (const { name } of [...operations, ...operatorOperations])
+        if (!watch.performed.has(name)) watch.violations.push(`"${name}" never went well`);
+      for (const endpoint of needed)
+        if (!watch.answered.has(endpoint))
+          watch.violations.push(`${endpoint} was never answered well`);
     },
   };
+}
+
+async function work(client: Client, deal: Dealer): Promise<void> {
+  while (!deal.isOver()) {
+    const operation = deal.next(client);
+    if (operation && (await client.perform(operation))) continue;
+    if (operation) deal.giveBack(operation);
+    // What fails at once would keep the others out.
+    await sleep(1000);
+  }
+}
+
+type Dealer = {
+  /** Undefined if there is none that is possible now. */
+  readonly next: (client: Client) => Operation | undefined;
+  readonly giveBack: (operation: Operation) => void;
+  readonly isOver: () => boolean;
+};
+
+/** The first one that is possible now. */
+function take(from: Operation[], client: Client): Operation | undefined {
+  const n = from.findIndex(({ isPossible }) => isPossible?.(client) ?? true);
+  return n < 0 ? undefined : from.splice(n, 1)[0];
+}
+
+/** Deals operations like cards: first each of them once, then as often as their weights say. */
+function dealer(all: readonly Operation[], seed: number, { end, isCalm }: Watch): Dealer {
+  const { next } = random(seed);
+  const least = Math.min(...all.map(({ weight }) => weight));
+  const cards = all.flatMap((one) => Array<Operation>(Math.round(one.weight / least)).fill(one));
+  const first = shuffled(all, next);
+  let deck: Operation[] = [];
+  return {
+    next(client) {
+      const operation = take(first, client);
+      if (operation || end.aborted) return operation;
+      // What is possible for nobody now is dealt anew.
+      return take(deck, client) ?? take((deck = shuffled(cards, next)), client);
+    },
+    giveBack: (operation) => void first.push(operation),
+    isOver: () => end.aborted && (first.length === 0 || !isCalm),
+  };
+}
+
+function shuffled<T>(items: readonly T[], next: () => number): T[] {
+  return items
+    .map((item) => [next(), item] as const)
+    .sort(([a], [b]) => a - b)
+    .map(([, item]) => item);
+}
+
+function checkWebhooks({ tenants, violations }: Watch): void {
+  for (const { name, token, receiver } of tenants) {
+    for (const { event, body } of receiver.received) {
+      const mark = event.data.metadata?.["mark"];
+      const isOwn = event.data.tenant === name && (mark === undefined || mark.startsWith(token));
+      if (!isOwn) violations.push(`the receiver of ${name} got ${body}`);
+    }
+  }
 }

@@ -40,26 +40,31 @@ export const faultKinds = [
 }[];
 export type FaultKind = (typeof faultKinds)[number];
 
-/** How many there are of each part. */
-export const partCounts: Record<PartName, number> = {
-  agent: 2,
-  api: 2,
-  database: 1,
-  engine: 1,
-  wire: 2,
-  disk: 1,
-  spool: 2,
+export const worlds = ["file", "servers", "workerd"] as const;
+export type WorldName = (typeof worlds)[number];
+export type Parts = Readonly<Record<PartName, number>>;
+
+const all = { agent: 2, api: 2, database: 1, engine: 1, wire: 2, disk: 1, spool: 2 };
+/** How many there are of each part that can break. */
+export const partsOf: Readonly<Record<WorldName, Parts>> = {
+  /** One API on Node over a file. */
+  file: { ...all, api: 1, database: 0 },
+  /** Two on Node over a libSQL server. */
+  servers: all,
+  /** The API in workerd, which nothing happens to. */
+  workerd: { ...all, api: 0, database: 0, wire: 0, disk: 0 },
 };
 
 /** The faults of a run of this length, one each `everyMs` on average. No part is befallen by two at once. */
-export function makePlan(seed: number, lengthMs: number, everyMs: number): Fault[] {
+export function makePlan(seed: number, lengthMs: number, everyMs: number, parts: Parts): Fault[] {
+  const possible = faultKinds.filter(({ part }) => parts[part] > 0);
   const { between, pick, weighted } = random(seed);
   const busyUntil = new Map<string, number>();
   const gapMs = [everyMs * 0.4, everyMs * 1.6] as const;
   const plan: Fault[] = [];
   for (let atMs = between(...gapMs); atMs < lengthMs; atMs += between(...gapMs)) {
-    const kind = weighted<FaultKind>(faultKinds);
-    const on = pick([...Array(partCounts[kind.part]).keys()]);
+    const kind = weighted<FaultKind>(possible);
+    const on = pick([...Array(parts[kind.part]).keys()]);
     const forMs = Math.round(between(...(kind.forMs as readonly [number, number])));
     const part = `${kind.part} ${on}`;
     if ((busyUntil.get(part) ?? 0) > atMs) continue;

@@ -11,25 +11,25 @@ import { connect } from "../setup/engine/connect.ts";
 import { sourceFlags } from "../../shared/testing/program.ts";
 import { copyBaseImage } from "../testing/copy-base-image.ts";
 import { startAudit } from "../testing/ledger.ts";
-import { makeNetwork, type Network } from "../testing/network.ts";
+import { makeNetwork, type NetworkHost } from "../testing/network.ts";
 import { makePrivateDockerd, type PrivateDockerd } from "../testing/private-dockerd.ts";
 import { makeSmallDisk, type SmallDisk } from "../testing/small-disk.ts";
+import { startWorker } from "../../api/testing/start-worker.ts";
 import { type KeptProcess, keepProcess } from "./kept-process.ts";
-import { partCounts } from "./plan.ts";
+import { partsOf, type WorldName } from "./plan.ts";
 
 /** A whole service of a soak's own: every part can be broken without touching the machine's. */
 export type World = AsyncDisposable & {
-  readonly key: string;
   readonly urls: readonly string[];
   readonly apis: readonly KeptProcess[];
   readonly agents: readonly KeptProcess[];
-  readonly database: KeptProcess;
+  readonly database: KeptProcess | undefined;
   readonly engine: PrivateDockerd;
-  readonly network: Network;
-  /** The disk of the database and the artifacts. */
+  readonly hosts: readonly NetworkHost[];
+  /** The disk of the database and the artifacts, but for those of workerd. */
   readonly disk: SmallDisk;
   readonly spools: readonly SmallDisk[];
-  readonly openDatabase: () => Promise<Client>;
+  readonly db: Client;
   /** Ids of the containers that the engine has. */
   readonly containers: () => Promise<string[]>;
 };
@@ -40,12 +40,25 @@ const leases = {
   AIRLOCK_POLL_WAIT_S: "5",
 };
 
-/** Starts it in the folder `place`, with the base image of the engine at `dockerHost`. */
-export async function startWorld(place: string, dockerHost: string): Promise<World> {
+/** Sessions that both agents hold together. */
+export const places = 8;
+
+/**
+ * Starts it in the folder `place`, with the base image of the engine at `dockerHost`.
+ *
+ * @param vars AIRLOCK_ variables of the API.
+ */
+export async function startWorld(
+  name: WorldName,
+  place: string,
+  dockerHost: string,
+  vars: Readonly<Record<string, string>>,
+): Promise<World> {
+  const parts = partsOf[name];
   await using started = new AsyncDisposableStack();
-  const network = started.use(makeNetwork(partCounts.wire));
+  const network = parts.wire > 0 ? started.use(makeNetwork(parts.wire)) : undefined;
   const disk = started.use(makeSmallDisk(join(place, "disk"), 1024));
-  const spools = Array.from({ length: partCounts.spool }, (_, i) =>
+  const spools = Array.from({ length: parts.spool }, (_, i) =>
     started.use(makeSmallDisk(join(place, `spool-${i}`), 64)),
   );
   mkdirSync(join(place, "engine"));
@@ -59,44 +72,56 @@ export async function startWorld(place: string, dockerHost: string): Promise<Wor
     kept.up();
     return kept;
   };
-  const databaseUrl = `http://127.0.0.1:${await reservePort()}`;
-  const database = keep(sqld(place, databaseUrl));
-  const config = Config.parse({ database_url: databaseUrl });
-  while (!(await isUp(`${databaseUrl}/health`))) await sleep(50);
-  const db = await openDatabase(config);
+  const token = `token-${randomUUID()}`;
+  const common = { ...vars, ...leases, AIRLOCK_AGENT_TOKENS: token };
+  const apis: KeptProcess[] = [];
+  const urls: string[] = [];
+  let database: KeptProcess | undefined;
+  let db: Client;
+  if (name === "workerd") {
+    const worker = await startWorker(common);
+    started.defer(() => worker.close());
+    urls.push(worker.url);
+    db = await openDatabase(Config.parse({ database_url: worker.databaseUrl }));
+    const cron = setInterval(() => void worker.scheduled(), 10_000);
+    started.defer(() => clearInterval(cron));
+  } else {
+    const data = join(disk.path, "data");
+    let databaseUrl: string | undefined;
+    if (parts.database > 0) {
+      databaseUrl = `http://127.0.0.1:${await reservePort()}`;
+      database = keep(sqld(place, databaseUrl));
+      while (!(await isUp(`${databaseUrl}/health`))) await sleep(50);
+    }
+    db = await openDatabase(Config.parse({ data_dir: data, database_url: databaseUrl }));
+    for (let i = 0; i < parts.api; i++) {
+      const url = new URL(`http://${network!.address}:${8080 + i}`);
+      urls.push(url.origin);
+      apis.push(
+        keep(
+          node(place, `api-${i}`, "api/node.ts", [], {
+            AIRLOCK_HOST: url.hostname,
+            AIRLOCK_PORT: url.port,
+            AIRLOCK_DATA_DIR: data,
+            ...(databaseUrl !== undefined && { AIRLOCK_DATABASE_URL: databaseUrl }),
+            ...common,
+          }),
+        ),
+      );
+    }
+  }
   await startAudit(db);
-  db.close();
-
-  const [key, token] = [`key-${randomUUID()}`, `token-${randomUUID()}`];
-  const urls = Array.from(
-    { length: partCounts.api },
-    (_, i) => `http://${network.address}:${8080 + i}`,
-  );
-  const apis = urls.map((url, i) =>
+  const agents = Array.from({ length: parts.agent }, (_, i) =>
     keep(
-      node(place, `api-${i}`, "api/node.ts", [], {
-        AIRLOCK_HOST: network.address,
-        AIRLOCK_PORT: new URL(url).port,
-        AIRLOCK_DATABASE_URL: databaseUrl,
-        AIRLOCK_DATA_DIR: join(disk.path, "data"),
-        AIRLOCK_AGENT_TOKENS: token,
-        AIRLOCK_API_AUTH_ENABLED: "true",
-        AIRLOCK_API_KEYS: key,
-        AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-        ...leases,
-      }),
-    ),
-  );
-  const agents = network.hosts.map((host, i) =>
-    keep(
-      node(place, `agent-${i}`, "agent/main.ts", host.enter, {
+      node(place, `agent-${i}`, "agent/main.ts", network?.hosts[i]!.enter ?? [], {
         AIRLOCK_API_URL: urls[i % urls.length],
         AIRLOCK_ALLOW_PLAIN_HTTP: "true",
         AIRLOCK_AGENT_TOKEN: token,
         AIRLOCK_AGENT_NAME: `soak-${process.pid}-${i}`,
         AIRLOCK_DOCKER_HOST: engine.host,
         AIRLOCK_SPOOL_DIR: spools[i]!.path,
-        AIRLOCK_MAX_WORKERS: "3",
+        AIRLOCK_MAX_WORKERS: "4",
+        AIRLOCK_MAX_SESSIONS: String(places / parts.agent),
         AIRLOCK_WARM_POOL_SIZE: "1",
         AIRLOCK_WARM_POOL_MAX: "2",
         // Longer than the code of any job that is not to be cancelled.
@@ -106,16 +131,15 @@ export async function startWorld(place: string, dockerHost: string): Promise<Wor
   );
   const all = started.move();
   return {
-    key,
     urls,
     apis,
     agents,
     database,
     engine,
-    network,
+    hosts: network?.hosts ?? [],
     disk,
     spools,
-    openDatabase: () => openDatabase(config),
+    db,
     containers: async () => {
       const list = await connect(engine.host).listContainers({ all: true });
       return list.map(({ Id }) => Id);

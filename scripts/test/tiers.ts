@@ -21,6 +21,7 @@ export const repeatedFiles = `{${[
   "api/tests/{docs,fuzz,fuzz-agent}.service",
   "scripts/e2e/{job-types,sessions,session-failures,session-files,session-tools,whole}.engine",
   "scripts/hostile/{secrets,whole-path}.engine",
+  "scripts/soak/tenants.engine",
 ].join()}}.test.ts`;
 
 /** Tests of sandboxes that can be forked: the engine tier starts each sandbox, the zygote tier forks it. */
