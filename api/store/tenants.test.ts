@@ -15,6 +15,7 @@ import { recordArtifact } from "./output/artifacts.ts";
 import { recordOutput } from "./output/chunks.ts";
 import { forgetRemoval, removeExecution } from "./retention.ts";
 import { findTenant, fullQuota, listTenants, ownTenant, setLimits, usageOf } from "./tenants.ts";
+import { keepListening } from "./webhooks/listen.ts";
 
 useStore();
 
@@ -240,3 +241,12 @@ async function finish(
   const own = { resource_usage, stdout, hash: leaseId };
   await finishExecution(store.db, leaseId, { ...result, ...own }, at);
 }
+
+test("events of all tenants are kept for a client of all, although those of one are kept already", async () => {
+  const { client } = store.db;
+  await client.execute("insert into tenants (name, created_at) values ('aaa', 1), ('zzz', 1)");
+  await keepListening(handleOf(store.db, "aaa"), 100, 200);
+  await keepListening(handleOf(store.db, "*"), 100, 200);
+  const { rows } = await client.execute("select distinct listening_until from tenants");
+  expect(rows.map((row) => row[0])).toEqual([200]);
+});

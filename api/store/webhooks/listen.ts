@@ -19,7 +19,10 @@ export async function keepListening(db: AnyDb, wanted: number, extended: number)
 }
 
 const findUntil = tenantRow((own) =>
-  query.select({ until: tenants.listeningUntil }).from(tenants).where(own(tenants)),
+  query
+    .select({ until: sql<number>`min(coalesce(${tenants.listeningUntil}, 0))` })
+    .from(tenants)
+    .where(own(tenants)),
 );
 const keepUntil = perTenant(
   (own) => sql`
