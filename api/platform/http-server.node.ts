@@ -33,21 +33,25 @@ export function httpServer(
     const { refusal, headers, body } = refuse(error);
     return new Response(body, { status: errorStatus[refusal.code], headers });
   };
-  const listener = getRequestListener(fetch, { errorHandler });
+  // Health checks of proxies are HTTP/1.0 without Host.
+  const listener = getRequestListener(fetch, { errorHandler, hostname: "localhost" });
   const handle = (request: IncomingMessage, response: ServerResponse) => {
     inTurn.add(request, response);
     joinSmallParts(request);
-    if (hasHosts(request)) return sendRefusal(response);
+    const hosts = countHosts(request);
+    if (hosts > 1 || (hosts === 0 && request.httpVersion !== "1.0")) {
+      return sendRefusal(response, hosts === 0 ? "no Host header" : "more than one Host header");
+    }
     endSlowBody(server, request, times);
     endUnreadAnswer(response, times);
     void listener(request, response);
   };
   /** Node takes the first of several; RFC 9112, 3.2 asks for 400. */
-  function sendRefusal(response: ServerResponse): void {
-    const { refusal, headers, body } = refuse(new RequestError("it has more than one Host header"));
+  function sendRefusal(response: ServerResponse, what: string): void {
+    const { refusal, headers, body } = refuse(new RequestError(`it has ${what}`));
     response.writeHead(errorStatus[refusal.code], Object.fromEntries(headers)).end(body);
   }
-  // The app refuses a request without Host. An unknown Expect header is ignored. `endSlowBody` stands for
+  // `handle` refuses a request without Host. An unknown Expect header is ignored. `endSlowBody` stands for
   // Node's time limit of a request.
   const options = {
     requireHostHeader: false,
@@ -152,9 +156,9 @@ function toHeadEnd(bytes: Buffer, from: number): number {
   return at === -1 ? Infinity : at + headEnd.length - from;
 }
 
-function hasHosts({ rawHeaders }: IncomingMessage): boolean {
+function countHosts({ rawHeaders }: IncomingMessage): number {
   const names = rawHeaders.filter((_, i) => i % 2 === 0);
-  return names.filter((name) => name.toLowerCase() === "host").length > 1;
+  return names.filter((name) => name.toLowerCase() === "host").length;
 }
 
 function asRefusal(error: unknown): AppError {

@@ -20,7 +20,7 @@ const latin1 = (text: string) => Buffer.from(text, "latin1");
 const requests: [title: string, bytes: string | Uint8Array, status: number][] = [
   ["another protocol's version", "GET /health HTTP/3.0\r\nHost: localhost\r\n\r\n", 400],
   ["no Host", "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n", 400],
-  ["no Host, which HTTP/1.0 allows", "GET /health HTTP/1.0\r\n\r\n", 400],
+  ["no Host, which HTTP/1.0 allows", "GET /health/live HTTP/1.0\r\n\r\n", 200],
   [
     "a Host that is none",
     "GET /health HTTP/1.1\r\nHost: a b/..?\r\nConnection: close\r\n\r\n",
@@ -80,6 +80,11 @@ const requests: [title: string, bytes: string | Uint8Array, status: number][] = 
   ["a negative length", post("Content-Length: -1\r\n", "{}"), 400],
   ["a length past any number", post("Content-Length: 999999999999999999999\r\n", "{}"), 400],
   ["a length past the limit", post("Content-Length: 1073741824\r\n", "{}"), 413],
+  [
+    "a type with a space before its parameter",
+    `POST /execute/async HTTP/1.1\r\n${fields}Content-Type: application/json ; x=y\r\nContent-Length: ${code.length}\r\n\r\n${code}`,
+    202,
+  ],
   ["chunks, well formed", post(chunked, `c\r\n${code}\r\n0\r\n\r\n`), 202],
 ];
 

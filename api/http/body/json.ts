@@ -28,6 +28,7 @@ function bodyOf(read: (c: Context<AppEnv>) => Promise<unknown>) {
   return createMiddleware<AppEnv>(async (c, next) => {
     const body = await read(c);
     await c.get("caller")?.recheck();
+    claimJson(c);
     c.req.json = <T>() => Promise.resolve(body as T);
     await next();
   });
@@ -41,12 +42,15 @@ export function optionalJsonBody(maxBytes: number) {
       requireJson(c);
       return withPlainNumbers(await parseBytes(bytes));
     }
-    // The validator that follows gives no defaults to a request without a type.
-    const header = c.req.header.bind(c.req) as (name?: string) => string | undefined;
-    c.req.header = ((name?: string) =>
-      name?.toLowerCase() === "content-type" ? "application/json" : header(name)) as never;
     return {};
   });
+}
+
+/** The validator that follows ignores a body without a type, and one of `application/json ; x=y`, which is legal. */
+function claimJson(c: Context): void {
+  const header = c.req.header.bind(c.req) as (name?: string) => string | undefined;
+  c.req.header = ((name?: string) =>
+    name?.toLowerCase() === "content-type" ? "application/json" : header(name)) as never;
 }
 
 /** Reads and validates a JSON body, for routes outside the OpenAPI document. */

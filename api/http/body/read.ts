@@ -91,7 +91,12 @@ export async function readBytes(
     );
   // HTTP enforces an announced length. A body without one is counted while it arrives.
   let parts: ReturnType<typeof received> | undefined;
+  const encoding = request.headers.get("Content-Encoding") ?? "identity";
   try {
+    if (encoding.toLowerCase() !== "identity") {
+      const detail = `Content-Encoding: ${encoding} is not read: send the body as it is.`;
+      throw new AppError("invalid_request", detail);
+    }
     if (announced === null && request.body === null) return new Uint8Array();
     if (Number(announced) > maxBytes) throw tooLarge();
     held.take(announced === null ? firstBytes : Number(announced));
