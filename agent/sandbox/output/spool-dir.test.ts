@@ -102,6 +102,17 @@ it("names the folder that cannot be made", async () => {
   );
 });
 
+it("leaves no folder on a full disk", needs("root"), async () => {
+  // Room for the agent's folder, but for no file.
+  execFileSync("mount", ["-t", "tmpfs", "-o", "nr_inodes=2,mode=755", "none", root]);
+  try {
+    await expect(openSpoolDir(root, own, here)).rejects.toThrowError("ENOSPC");
+    expect(await readdir(root)).toEqual([]);
+  } finally {
+    execFileSync("umount", [root]);
+  }
+});
+
 it("a lease's folder that cannot be removed fails nobody", needs("root"), async () => {
   const { folder } = await openSpoolDir(root, randomUUID(), "place");
   const { path, [Symbol.asyncDispose]: dispose } = folder(randomUUID());

@@ -52,7 +52,13 @@ export async function openSpoolDir(
   makeFolder(root);
   refuseForeign(root);
   makeFolder(own);
-  await writeFile(join(own, HOST_SCOPE), hostScope);
+  try {
+    await writeFile(join(own, HOST_SCOPE), hostScope);
+  } catch (error) {
+    // Without its scope, no other agent can tell whose it is.
+    await rm(own, { recursive: true, force: true });
+    throw error;
+  }
 
   return {
     path: own,
