@@ -100,7 +100,7 @@ export async function readBytes(
     if (announced === null && request.body === null) return new Uint8Array();
     if (Number(announced) > maxBytes) throw tooLarge();
     held.take(announced === null ? firstBytes : Number(announced));
-    // The fastest way on Node; it makes two copies.
+    // On Node this is the fastest way, and it makes two copies.
     if (announced !== null && Number(announced) <= smallBytes) {
       return new Uint8Array(await request.arrayBuffer());
     }
