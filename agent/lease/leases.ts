@@ -58,6 +58,8 @@ export type Leases<Work extends Leased = LeasedJob> = {
   readonly size: number;
   /** Places that no lease takes. Leases that are only uploaded take none. */
   readonly free: () => number;
+  /** Leases that are only uploaded. */
+  readonly left: () => number;
   readonly isIdle: () => boolean;
   readonly has: (leaseId: string) => boolean;
   readonly all: () => Lease<Work>[];
@@ -214,6 +216,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   return {
     size,
     free: () => size - held.size + left(),
+    left,
     isIdle: () => held.size === 0,
     has: (leaseId) => held.has(leaseId),
     all,

@@ -167,7 +167,9 @@ function isOutdated(request: PollRequest, deps: PollDeps): boolean {
   const { engine, gpus, inventory, leases, calls, builds, sessions } = deps;
   const images = inventory.present();
   return (
-    (request.free_slots === 0 && freePlaces(deps, leases) > 0) ||
+    // The API counts jobs that are only uploaded, too: it knows of their slots from the agent alone.
+    (freePlaces(deps, leases) > request.free_slots &&
+      (request.free_slots === 0 || leases.left() > 0)) ||
     request.gpus.free < gpus.free() ||
     leases.isMissing(request.leases, MISSING_MS) ||
     calls.isMissing(request.leases, MISSING_MS) ||

@@ -105,11 +105,31 @@ it("asks for no job when it stops", async () => {
   await agent.ended;
 });
 
-it("gives the slot to another job while files are uploaded, to as many as it has slots", async () => {
+function oneFile() {
   const path = join(tempFolder(), "a");
   writeFileSync(path, "x");
   const sha256 = createHash("sha256").update("x").digest("hex");
-  const artifacts = [{ name: "a", sizeBytes: 1, sha256, path }];
+  return [{ name: "a", sizeBytes: 1, sha256, path }];
+}
+
+it("tells the API of a slot that an upload leaves, which only the agent knows, though another is free", async () => {
+  await t[Symbol.asyncDispose]();
+  t = await createTestAgent({ slots: 2 });
+  t.run();
+  await t.api.request("/poll", 2);
+  t.api.answer("/artifacts/a", "silence");
+  t.api.offer(testJob());
+  const sandbox = await t.sandbox(0);
+  await sandbox.running;
+  const poll = await t.api.request("/poll", 3);
+  expect(poll.json).toMatchObject({ free_slots: 1 });
+  sandbox.finish({ artifacts: oneFile() });
+  expect((await t.api.request("/poll", 4)).json).toMatchObject({ free_slots: 2 });
+  await poll.hungUp;
+});
+
+it("gives the slot to another job while files are uploaded, to as many as it has slots", async () => {
+  const artifacts = oneFile();
   t.api.answer("/artifacts/a", "silence", "silence");
   t.api.offer(testJob());
   (await t.sandbox(0)).finish({ artifacts });

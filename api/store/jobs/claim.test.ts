@@ -285,6 +285,14 @@ describe("tenants share the slots of an agent", () => {
     expect(await take(4)).toBe("aaa");
   });
 
+  test("a job whose files are being uploaded takes no slot: the agent says how many are free", async () => {
+    await register(4);
+    await make("ab");
+    await submit("aaaaaa", columns);
+    expect(await take(4)).toBe("aaa");
+    expect(await take(4)).toBe("aaa");
+  });
+
   test("an agent with one slot gives it to anybody", async () => {
     await register(1);
     await make("ab");

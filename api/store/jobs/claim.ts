@@ -41,14 +41,15 @@ export async function claimNext(
   const values = { ways: waysOf(inputs).join(" "), agentId, expiresAt, now };
   const leased: ExecutionRow[] = [];
   while (leased.length < slots && offers.length > 0) {
-    const due = await firstDue(db, { ...values, jobTypes });
+    const free = slots - leased.length;
+    const due = await firstDue(db, { ...values, jobTypes, free });
     if (!due) break;
     const room = {
       slots: due.isBounded ? 1 : slots,
       gpus: leased.reduce((left, row) => left - gpusOf(row, offers), gpus),
       offers: JSON.stringify(offers),
     };
-    const given = { ...values, ...room };
+    const given = { ...values, ...room, free };
     const statement = due.isBounded ? claimShared : claim;
     const [claimed] = await transact(db, [statement(given), move(given)]);
     leased.push(...claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq));

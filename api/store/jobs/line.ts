@@ -69,9 +69,13 @@ export const jobsOfAgent = spaceOf(
   sql`${agents.slots}`,
 );
 
-/** Whether the next place at the agent is kept from a tenant that holds one there. Needs `mine` and `space`. */
+/**
+ * Whether the next slot at the agent is kept from a tenant that holds one there. Needs `mine` and `space`. What the
+ * agent says of free slots may be older than the table, which counts jobs whose files are being uploaded: they use none.
+ */
 export const isKeptFrom = (tenant: SQL): SQL => sql`(
-  (select used + 1 >= most and newcomers > 0 from space) and ${tenant} in (select tenant from mine))`;
+  (select max(most - used, ${sql.placeholder("free")}) <= 1 and newcomers > 0 from space)
+  and ${tenant} in (select tenant from mine))`;
 
 const { rank, seq, turn, jobType, agentId, startedAt, sessionId } = executions;
 const given = sql.placeholder;
