@@ -356,7 +356,7 @@ function isOfFault(endpoint: string, { status, json, text }: Answer): boolean {
   const { type } = (json["error"] ?? {}) as { type?: string };
   if (json["code"] === "session_ended" || type === "internal_error") return true;
   if (!endpoint.includes(" /compat/")) return false;
-  return status === 429 || status >= 500 || text.includes("The agent was lost");
+  return status === 429 || status >= 500 || /The agent was lost|has ended \(/.test(text);
 }
 
 export function differenceOf(

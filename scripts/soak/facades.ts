@@ -245,13 +245,15 @@ async function callMcp(client: Client, method: string, params: Json): Promise<[A
 async function useMcp(client: Client): Promise<void> {
   const mark = client.mark();
   const tool = async (name: string, input: Json, expected: Expected): Promise<Json> => {
-    const [answer, { structuredContent, isError }] = await callMcp(client, "tools/call", {
-      name,
-      arguments: input,
-    });
+    const [answer, result] = await callMcp(client, "tools/call", { name, arguments: input });
+    const { structuredContent, isError } = result as { structuredContent: Json; isError?: boolean };
+    const { job_id, status } = structuredContent;
+    // It takes longer than a call waits.
+    if (job_id !== undefined && (status === "queued" || status === "running"))
+      return tool("get_job", { job_id, wait_seconds: 50 }, expected);
     client.check(answer, true, !isError);
     client.check(answer, expected, structuredContent);
-    return structuredContent as Json;
+    return structuredContent;
   };
   const code = `${says(mark)}\nopen("left.txt", "w").write("left of ${mark}")\n"shown ${mark}"`;
   const input_data = { mark };
