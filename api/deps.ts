@@ -26,7 +26,7 @@ export interface Deps {
   isDraining: () => boolean;
   /** Aborted when streams of events must end, because the process does. Clients continue elsewhere. */
   streamsEnd: AbortSignal;
-  /** Milliseconds after which an answer that takes long sends white space. */
+  /** An answer that takes longer than this sends white space. */
   silenceMs: number;
   /** Keeps the process, or the request's isolate, alive until background work has ended. */
   waitUntil: (work: Promise<unknown>, kind?: "synchronous") => void;

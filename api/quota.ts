@@ -4,9 +4,9 @@ import { dayOf, fullQuota, type More, ownTenant, type TenantRow } from "./store/
 
 /**
  * The refusal by a limit of the tenant; undefined if it has room for this many more jobs and bytes. The
- * insert has refused before: this says why. Several jobs are an atomic batch.
+ * insert was refused before: this says why. Several jobs are an atomic batch.
  *
- * @param read The tenant as it was for the insert. What is read later may have room again.
+ * @param read The tenant as the insert saw it. Read later, it may have room again.
  */
 export async function quotaExceeded(
   { db, now }: ClientDeps,

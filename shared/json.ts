@@ -17,7 +17,7 @@ export class JsonError extends Error {
   }
 }
 
-/** A JSON text that was checked before, in place of its value: it is written as it is. */
+/** A JSON text that stands for its value. It was checked before, and is written as it is. */
 export class JsonText {
   readonly text: string;
 
@@ -34,13 +34,14 @@ const json = JSON as unknown as {
 
 /** What a JSON text may have. Each bound is checked while the text is read. */
 export interface JsonBounds {
-  /** Nesting of arrays and objects: the values are read by recursive readers, too. */
+  /** Nesting of arrays and objects. It is bounded because recursive code reads the values later. */
   readonly depth: number;
   /** Keys and values, arrays and objects included. */
   readonly values?: number;
   /**
-   * Members of this name, in objects nested `depth` deep, may have so many keys and values together; `values` leaves
-   * them out. With `isExact`, numbers in them stay as they were written, also where others do not.
+   * Members named `key` in objects that are nested `depth` deep. Together they may have `values` keys and values, which
+   * do not count for the bound of the whole text. With `isExact`, their numbers stay as they were written, even if
+   * others do not.
    */
   readonly roomy?: {
     readonly key: string;
@@ -52,14 +53,14 @@ export interface JsonBounds {
   readonly isFinite?: boolean;
 }
 
-/** Keys of one object. An object with more takes long to make, and to sort. */
+/** The most keys of one object. Making and sorting a larger one takes long. */
 const objectKeysMax = 100_000;
 
 /** Values that are read or written without a pause: a few milliseconds. */
 const valuesAtOnce = 4096;
-/** Characters that take as long as a value. */
+/** So many characters take as long as one value. */
 const charactersOfValue = 64;
-/** Characters of a string that is read in pieces. */
+/** Longer strings are read in pieces. */
 const longString = 1024;
 
 /**
@@ -73,23 +74,23 @@ export function parseJson(text: string, bounds: JsonBounds): unknown {
   return atOnce(reading(text, bounds, toNumber));
 }
 
-/** The same with all numbers as plain numbers, as `JSON.parse` does. */
+/** Parses JSON with all numbers as plain numbers, as `JSON.parse` does. */
 export function parsePlainJson(text: string, bounds: JsonBounds): unknown {
   return atOnce(reading(text, bounds, Number));
 }
 
-/** `parseJson` for large texts: other work is done in between. */
+/** `parseJson` for large texts: it pauses to let other work run. */
 export function parseJsonInPieces(text: string, bounds: JsonBounds): Promise<unknown> {
   return inPieces(reading(text, bounds, toNumber));
 }
 
-/** Checks a text, in pieces, without making its value. @returns Its first character. @throws JsonError as `parseJson` does. */
+/** Checks a text, in pieces, without making its value. @returns The first character. @throws JsonError as `parseJson` does. */
 export async function checkJson(text: string, bounds: JsonBounds): Promise<string> {
   await inPieces(reading(text, bounds, undefined));
   return text.trimStart().charAt(0);
 }
 
-/** A text without its byte order mark, which is no part of JSON. */
+/** A text without its byte order mark, which JSON does not allow. */
 export const withoutMark = (text: string): string => text.replace(/^\ufeff/, "");
 
 /** Does work without a pause. */
@@ -100,7 +101,7 @@ function atOnce<T>(work: Generator<unknown, T>): T {
   }
 }
 
-/** Does work in pieces, so that the thread is free in between. */
+/** Does work in pieces, so that the thread is free between them. */
 async function inPieces<T>(
   work: Generator<string | undefined, T>,
   take: (piece: string) => void = () => {},
@@ -113,7 +114,7 @@ async function inPieces<T>(
   }
 }
 
-/** An array or object that the reader has not come to the end of. */
+/** An array or object that has been read in part. */
 interface Open {
   /** Undefined if no value is made. */
   readonly value: unknown[] | JsonObject | undefined;
@@ -161,7 +162,7 @@ function* reading(
       at++;
     }
   };
-  /** Undefined if it is long: its end is looked for in pieces. */
+  /** Undefined if the string is long: then its end is looked for in pieces. */
   const readShortString = (): string | undefined => {
     let isPlain = true;
     for (let end = at + 1; end < at + longString; end++) {
@@ -303,7 +304,7 @@ function toNumber(numeral: string): unknown {
   return String(value) === numeral ? value : json.rawJSON(numeral);
 }
 
-/** Whether characters of a number are one. `JSON.rawJSON` takes no other text. */
+/** Whether a text is a numeral of JSON: `JSON.rawJSON` refuses any other. */
 function isNumeral(text: string): boolean {
   if (text.length < MAX_SAFE_DIGITS && String(Number(text)) === text) return true;
   try {
@@ -337,12 +338,12 @@ export function canonicalJson(value: unknown): string {
   return textOf(writing(value, true));
 }
 
-/** The bytes of `writeJson`, of large values: other work is done in between. */
+/** `writeJson` for large values, as bytes: it pauses to let other work run. */
 export function writeJsonInPieces(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
   return bytesInPieces(writing(value, false));
 }
 
-/** The same of `canonicalJson`. */
+/** `canonicalJson` for large values, in the same way. */
 export function canonicalJsonInPieces(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
   return bytesInPieces(writing(value, true));
 }
@@ -414,14 +415,14 @@ function* writing(whole: unknown, isSorted: boolean): Generator<string, string> 
   }
 }
 
-/** Characters of a text that are written without a pause. */
+/** The most characters of a text that are written without a pause. */
 const longText = valuesAtOnce * charactersOfValue;
 
 function* writingLong(text: string): Generator<string, string> {
   let start = '"';
   for (let from = 0; from < text.length;) {
     let to = from + longText;
-    // The halves of a pair of surrogates stay together: each alone is written in another way.
+    // A pair of surrogates is not split: JSON escapes a lone one.
     if (isHighSurrogate(text.charCodeAt(to - 1))) to++;
     yield start + JSON.stringify(text.slice(from, to)).slice(1, -1);
     [start, from] = ["", to];
@@ -431,10 +432,10 @@ function* writingLong(text: string): Generator<string, string> {
 
 const isHighSurrogate = (c: number): boolean => c >= 0xd800 && c < 0xdc00;
 
-/** Keys sorted without a pause: a few milliseconds. */
+/** The most keys that are sorted without a pause: a few milliseconds. */
 const keysAtOnce = 4096;
 
-/** Sorts keys in place; those that look like array indices stay in front, where every object has them. */
+/** Sorts keys in place. Keys that look like array indices stay in front, because every object lists them first. */
 function* sortKeys(keys: string[]): Generator<string, void> {
   const named = keys.findIndex((key) => !isIndex(key));
   if (named === -1) return;
@@ -465,7 +466,7 @@ function* merge(some: string[], others: string[]): Generator<string, string[]> {
   return all;
 }
 
-/** Whether objects have this key in front of others, by its number. */
+/** Whether objects list this key before all others, ordered by number. */
 function isIndex(key: string): boolean {
   return /^(0|[1-9]\d{0,9})$/.test(key) && Number(key) < 2 ** 32 - 1;
 }

@@ -6,7 +6,7 @@ export interface Language {
   readonly compile?: string[] | undefined;
   /** The program with its arguments, before those of the job. */
   readonly run: string[];
-  /** The programs that it needs; default: the first words of both commands. */
+  /** The programs that the language needs; default: the first words of both commands. */
   readonly programs?: string[];
   /** Arguments with which its program says its version; default: --version. */
   readonly tellVersion?: string[];
@@ -17,8 +17,8 @@ export interface Language {
 const out = "/tmp/a.out";
 
 /**
- * Shell text that compiles C#. Mono ignores a failed `Debug.Assert`; .NET ends the program with status 134. So a
- * listener that ends it is compiled with the code, and the file beside the program names that listener.
+ * Shell text that compiles C#. Mono ignores a failed `Debug.Assert`, whereas .NET ends the program with status 134. So a
+ * listener that ends the program is compiled with the code, and the configuration file beside the program names it.
  */
 const compileCsharp = `cat >/tmp/assert.cs <<'end' && cat >/tmp/a.exe.config <<'end' && exec mcs -d:DEBUG -out:/tmp/a.exe "$@" /tmp/assert.cs
 class AirlockAssert : System.Diagnostics.DefaultTraceListener {

@@ -1,6 +1,6 @@
 /**
- * Lets other requests run. Long work without pauses, such as what a local database answers, would keep the thread
- * until its end.
+ * Lets other requests run. Long work without pauses would block the thread; reads of a local database are such work,
+ * because they return at once.
  */
 export function letOthersRun(): Promise<void> {
   return new Promise((resolve) => {

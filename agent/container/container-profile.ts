@@ -21,7 +21,7 @@ const tcpBuffers = "4096 16384 65536";
 const maskedPaths = [
   "/proc/acpi",
   "/proc/asound",
-  // With 8 processes that read ext4's es_shrinker_info, a new file takes the host half a second.
+  // While 8 processes read ext4's es_shrinker_info, making a file takes half a second on the host.
   "/proc/fs",
   "/proc/interrupts",
   "/proc/kallsyms",

@@ -43,9 +43,9 @@ export type Lease<Work extends Leased = LeasedJob> = {
   isReporting: boolean;
   /** Whether somebody follows the job. */
   readonly followed: Followed;
-  /** Whether it takes a place, which another lease may have once its sandbox is gone. */
+  /** Whether it takes a place. Once its sandbox is gone, another lease may have the place. */
   readonly holdsPlace: () => boolean;
-  /** Gives the place back while what the code left is uploaded, unless as many leases as places have done so. */
+  /** Gives the place back while files are uploaded, unless as many leases as there are places have done so. */
   readonly leavePlace: () => void;
 };
 

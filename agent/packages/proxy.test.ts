@@ -246,7 +246,7 @@ it("serves the agent's own files, and no others", async () => {
   expect((await get(`${filesUrl}../package.json`)).status).toBe(404);
 });
 
-/** The other end in a process of its own, as in PID 1, and the agent's proxy; returns the port that pip has. */
+/** Starts the agent's proxy, and the other end in a process of its own, as in PID 1. Returns the port for pip. */
 async function openBoth(place: string): Promise<number> {
   const probe = `
 import select

@@ -61,7 +61,7 @@ async function tunnel(reach: Reach, authority: string, client: Duplex, head: Buf
   client.on("close", () => gone.abort(new Error("given up")));
   const upstream = await openTunnel(reach, target, port, gone.signal);
   client.write("HTTP/1.1 200 Connection established\r\n\r\n");
-  // Whoever ends first still hears all that the other side says.
+  // The side that ends first still gets everything that the other side sends.
   upstream.allowHalfOpen = true;
   upstream.write(head);
   pipeline(client, upstream, client, () => {});

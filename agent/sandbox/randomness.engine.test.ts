@@ -7,7 +7,7 @@ import { runCode } from "./testing/run-code.ts";
 
 const science = await ensureScienceImage(rawEngine);
 const image = await imageWithModules(science, {
-  // Generators that are made while their module is imported, and those that are the same after each import.
+  // Generators that a module makes during its import, and those that are the same after each import.
   generators: `
 import random, numpy as np
 rng, legacy, sequence = np.random.default_rng(), np.random.RandomState(), np.random.SeedSequence()

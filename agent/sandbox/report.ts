@@ -86,7 +86,7 @@ export interface RunReport {
   readonly exception: ExceptionReport | null;
   /** The kernel killed the code, what sends its files, or the whole container because memory ran out. */
   readonly outOfMemory: boolean;
-  /** Why not all came that belongs to the run, for the operator. */
+  /** Why a part of the run's output or files is missing, for the operator. */
   readonly lostReason: string | null;
   /**
    * If all was lost, or the files, for a forked job: whether its mother or zygote was lost too, so that the code is not the

@@ -89,7 +89,7 @@ async function prepare(
   return { execution, refusal: files.problem ?? refusal, wait };
 }
 
-/** What a repeated batch is recognised by. */
+/** A hash by which a repeated batch is recognised. */
 export async function identityOfBatch(
   { sha256 }: ClientDeps,
   jobs: JsonObject[],

@@ -28,7 +28,7 @@ export function explainNotBuilt(
   return { ...error, message: `${error.message}. ${missing}` };
 }
 
-/** Packages whose modules have other names. */
+/** Modules whose package has another name. */
 const packages: Readonly<Record<string, string>> = {
   PIL: "pillow",
   bs4: "beautifulsoup4",

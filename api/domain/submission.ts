@@ -7,8 +7,8 @@ import { programOf } from "./program.ts";
 import { attemptsOf, toolsOf } from "./tools.ts";
 
 /**
- * What a repeated submission is recognised by: an equal one has the same. Fields that were added after the first
- * version are in it only where they are given, so that repeats of older submissions still match.
+ * What identifies a submission: equal submissions have equal parts, so a repeat is recognised. Fields that were added
+ * after the first version are included only where they are given, so that repeats of older submissions still match.
  *
  * @param files What says which files it asks for.
  */

@@ -83,7 +83,7 @@ async function storedFile({ db, now }: ClientDeps, id: string): Promise<Stored |
   return { sizeBytes, sha256, content: null, storeKey: fileKey(file), owner: id };
 }
 
-/** The file of the code that a record has as `output`. */
+/** The name of the file that a record shows as `output`. */
 export const resultName = "result.json";
 
 /** Its bytes, as the code wrote them; undefined if there is no `output`. */

@@ -91,8 +91,8 @@ function sendParts(c: Context, parts: Parts, headers: Record<string, string> = {
 const space = new TextEncoder().encode(" ");
 
 /**
- * Answers with JSON that may take long. After `silenceMs`, and once the status is sure to be 200, the answer begins, and
- * white space comes until the JSON does. If the work fails after that, the answer breaks off.
+ * Answers with JSON that may take long. After `silenceMs`, and once the status is sure to be 200, the answer begins with
+ * white space, which is repeated until the JSON is ready. If the work fails after that, the answer breaks off.
  *
  * @param isSure Resolves when the status cannot change any more.
  * @param work Makes the answer. Its signal aborts when the client hangs up.
@@ -131,7 +131,7 @@ export async function patientJson<R extends Response>(
   return c.body(parts, 200, headers) as Response as R;
 }
 
-/** Undefined if it takes longer. */
+/** What the promise resolves to; undefined if that takes longer. */
 async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<undefined>((resolve) => {

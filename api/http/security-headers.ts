@@ -5,7 +5,7 @@ export const securityHeaderFields = {
   "X-Frame-Options": "DENY",
 } as const;
 
-/** Answers depend on the key, which caches do not know. What anybody may keep says so itself. */
+/** Answers depend on the key, which caches do not know. Routes whose answers anybody may keep say so themselves. */
 const notStored = "private, no-store";
 
 /** Headers of every response: docs/contract.md 7.8. */

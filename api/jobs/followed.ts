@@ -27,7 +27,7 @@ export function tellEnd(deps: Wakes, execution: Followed): void {
 
 /** Reports that an execution has lost its lease: it has ended, or can be leased again after `delayMs`. */
 export function tellFreed(deps: Wakes, execution: ExecutionRow, delayMs = 0): void {
-  // A slot is free, and if its tenant has a limit, another of its jobs may start.
+  // A slot is free. If the tenant has a limit, another of its jobs may start too.
   deps.notifier.notify("job", delayMs);
   if (isTerminal(execution.status)) tellEnd(deps, execution);
   else tellFollowers(deps, execution);

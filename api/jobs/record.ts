@@ -205,7 +205,7 @@ function text(bytes: Uint8Array | null): string {
   return bytes === null ? "" : decodeUtf8(bytes);
 }
 
-/** Was checked when it came. Parsing it would delay every other request. */
+/** It is not parsed: it was checked when it came, and parsing would delay every other request. */
 function outputOf(bytes: Uint8Array): JsonObject {
   return new JsonText(withoutMark(text(bytes))) as unknown as JsonObject;
 }

@@ -84,7 +84,7 @@ export async function waitBriefly(
  * client hangs up or no agent is left to run it, the execution is cancelled. With an idempotency key it
  * continues, because a repeated request may ask for its result.
  *
- * @param onRunning Called when an agent has it: then it is refused only after a failure of the service.
+ * @param onRunning Called when an agent has the job: from then on it is refused only if the service fails.
  * @throws AppError 503 when no agent can run it any more, or the database stays out of reach.
  */
 export async function waitForSync(

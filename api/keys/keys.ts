@@ -76,7 +76,7 @@ export async function rotateKey(
     "conflict",
     isVoid
       ? `Key ${before.name} is revoked or has expired: make a new one with POST /keys.`
-      : `${mostFormerKeys} keys before key ${before.name} still hold: wait until one has ended, or void them all with old_valid_s 0.`,
+      : `Key ${before.name} has ${mostFormerKeys} former keys that are still valid: wait until one expires, or void all of them with old_valid_s 0.`,
   );
 }
 

@@ -21,8 +21,8 @@ export async function showTenant({ db, now }: TenantDeps, name: string): Promise
 }
 
 /**
- * Sets all limits of a tenant; makes the tenant if there is none. Wakes agents, as jobs that a lower limit held back
- * may start; a command on the database has no notifier.
+ * Sets all limits of a tenant; makes the tenant if there is none. Wakes agents, because jobs that a lower limit held
+ * back may start. A command that works on the database has no notifier.
  */
 export async function limitTenant(
   deps: TenantDeps & Partial<Pick<Deps, "notifier">>,

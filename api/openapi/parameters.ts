@@ -13,12 +13,12 @@ export const jobIdParam = idParam("The `job_id` from the answer to the submissio
 
 const plain = /^-?(0|[1-9][0-9]{0,15})$/;
 
-/** A number in a path: undefined for every text but the one that the service writes for it. */
+/** A number in a path; undefined for every spelling other than the service's own. */
 export function plainNumber(text: string): number | undefined {
   return plain.test(text) && Number(text) > 0 ? Number(text) : undefined;
 }
 
-/** 1.0, 01, 1e0, +1 and an empty text are no whole numbers here. */
+/** A whole number in its one spelling: 1.0, 01, 1e0, +1 and an empty text are refused. */
 const plainText = z.string().regex(plain, "must be a whole number, in digits");
 
 /** A whole number in a query. Its schema is explicit, because the generator thinks that a coerced number accepts null. */

@@ -57,7 +57,8 @@ export function httpServer(
     requireHostHeader: false,
     headersTimeout: 60_000,
     requestTimeout: 0,
-    // Proxies keep theirs for a minute, and send a request again only if it is safe: one that meets the end is lost.
+    // Longer than the minute for which proxies keep idle connections. A POST that meets a closing connection is lost,
+    // because a proxy repeats only safe requests.
     keepAliveTimeout: 75_000,
   };
   const server = createServer(options, handle);
@@ -74,8 +75,8 @@ export function httpServer(
 }
 
 /**
- * Takes the requests of a connection one after the other: what follows a request waits as bytes until the
- * request is answered. Node would parse it at once: 64 KiB become up to 3,600 requests of 4 KB each.
+ * Takes the requests of a connection one after the other: the bytes after a request wait until that request is
+ * answered. Node would parse them at once, and 64 KiB become up to 3,600 requests of 4 KB each.
  */
 function takeInTurn(server: Server) {
   const unanswered = new WeakMap<Socket, IncomingMessage>();
@@ -84,7 +85,7 @@ function takeInTurn(server: Server) {
     let bodyLeft = 0;
     let isInHead = false;
     socket.off("data", parse);
-    // A piece ends where a head may end. So each piece has at most one, and begins at most one request.
+    // A piece ends where a head may end. So each piece ends at most one head, and begins at most one request.
     socket.on("data", (bytes: Buffer) => {
       for (let at = 0; at < bytes.length;) {
         const last = unanswered.get(socket);
@@ -93,7 +94,7 @@ function takeInTurn(server: Server) {
           socket.unshift(bytes.subarray(at));
           return;
         }
-        // The first bytes of a part may end a head of which the rest came before.
+        // The first bytes of a part may end a head that began in the part before.
         const rest = isInHead && at === 0 ? headEnd.length - 1 : toHeadEnd(bytes, at);
         const piece = bytes.subarray(at, at + (bodyLeft || rest));
         const isOfRest = isInHead && piece.length === bytes.length;
@@ -118,12 +119,12 @@ function takeInTurn(server: Server) {
   };
 }
 
-/** Parts of a body below this are joined. */
+/** Parts of a body that are smaller than this are joined. */
 const joinedBytes = 16 * 1024;
 
 /**
- * Joins small parts of a body. On its way to the app, a part costs 230 bytes of memory and 40 µs, and a client may send
- * each byte as a chunk of its own.
+ * Joins small parts of a body. A client may send each byte as a chunk of its own, and each part costs 230 bytes of memory
+ * and 40 µs on its way to the app.
  */
 function joinSmallParts(request: IncomingMessage): void {
   const push = request.push.bind(request);

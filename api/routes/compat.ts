@@ -20,7 +20,7 @@ import { readBytes } from "../http/body/read.ts";
 import type { AppEnv, Caller } from "../http/context.ts";
 import { readSecret } from "../store/secret.ts";
 
-/** Requests that are answered 200 when code runs or has run: after them, a facade's answer is sure. */
+/** Requests that are answered 200 only when code runs or has run: from then on, the facade's status is sure. */
 const runs = /^\/(sessions\/[^/]+\/)?execute$|^\/jobs\/[^/]+\/tool-calls\?/;
 
 /**
@@ -36,7 +36,7 @@ export function compatRoutes(
   const { config, db, isStopping, processMetrics } = deps;
   const facades: Record<(typeof config.compat)[number], Facade> = {
     "sandbox-fusion": sandboxFusion,
-    // In workerd, no request may wait for another one.
+    // In workerd, a request must not wait for another one.
     piston: piston(processMetrics !== undefined),
     dify,
     librechat,
@@ -109,7 +109,7 @@ export function compatRoutes(
       };
       try {
         return await answer().catch(async (error: unknown) => {
-          // Nothing was asked of the service.
+          // The facade has sent the service no request that counted.
           if (counted === "not yet") await count();
           throw error;
         });
@@ -127,7 +127,7 @@ export function compatRoutes(
     };
     app.all(`${base}/*`, async (c) => {
       const { promise, resolve } = Promise.withResolvers<void>();
-      // E2B's answers are files, and streams that are never silent.
+      // E2B needs no white space: its answers are files, or streams that are never silent.
       const onRunning = name === "e2b" ? () => {} : resolve;
       return patientJson(c, deps, promise, (signal) => respond(c, signal, onRunning));
     });

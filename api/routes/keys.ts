@@ -23,9 +23,9 @@ const keyParam = idParam("The `id` of a key, from `GET /keys`.", apiKey.id);
 const tags = ["Keys and tenants"];
 
 /**
- * Managed API keys: those of the configuration are not among them.
+ * Managed API keys, without those of the configuration.
  *
- * @param relist To be called when there is a new key.
+ * @param relist Is called when a key was made.
  */
 export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => void): void {
   const { max_request_bytes } = deps.config;

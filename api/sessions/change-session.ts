@@ -35,7 +35,7 @@ export async function deleteSession(deps: ClientDeps, id: string, by: Actor): Pr
   if (result.kind === "changed") tellSession(deps, result);
 }
 
-/** Cancels the call that runs; returns its id, or null if none ran or it ends by itself. @throws AppError 404 when the session is unknown. */
+/** Cancels the call that runs; returns its id, or null if none ran or it ended by itself first. @throws AppError 404 when the session is unknown. */
 export async function interrupt(deps: ClientDeps, id: string): Promise<string | null> {
   await requireSession(deps, id);
   const call = await findRunningCall(deps.db, id);

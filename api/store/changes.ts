@@ -13,8 +13,8 @@ export interface Awaited {
 
 export interface Changes {
   /**
-   * Changes when a job was submitted or another job can be claimed: also when a tenant whose jobs wait gets room
-   * below its limit, or another limit. Null if none can.
+   * Changes when a job was submitted or another job can be claimed, also because a tenant whose jobs wait now has room
+   * below its limit, or another limit. Null if no job can be claimed.
    */
   job: string | null;
   /** Number of executions ever submitted. */

@@ -7,7 +7,7 @@ import { query, rowQuery, rowsQuery } from "./statement.ts";
 import { batch } from "./tenant.ts";
 import { dayOf } from "./tenants.ts";
 
-/** A key, and the last time until which one before it holds. */
+/** A key, and the latest time until which a former one is valid. */
 export type KeyRow = typeof apiKeys.$inferSelect & { formerUntil: number | null };
 
 const holds = (now: unknown) =>
@@ -103,12 +103,12 @@ export async function addKey(
   ]);
 }
 
-/** So many keys before a key may hold at once. */
+/** The most former keys of one key that are valid at the same time. */
 export const mostFormerKeys = 10;
 
 /**
- * Gives a key another hash. The one before holds for `oldValidMs`, and those before it until the time that they were
- * given; with 0 none of them holds any longer. False if the key is void, or too many before it hold.
+ * Gives a key another hash. The present one stays valid for `oldValidMs`, and former ones until the times that their own
+ * rotations set; with 0 all of them are void at once. False if the key is void, or too many former ones are valid.
  */
 export async function replaceKey(
   db: Database,

@@ -35,7 +35,7 @@ export interface Statement {
 
 const dialect = new SQLiteAsyncDialect();
 
-/** Every statement whose text is built once, for tests that run them all. */
+/** Every statement whose text is built once, for tests that run all of them. */
 export const registry: Statement[] = [];
 
 export function statement(built: SQLWrapper, edit?: (text: string) => string): Statement {

@@ -20,7 +20,7 @@ export interface Answer {
   retryAfter: string | null;
 }
 
-/** An address that must not be called, at least not now. The message names no host: tenants see it, operators' hosts too. */
+/** An address that must not be called, at least not now. The message names no host: tenants see it, and a host may be an operator's. */
 export class AddressRefusal extends Error {
   override name = "AddressRefusal";
 }
@@ -83,7 +83,7 @@ function refusalOf(status: number): string {
   return `the receiver answered ${status}`;
 }
 
-/** Tenants see it: it must not name the host of an operator's endpoint. */
+/** Tenants see this text, so it must not name the host of an operator's endpoint. */
 function reasonOf(error: unknown): string {
   if (error instanceof AddressRefusal) return error.message;
   if (error instanceof Error && error.name === "TimeoutError") return "no answer in time";

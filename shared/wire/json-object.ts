@@ -5,7 +5,7 @@ export const JsonObjectSchema = z
   .custom<JsonObject>(isJsonObject, "must be a JSON object")
   .meta({ type: "object", additionalProperties: true });
 
-/** A schema of an array or object whose entries are counted before any of them is looked at. */
+/** A schema of an array or object that counts the entries before it checks any of them. */
 export function atMost<T extends z.ZodType>(max: number, schema: T) {
   return z.preprocess((value, context) => {
     if (countEntries(value) > max) {

@@ -19,13 +19,13 @@ export const limits = {
   batchMax: 1000,
   /** Processes and threads of a job: the largest `pids` of a job type. */
   pidsMax: 1024,
-  /** Bytes of an execution's `stdin`, UTF-8; a request has a limit of its own. */
+  /** Bytes of an execution's `stdin` in UTF-8. The request's own limit may be lower. */
   stdinMaxBytes: 64 * 1024 * 1024,
   /** Bytes of an execution's `args` together, UTF-8, one more for each as the kernel counts. */
   argsMaxBytes: 128 * 1024,
-  /** With a command of `argsMaxBytes` it fits into one frame, whatever characters and `{file}` become. */
+  /** Fits into one frame together with a command of `argsMaxBytes`, however long escapes and `{file}` become. */
   compileCommandMaxChars: 8192,
-  /** Arguments, and words of `command`. */
+  /** Entries of `args`, and of `command`. */
   argsMax: 10_000,
   /** Entries of an execution's `metadata`. */
   metadataMax: 50,
@@ -33,9 +33,9 @@ export const limits = {
   queueTimeoutMaxS: 2_592_000,
   /** A nesting depth well below the limits of `JSON.stringify` and of Python's `json`. */
   jsonDepthMax: 512,
-  /** Keys and values of a request's JSON, beside those of its `input_data`. */
+  /** Keys and values of a request's JSON, without those of its `input_data`. */
   requestMaxValues: 100_000,
-  /** Keys and values of the `input_data` of a request, together with those of other jobs in it. */
+  /** Keys and values of `input_data`; in a batch, of all its jobs together. */
   inputMaxValues: 1_000_000,
   /** Bytes of `/output/result.json`. */
   resultJsonMaxBytes: 10 * 1024 * 1024,

@@ -39,7 +39,7 @@ class CallCollector(Collector):
             super().run()
 
     def _await_tick(self):
-        """A change is stamped with the last tick of the kernel's clock, so one in this tick could be either call's."""
+        """The kernel stamps changes with its clock's last tick: one in this tick could belong to either call."""
         for _ in range(_MOST_NAPS):  # the clock may be set back
             if time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) > self._now_ns:
                 break

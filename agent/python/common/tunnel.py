@@ -48,7 +48,7 @@ class Tunnel:
         if connection is None:
             return
         if kind == b"x" and connection.pending and not connection.hears:
-            connection.speaks = False  # what came before its end is passed on
+            connection.speaks = False  # what it sent before is passed on first
         elif kind == b"x":
             self._forget(connection)
         else:

@@ -47,7 +47,7 @@ class Figures(type(sys)):
     def offer(self):
         """Makes it the backend unless the environment or the code names another one."""
         if "COLUMNS" not in os.environ:
-            # What libraries print: pandas' tables have up to 20 columns in Jupyter.
+            # Libraries print tables this wide: in Jupyter, pandas shows up to 20 columns.
             os.environ._data[b"COLUMNS"] = b"200"
         if "MPLBACKEND" in os.environ:
             return
@@ -84,7 +84,7 @@ class Cell:
         return None if last is None or is_quiet(source, last) else value
 
     def compile(self, source, path):
-        """Returns the codes to run, the last expression, and the source that they are of."""
+        """Returns the codes to run, the last expression, and the source from which they were compiled."""
         try:
             tree = compile(source, path, "exec", ONLY_AST | TOP_LEVEL_AWAIT, True)
         except IndentationError:
@@ -118,7 +118,7 @@ class Cell:
             raise
 
     def _end(self, main):
-        """Ends a coroutine that was interrupted, at whatever instant, so that it does not go on in the next cell."""
+        """Ends a coroutine that was interrupted, so that it does not go on in the next cell."""
         import asyncio
 
         loop = self._loop
@@ -157,7 +157,7 @@ def explain_plotly():
 
 
 def without_indent(source):
-    """Code whose first line is indented, as from the middle of a function, without that indent. So does IPython."""
+    """Removes the indent of the first line from all lines, as IPython does: the code may be from inside a function."""
     lines = source.splitlines(True)
     first = next((line for line in lines if line.strip()), b"")
     indent = first[: len(first) - len(first.lstrip(b" \t"))]
@@ -190,7 +190,7 @@ def show_failure(error):
         sys.stderr.write("This is Python, not IPython: lines with % or ! do not run.\n")
     if isinstance(error, RuntimeError) and str(error) == "no running event loop":
         sys.stderr.write("Code that uses await outside of functions runs in an event loop: await something in it.\n")
-        # Else the coroutine lives as long as the traceback, and its warning comes in a later cell.
+        # Otherwise the coroutine lives as long as the traceback, and its warning appears in a later cell.
         drop_frames_of_asyncio(trace)
 
 

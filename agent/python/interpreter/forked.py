@@ -24,7 +24,7 @@ def fork_jobs(known, seed_anew, took_ms):
     else:
         gc.collect()
     main.update(entries)
-    # random's own generator and those of OpenSSL and the C library notice a fork.
+    # The other generators, those of random itself, OpenSSL and the C library, notice a fork.
     seed_anew()
     if "multiprocessing.process" in sys.modules:
         process = sys.modules["multiprocessing.process"]

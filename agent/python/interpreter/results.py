@@ -61,12 +61,12 @@ class Channel:
                     self._wait_until_read()
                 except OSError:
                     pass  # the code closed it
-                except RuntimeError:  # a signal handler has come while this thread writes, which then sends it, too
+                except RuntimeError:  # a signal handler of the thread that writes, which sends this afterwards
                     self._waiting.insert(0, message)
                     return
 
     def finish(self):
-        """Sends the rest of a message whose send an interrupt has ended."""
+        """Sends the rest of a message whose sending was interrupted."""
         with self._lock:
             try:
                 self._writer.flush()
@@ -74,7 +74,7 @@ class Channel:
                 pass
 
     def _wait_until_read(self):
-        """What is printed from here on comes after the message."""
+        """Waits, so that what is printed from here on comes after the message."""
         for pause in PAUSES:
             if ioctl(self._fd, FIONREAD, bytes(4)) == bytes(4):
                 return

@@ -23,7 +23,7 @@ class SessionCell(Cell):  # noqa: F821  see cells.py
         self._channel = channel
 
     def compile(self, source, path):
-        """Tells PID 1 the end of what takes long and no signal interrupts."""
+        """Tells PID 1 when long code is compiled: no signal interrupts that."""
         try:
             return super().compile(source, path)
         finally:
@@ -120,7 +120,7 @@ def show_with_lines(kind, error, trace):
 
 
 def hear_late(*_):
-    """Hears interrupts between two cells. It is a function: a signal that SIG_IGN overtakes is an error in Python."""
+    """Ignores interrupts between two cells. With SIG_IGN, Python would report an error for an earlier signal."""
 
 
 class Server:
@@ -148,12 +148,12 @@ class Server:
                 complain(error)  # noqa: F821
                 continue
             if word == b"k":
-                continue  # the call that it was to end has ended
+                continue  # it was meant for a call that has already ended
             if word not in (b"g", b"i", b"t"):
                 _exit(1)
             try:
                 status = self._call(word)
-            except BaseException:  # another interrupt, which is the code's own
+            except BaseException:  # another interrupt, sent by the code itself
                 set_handler(interrupt, hear_late)
                 status = 1
             if not self._channel.is_ours():
@@ -183,7 +183,7 @@ class Server:
             except BaseException as error:
                 failure = error
 
-        # The code has a hand in each of them. An interrupt ends the one in which it comes.
+        # Each part may run functions of the code. An interrupt ends the part in which it comes.
         parts = [run, lambda: self._show_figures(value), lambda: self._fail(failure), flush]  # noqa: F821
         while True:
             try:
@@ -205,7 +205,7 @@ class Server:
         return status if failure is None else 1
 
     def _end_if_told(self):
-        """An interrupt comes as a word, too: until now its signal came too early."""
+        """PID 1 sends an interrupt as a word too, because a signal before this point is ignored."""
         if ioctl(self._go_fd, FIONREAD, bytes(4)) != bytes(4):  # noqa: F821  see results.py
             set_handler(interrupt, hear_late)
             raise KeyboardInterrupt

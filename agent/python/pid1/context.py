@@ -76,7 +76,7 @@ class CallStream(Stream):
     def __init__(self, fd, kind):
         super().__init__(fd, kind)
         self._dropped = 0
-        # The part of a character with which what was dropped ends.
+        # The incomplete character at the end of what was dropped.
         self._late = b""
 
     def begin(self, cap):
@@ -206,7 +206,7 @@ class Context:
         return {"exception": told.exception, "results_truncated": told.is_cut}
 
     def interrupt(self):
-        """The interpreter hears the signal in its code, and finds the word when it is about to begin it."""
+        """Interrupts a call: the signal reaches code that runs, the word an interpreter that is about to run it."""
         try:
             self._job.write(b"k")
         except OSError:

@@ -25,7 +25,7 @@ _BUNDLES = STAGE + "/bundles"
 # Java looks for its limits only where cpuset is mounted too. Source: OpenJDK 21, cgroupSubsystem_linux.cpp.
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct", "cpuset")
 # As `maskedPaths` in container/container-profile.ts, and what Docker makes read-only. Source: moby, oci/defaults.go.
-# Besides, each read of /proc/locks holds up all locks and new files of the host; PID 1 opens it before.
+# Each read of /proc/locks delays all locks and new files of the host. It is masked too, and PID 1 opens it before.
 _MASKED = (
     "/proc/acpi /proc/asound /proc/fs /proc/interrupts /proc/kallsyms /proc/kcore /proc/keys /proc/latency_stats "
     "/proc/locks /proc/pressure /proc/scsi /proc/sched_debug /proc/timer_list /proc/timer_stats "
@@ -33,7 +33,7 @@ _MASKED = (
 ).split()
 _READ_ONLY = "/proc/bus /proc/irq /proc/sys /proc/sysrq-trigger".split()
 _PAGE = 4096
-# The low numbers become the job's streams.
+# A high number, because the low ones become the job's streams.
 _LOCKS_FD = 1020
 # As `tcpBuffers` in container/container-profile.ts.
 _TCP_BUFFERS = b"4096 16384 65536"
@@ -129,7 +129,7 @@ def _make_root(plan, memory, shm, writable, packages):
     devpts = "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64"
     kernel.mount("devpts", root + "/dev/pts", "devpts", kernel.NOSUID | kernel.NOEXEC, devpts)
     kernel.mount("tmpfs", root + "/dev/mqueue", "tmpfs", kernel.RDONLY | kernel.SAFE)
-    # As many files as pages: files without content are memory of the kernel, of which a part counts for nobody.
+    # At most one file for each page: files without content take memory of the kernel, part of which counts for nobody.
     open_to_all = "mode=1777,size=%d,nr_inodes=%d"
     kernel.mount("shm", root + "/dev/shm", "tmpfs", kernel.SAFE, open_to_all % (shm, shm // _PAGE))
     for folder in ("/code", "/input"):

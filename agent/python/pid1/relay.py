@@ -10,7 +10,7 @@ _MAX_TAIL = 1024 * 1024
 
 
 def whole_length(data):
-    """How many bytes come before the character of UTF-8 at the end of `data` of which only a part is there."""
+    """Length of `data` without an incomplete UTF-8 character at its end."""
     for length in range(1, min(3, len(data)) + 1):
         byte = data[-length]
         if byte & 0xC0 != 0x80:
@@ -19,7 +19,7 @@ def whole_length(data):
 
 
 def length_of_rest(data):
-    """How many bytes at the beginning of `data` belong to a character that began before it."""
+    """Number of bytes at the beginning of `data` that belong to a character that began before it."""
     return next((at for at, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), min(3, len(data)))
 
 
@@ -37,7 +37,7 @@ class Stream:
         self.total = 0
         self._head_left = self._cap = 0
         self._tail = bytearray()
-        # The part of a character with which what has come ends.
+        # The incomplete character at the end of what has come.
         self._begun = b""
         self._relaying = False
         os.set_blocking(fd, False)
@@ -105,7 +105,7 @@ class Stream:
             if len(data) == len(head) < self._head_left + whole:
                 self._begun = head[whole:]
                 return
-            # The tail begins with a character.
+            # The tail begins with a whole character.
             self._tail_size += self._head_left
             self._head_left = 0
             data = data[whole:]

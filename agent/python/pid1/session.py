@@ -291,7 +291,7 @@ class Session(Supervisor):
         return b"f" in self.call or (self.since_ns is not None and super().has_files())
 
     def make_room(self):
-        """Its code goes on."""
+        """Removes nothing: code of the session goes on between calls."""
 
     def send_files(self):
         take_rights_of_code()

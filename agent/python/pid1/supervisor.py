@@ -17,7 +17,7 @@ from relay import Stream
 from usage import Watch, children_cpu_ms, count_oom_kills, memory_left, others_cpu_ms
 
 _REAP_LIMIT_S = 5
-# The collector takes up to 1 MiB, of what the code has left.
+# The collector takes up to 1 MiB of the memory that the code has left free.
 _COLLECTOR_BYTES = 4 << 20
 
 
@@ -181,7 +181,9 @@ class Supervisor:
         os.set_blocking(self.outbox.fd, False)
 
     def make_room(self):
-        """The sizes of /output, /tmp and /dev/shm leave room. What else outlives the code's processes is removed."""
+        """Frees memory for the collector. The size limits of /output, /tmp and /dev/shm leave room. What else outlives
+        the code's processes is removed.
+        """
         if memory_left() < _COLLECTOR_BYTES:
             remove_ipc_of_code()
 

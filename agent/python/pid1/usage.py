@@ -60,7 +60,7 @@ def system_ms():
         return 0.0
 
 
-# In a fork /proc/locks is masked, and enter.py has opened it.
+# /proc/locks, which enter.py opened before it was masked; None in a container of the job's own.
 locks_fd = None
 
 
@@ -90,7 +90,7 @@ def count_sockets():
 
 
 def memory_left():
-    """Bytes of this container's limit that nothing uses, from cgroup v2 or v1; many if neither can be read."""
+    """Unused bytes of this container's memory limit, from cgroup v2 or v1; a huge number if neither can be read."""
     for used, most in (("memory.current", "memory.max"), ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes")):
         try:
             used, most = (int(read_lines("/sys/fs/cgroup/" + name)[0]) for name in (used, most))

@@ -10,7 +10,7 @@ program = dict(modules)
 
 
 class Watch:
-    """Sees what the imports of the preload list leave that forks do not have, what they make of random bytes, and
+    """Watches the imports of the preload list: what they leave that forks lack, what they make of random bytes, and
     which generators seed themselves with such bytes. A generator that an import seeds with a number stays as it is.
     """
 
@@ -18,9 +18,9 @@ class Watch:
         import os
         import sys
 
-        # What os.urandom has given: all, and since the last import.
+        # Bytes that os.urandom has returned: all of them, and those since the last import.
         self._given, self._fresh = set(), set()
-        # Weak references to those of random.Random that have seeded themselves, and the state of each.
+        # Weak references to instances of random.Random that have seeded themselves, and the state of each.
         self._random, self._randoms = None, []
         # numpy's seed sequences, bit generators and RandomStates; states of bit generators by id.
         self._numpy, self._states = ([], [], []), {}
@@ -36,13 +36,13 @@ class Watch:
 
         data = posix.urandom(size)
         self._given.add(data)
-        # scipy makes the examples of its documentation at random. Without it, scikit-learn would not be learned.
+        # scipy draws the examples of its documentation at random. If that counted, scikit-learn would not be learned.
         if not _importer(1).startswith("scipy."):
             self._fresh.add(data)
         return data
 
     def find_spec(self, name, path=None, target=None):
-        """Follows the module random from the end of its import."""
+        """Begins to follow the module random when its import ends."""
         import sys
 
         if name != "random":
@@ -69,7 +69,7 @@ class Watch:
         def seed(generator, a=None, version=2):
             self._seed(generator, a, version)
             self._randoms = [each for each in self._randoms if each[0]() is not generator]
-            # tempfile makes another one in each process. For sympy's see fork_jobs.
+            # tempfile makes a new generator in each process; fork_jobs seeds sympy's.
             if a is None and _importer(1) not in ("tempfile", "sympy.core.symbol"):
                 self._randoms.append([ref(generator), self._state_of(generator)])
 
@@ -80,9 +80,9 @@ class Watch:
         return generator and hash(self._random.getstate(generator))
 
     def is_clean(self):
-        """Whether each fork has what was imported since the last call as if it had imported it."""
+        """Whether a fork is as it would be if it had itself imported what was imported since the last call."""
         before, self._left = self._left, self._look()
-        # Each of them is looked at, for the next call.
+        # A list, so that all of them run: each remembers its state for the next call.
         return not any([before != self._left, self._uses_random(), self._uses_bytes()])
 
     def _look(self):
@@ -110,15 +110,13 @@ class Watch:
         )
 
     def _uses_random(self):
-        """Whether a generator has been used, or is gone, which says nothing of its use."""
+        """Whether a generator has been used, or is gone, so that nobody can know whether it was used."""
         before = [state for _, state in self._randoms]
         self._randoms = [[generator, self._state_of(generator())] for generator, _ in self._randoms]
         return before != [state for _, state in self._randoms]
 
     def _uses_bytes(self):
-        """Whether random bytes have become something else than the seed of a generator of numpy's, or this one has
-        been used.
-        """
+        """Whether random bytes have become anything but the seed of a numpy generator, or such a generator was used."""
         import sys
 
         fresh, self._fresh = self._fresh, set()
@@ -193,7 +191,7 @@ class Watch:
 
 
 def _importer(depth):
-    """The name of the module that uses random, or a function around it, `depth` frames above the caller."""
+    """The name of the module that calls random or secrets, `depth` frames above the caller."""
     import sys
 
     frame, names = sys._getframe(depth + 1), ("random", "secrets")
@@ -203,13 +201,13 @@ def _importer(depth):
 
 
 def _bytes_of(sequence):
-    """What os.urandom has given for a seed sequence, if it seeded itself."""
+    """The bytes that os.urandom returned for a seed sequence that seeded itself."""
     entropy = sequence.entropy
     return entropy.to_bytes(16, "big") if type(entropy) is int and 0 <= entropy < 1 << 128 else None
 
 
 def _plain(state):
-    """A state of numpy's in a form that can be compared."""
+    """The state of a numpy generator in a form that can be compared."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
     return state.tolist() if hasattr(state, "tolist") else state

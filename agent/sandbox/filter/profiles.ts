@@ -130,7 +130,7 @@ export const guarded: readonly Guard[] = [
   { name: "personality", args: [int(0, 0xffff_ffff)] },
   // All commands but F_SETLEASE, 1024, and F_NOTIFY, 1026: a lease on a file of the image makes every
   // other job that opens the file wait, for up to 45 s. Nor F_OFD_SETLK, 37: nobody can tell whose such locks are.
-  // Nor F_SETOWN, 8, and F_SETOWN_EX, 15: the kernel keeps memory for them that it counts for nobody.
+  // F_SETOWN, 8, and F_SETOWN_EX, 15, are refused too: the kernel keeps memory for them that it counts for nobody.
   ...[from(1, 0, 8), int(1, 9), from(1, 10, 2), from(1, 12, 2), int(1, 14), from(1, 16, 16)].map(
     (command) => ({ name: "fcntl", args: [command] }),
   ),

@@ -93,7 +93,7 @@ for folder in ("/tmp", "/output", "/dev/shm"):
     try:
         while made <= room.f_blocks + 1: os.symlink("x" * 127, "%s/%d" % (folder, made)); made += 1
     except OSError as error: print(folder, error.strerror)`);
-    // In a container, files without content are bounded by the memory limit alone.
+    // In a container of the job's own, only the memory limit bounds files without content.
     const full = backend === "zygote" ? ["/tmp", "/output", "/dev/shm"] : [];
     const lines = full.map((folder) => `${folder} No space left on device\n`);
     expect(out).toBe(`${isGvisor ? "owned 0" : "refused"}\n${lines.join("")}`);

@@ -37,7 +37,7 @@ with open("/output/a.txt", "w") as file: file.write("kept")
 size = read(most) - read(used) - (6 << 20)
 segment = libc.shmget(0, ctypes.c_size_t(size), 0o1600)
 ctypes.memset(libc.shmat(segment, None, 0), 1, size)
-# dd takes little: what it leaves is what is left when it has ended.
+# dd takes little memory itself, so what it leaves free is still free when it has ended.
 os.execv("/bin/sh", ["sh", "-c", """
 read most < %s
 read used < %s

@@ -116,7 +116,7 @@ for path in ("/proc/locks", "/proc/kallsyms", "/proc/self/root/proc/locks"):
 print(shown)
 for path in ("cpuinfo", "loadavg", "meminfo", "mounts", "net/tcp", "stat", "self/status", "uptime"):
     if not open("/proc/" + path).read(): print("missing", path)`);
-    // In a container, PID 1 itself counts the job's locks there; gVisor's shows none.
+    // In a container of the job's own, PID 1 reads this file to count the job's locks. gVisor's file shows no locks.
     const locks = backend === "zygote" || isGvisor ? "" : "'/proc/locks', ";
     const same = locks && "'/proc/self/root/proc/locks'";
     expect(out).toBe(`[${locks}${same}]\n`);

@@ -128,7 +128,7 @@ function describe(skipped: RunReport["skipped"]): string {
     .join("; ");
 }
 
-/** Whether the end of the sandbox says more of the run: it was lost, or the files of code that exited with 0. */
+/** Whether the end of the sandbox decides how the run ended: the sandbox was lost, or the files of code that exited with 0. */
 export const isCutShort = ({ ending, exitStatus, lostReason }: RunReport): boolean =>
   ending === "lost" || (ending === "exited" && exitStatus === 0 && lostReason !== null);
 

@@ -90,7 +90,7 @@ function assemble(bytesOfOne: number, most: number, bytesOfAll = Infinity) {
   };
 }
 
-/** More than any item has that is one. */
+/** More than any valid item has. */
 const itemMaxValues = 100;
 
 function parseItem(text: string): Pick<DisplayItem, "main" | "data"> | undefined {

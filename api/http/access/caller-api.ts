@@ -9,7 +9,7 @@ import { alreadyCounted } from "./rate-limit.ts";
 export type CallerApi = (path: string, init?: RequestInit) => Promise<Response>;
 
 /**
- * Requests of a request's caller to this app. The rate limit counts the caller's request instead of them.
+ * Sends requests to this app in the name of a request's caller. The rate limit counts only the caller's own request.
  *
  * @param key The API key that stands for the caller; without it, the credentials of the request.
  */

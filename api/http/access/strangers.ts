@@ -11,7 +11,7 @@ const believedMax = 10_000;
 /** Looks up holders. */
 export interface Holders<H> {
   find: (hash: string, client?: string) => Promise<H | undefined>;
-  /** To be called when there is a new key or token, whose holder may use it at once. */
+  /** Call it when a key or token was made: its holder may use it at once. */
   relist: () => void;
 }
 

@@ -79,13 +79,13 @@ export interface FormFile {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** Parts of a form, and bytes of the header of one. */
+/** The most parts of a form, and bytes in the header of a part. */
 const formMost = { parts: 1000, headerBytes: 16 * 1024 };
 
 /**
  * The files of a body of multipart/form-data. The platforms' own readers have no limits, and take no pauses.
  *
- * @throws AppError 413 when it passes the limit; 400 when it is no form, or has too many parts.
+ * @throws AppError 413 when the body passes the limit; 400 when it is no form, or has too many parts.
  */
 export async function readForm(
   c: Context<AppEnv>,
@@ -100,12 +100,12 @@ export async function readForm(
     ) ?? [];
   if (boundary === undefined) throw noForm();
   const marks = await findMarks(bytes, new TextEncoder().encode(`\r\n--${boundary}`));
-  // The first one ends what comes before the parts, the last one the form.
+  // The first mark ends what comes before the parts; the last mark ends the form.
   if (marks.length < 2) throw noForm();
   return marks.slice(1).flatMap(({ from }, n) => fileOf(bytes.subarray(marks[n]!.to, from)) ?? []);
 }
 
-/** Where a mark is in a form, and where it begins, as the line before the form may be missing. */
+/** The places of a mark in a form. The first mark may lack the line break before it. */
 async function findMarks(bytes: Uint8Array, mark: Uint8Array) {
   const found: { from: number; to: number }[] = [];
   const last = mark.length - 1;
@@ -126,9 +126,9 @@ async function findMarks(bytes: Uint8Array, mark: Uint8Array) {
   }
 }
 
-/** The file of a part, if it has one: its header says so. */
+/** The file of a part; undefined if its header names none. */
 function fileOf(part: Uint8Array<ArrayBuffer>): FormFile | undefined {
-  // One character for each byte, so that positions are the same.
+  // One character for each byte, so that positions in the text and in the bytes are the same.
   const head = new TextDecoder("latin1").decode(part.subarray(0, formMost.headerBytes));
   const end = head.indexOf("\r\n\r\n");
   if (end === -1) throw noForm();
@@ -175,11 +175,11 @@ function requireJson(c: Context): void {
   }
 }
 
-/** @throws AppError 400 when it is no JSON, or has too many values for a thread that other requests need, too. */
+/** @throws AppError 400 when it is no JSON, or has so many values that reading them would delay other requests. */
 async function parseBytes(bytes: Uint8Array, limit?: LimitKey | null): Promise<unknown> {
   const text = decode(bytes);
   const { jsonDepthMax: depth, requestMaxValues: values, inputMaxValues } = limits;
-  // In a batch, it is in an object of the array `jobs`.
+  // In a batch, `input_data` is in an object of the array `jobs`.
   const inputDepth = limit === "max_batch_bytes" ? 3 : 1;
   const roomy = { key: "input_data", depth: inputDepth, values: inputMaxValues };
   try {
@@ -190,7 +190,7 @@ async function parseBytes(bytes: Uint8Array, limit?: LimitKey | null): Promise<u
   }
 }
 
-/** The refusal of a text that cannot be read. */
+/** The refusal of a body whose JSON cannot be read. */
 export function refusalOf({ isMalformed, message, path }: JsonError): AppError {
   if (isMalformed) {
     return new AppError("invalid_request", `The body is not valid JSON: ${message}.`);

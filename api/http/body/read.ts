@@ -12,7 +12,7 @@ export type LimitKey = "max_request_bytes" | "max_batch_bytes";
 const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
 
 const MiB = 1024 * 1024;
-/** Room for bodies of at most `smallBytes`, beside that of all: large ones do not keep them out. */
+/** Extra room for bodies of at most `smallBytes`, so that large ones do not keep them out. */
 const smallBytes = 64 * 1024;
 const smallRoomBytes = 16 * MiB;
 
@@ -63,7 +63,7 @@ function tooMuch(whose: string, most: number): AppError {
   return unavailable(detail, 1);
 }
 
-/** Empties the body of a request that goes on to wait. Its frames wait too, and would keep the body in memory. */
+/** Empties the body of a request that goes on to wait: the functions that wait with it would keep the body in memory. */
 export async function forgetBody(c: Context<AppEnv>): Promise<void> {
   for (const copy of [await c.req.json<object>(), c.req.valid("json" as never) as object]) {
     for (const key of Object.keys(copy)) Reflect.deleteProperty(copy, key);
@@ -128,7 +128,7 @@ export async function readBytes(
   }
 }
 
-/** Room for the first bytes of a body without a length. */
+/** Memory for the first bytes of a body without an announced length. */
 const firstBytes = 16 * 1024;
 
 /**

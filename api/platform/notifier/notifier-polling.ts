@@ -39,7 +39,7 @@ export function pollingNotifier(
     for (const [agent, leases] of changes.followed) {
       if (leases > (before?.followed.get(agent) ?? 0)) local.notify(`agent:${agent}`);
     }
-    // While jobs wait, the end of one may let its agent start another, of a tenant that has less than its share.
+    // The end of a job may let its agent start a waiting job of a tenant that now has less than its share.
     for (const [agent, leases] of before?.running ?? []) {
       const isFreer = leases > (changes.running.get(agent) ?? 0);
       if (isFreer && changes.job !== null) local.notify(`agent:${agent}`);

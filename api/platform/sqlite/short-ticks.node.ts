@@ -4,9 +4,9 @@ const limitMs = 10;
 
 /**
  * Keeps ticks of the event loop short. Reads of a local file are synchronous, so without a pause all
- * requests that arrived together would be served in one tick. The returned function makes a read in this tick if
- * that has taken less than `limitMs` and no earlier read waits, else in a later one. Reads have their turns in the
- * order in which they were asked for: whoever reads one piece after the other waits behind all others for each.
+ * requests that arrived together would be served in one tick. The returned function makes a read in this tick if the
+ * tick has taken less than `limitMs` and no earlier read waits, else in a later tick. Reads run in the order in which
+ * they were asked for: a reader of many pieces waits behind all others for each piece.
  */
 export function shortTicks(): <T>(read: () => T) => Promise<T> {
   let beganMs: number | undefined;

@@ -80,7 +80,7 @@ function prepare(database: Database.Database, sql: string): Prepared {
   const isRead = isReadOnly(sql);
   return {
     run(args) {
-      // Never `get`: the driver then keeps the bindings of the call before, if that was `all` or failed.
+      // Never `get`: after a call of `all`, or one that failed, it uses the bindings of that call.
       const rows = statement.all(args) as unknown[][];
       for (const row of rows) {
         for (let i = 0; i < row.length; i++) {

@@ -18,8 +18,8 @@ import type { ExecutionRow } from "./row.ts";
 
 export type Advanced =
   /**
-   * `letsStart`: who may now take a job that a limit or the share of its tenant has held back: every agent, or the one
-   * that ran this one.
+   * `letsStart`: which agent may now start a job that its tenant's limit or share has held back: any, or only the agent
+   * that ran this execution.
    */
   | { kind: "changed"; execution: ExecutionRow; letsStart: "any" | "own" | null }
   | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }
@@ -90,7 +90,7 @@ const afterLoss = withLoss({
   now: sql.placeholder("loss.now"),
 });
 
-/** Null unless jobs wait. A tenant's limit holds at all agents, its share at each. */
+/** Null unless jobs wait. The limit of a tenant counts all agents together, its share counts one agent. */
 const letsStart = (own: Owner) =>
   sql<string | null>`case
     when ${executions.endedAt} is null or (select ${queueLength.queued} from ${queueLength}) = 0 then null

@@ -27,9 +27,9 @@ export interface Room {
 
 /**
  * Leases queued executions of the offered job types in the order of their ranks, until the room is
- * used, and records what they run on: all in one guarded statement, or, where tenants share the slots or have
- * limits, in one for each. An execution that needs more GPUs than are free reserves the free ones, so that jobs
- * behind it cannot take them and it gets enough.
+ * used, and records what they run on. One guarded statement leases them all; where tenants share the slots or have
+ * limits, each gets a statement of its own. An execution that needs more GPUs than are free reserves the free ones, so
+ * that jobs behind it cannot take them and it gets enough.
  */
 export async function claimNext(
   db: Database,
@@ -68,9 +68,9 @@ const isInTime = sql`(${startBy} is null or ${startBy} > ${given("now")} or ${at
 const isKnown = sql`(${inputs} is null or instr(${given("ways")}, ${inputs}))`;
 const isDue = and(isInLine, lte(availableAt, given("now")), isInTime, isKnown);
 
-/** Whether any tenant has `max_running`, or tenants share the agents. To look after it takes a tenth of a claim's time. */
+/** Whether any tenant has `max_running`, or tenants share the agents. This check takes a tenth of a claim's time. */
 const isBounded = sql<number>`(exists (select 1 from ${tenants} where ${tenants.maxRunning} is not null) or ${isShared(sql`${given("now")}`)})`;
-/** The columns of `space`, and of `mine`, are read only where tenants share. */
+/** `iif`, so that `space` and `mine` are read only where tenants share the agents. */
 const isKept = (tenant: SQL): SQL =>
   sql`iif(${isShared(sql`${given("now")}`)}, exists (with ${jobsOfAgent} select 1 where ${isKeptFrom(tenant)}), 0)`;
 
@@ -109,7 +109,7 @@ const headsOf = (
     order by waiting.rank, waiting.seq limit ${given("slots")})`;
 
 const open = sql`and not ${isTenantFull(sql`waiting.tenant`)} and not ${isKeptFrom(sql`waiting.tenant`)}`;
-/** A share of the agent's slots. The tenants that wait are found by one look at the index for each. */
+/** The tenants at or above their share of the agent's slots. Each tenant that waits costs one look at the index. */
 const share = sql`lines(tenant) as (
     select min(tenant) from ${executions} where ${isInLine}
     union all
@@ -134,7 +134,7 @@ const nextOf = (heads: SQL): SQL => sql`(select seq, version, ref from (
     select *, sum(gpus) over (order by rank, seq) as needed from (${heads}))
   where gpus = 0 or needed <= ${given("gpus")}
   order by rank, seq limit ${given("slots")}) as next`;
-/** One job, where tenants share the slots or have limits: each changes who may have the next one. */
+/** One job, because each job changes which tenant may have the next one. */
 const nextShared = sql`(with recursive ${jobsOfAgent}, ${share}
   select seq, version, ref from (
     select *, sum(gpus) over (order by late, rank, seq) as needed from (

@@ -17,8 +17,8 @@ import { agents, executions, isInLine, isRunning, queueFronts, tenants } from ".
  * leased before b submitted, the front would be 3. Then the jobs of b get turns 4 and 5, the same as the
  * fourth and fifth job of a, and not earlier ones.
  *
- * So, but for the shares of tenants (below), at most `n + 1` jobs of each other tenant are leased before the n-th job of a tenant. A higher priority
- * of the other tenant's jobs adds the difference of the priorities.
+ * So at most `n + 1` jobs of each other tenant are leased before the n-th job of a tenant, apart from the shares of
+ * tenants (below). A higher priority of the other tenant's jobs adds the difference of the priorities.
  *
  * @param jobType The placeholder of the job type.
  */
@@ -34,26 +34,27 @@ export const isTenantFull = (tenant: SQL): SQL => sql`exists (select 1 from ${te
     and ${tenants.running} >= ${tenants.maxRunning})`;
 
 /**
- * What tenants share at an agent. Two rules hold there while more than one tenant is in use; with one alone, none does.
+ * How tenants share the slots of an agent. Two rules hold while more than one tenant is in use:
  *
- * - The last free slot is kept for tenants that have no job there, as long as one of those in use has none. So a
- *   tenant alone holds all slots but one, and the first job of another starts at once.
- * - Slots divided by the tenants that run or wait there is a share. Jobs above the share of their tenant are leased
- *   after the jobs of all others.
+ * - The last free slot is kept for tenants that have no job there, as long as one of the tenants in use has none. So one
+ *   tenant can hold all slots but one, and the first job of another starts at once.
+ * - A share is the number of slots divided by the number of tenants that run or wait there. Jobs above the share of
+ *   their tenant are leased after the jobs of all others.
  *
- * Nothing that runs is ended: who holds more than its share gets down to it as its jobs end.
+ * Nothing that runs is ended: a tenant that holds more than its share comes down to it as its jobs end.
  */
 const usedDays = 7;
-/** Tenants that were made or used in the last days. An index has them. */
+/** Tenants that were made or used in the last days, read from an index. */
 const inUse = (now: SQLWrapper) =>
   sql`${tenants.usedDay} >= ${now} / 86400000 - ${sql.raw(String(usedDays))}`;
-/** Whether tenants share the service. */
+/** Whether more than one tenant is in use. */
 export const isShared = (now: SQLWrapper) =>
   sql<number>`(select count(*) from (select 1 from ${tenants} where ${inUse(now)} limit 2)) > 1`;
 
 /**
- * Tables of a statement about an agent: `mine`, the tenants that hold something there and how much; `space` has what
- * the agent can hold, what is `used` of it, and the number of tenants in use that hold nothing (2 for more).
+ * Tables of a statement about an agent. `mine` has the tenants that hold something there, and how much. `space` has how
+ * much the agent can hold (`most`), how much of that is `used`, and how many tenants in use hold nothing (`newcomers`; 2
+ * stands for more).
  */
 export const spaceOf = (held: SQL, most: SQL): SQL => sql`
   mine as materialized (select tenant, count(*) as n from (${held}) group by tenant),

@@ -13,8 +13,9 @@ export interface CallOptions {
 }
 
 /**
- * Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. A read walks past all
- * columns before its own, so the small ones come first, and what is read in pieces before what is read once.
+ * Input and output of an execution. Stored as bytes, because TEXT is cut at NUL when it is read. SQLite walks past all
+ * columns before the one that it reads, so small columns come first, and those that are read in pieces come before those
+ * that are read once.
  */
 export const payloads = sqliteTable("payloads", {
   executionId: text("execution_id")

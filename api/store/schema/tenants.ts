@@ -14,7 +14,7 @@ export const tenants = sqliteTable(
     createdAt: integer("created_at").notNull(),
     /** The time until which somebody counts as listening to its webhook events. */
     listeningUntil: integer("listening_until"),
-    /** The last UTC day, in days since 1970, on which it was made, submitted a job or made a session. */
+    /** The last UTC day, in days since 1970, on which the tenant was made, submitted a job or made a session. */
     usedDay: integer("used_day").notNull().default(0),
 
     /** What it uses now. Triggers keep these. */
@@ -63,7 +63,7 @@ export const apiKeys = sqliteTable(
   (t) => [index("api_keys_tenant").on(t.tenant, t.id)],
 );
 
-/** Keys before a rotation, which hold for a while. */
+/** Former keys: they were rotated, and stay valid for a while. */
 export const formerKeys = sqliteTable(
   "former_keys",
   {

@@ -41,7 +41,7 @@ export interface ClaimTerms {
   most: number;
   /** Limit for each receiver, so that slow ones do not take every place. */
   each: number;
-  /** Calls that receivers have at present, which count for their limit. */
+  /** Calls in flight, which count for the limit of their receiver. */
   busy: ReadonlyMap<string, number>;
 }
 

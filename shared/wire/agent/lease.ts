@@ -215,7 +215,7 @@ export const ResultReport = z
     stderr_base64: z.base64(),
     stdout_truncated: z.boolean(),
     stderr_truncated: z.boolean(),
-    /** Text of /output/result.json, a JSON object; `recordResult` checks it, because that takes pauses. */
+    /** Text of /output/result.json, a JSON object. `recordResult` checks it, because a schema cannot pause. */
     output_json: z.string().nullable(),
     timing: Timing,
     resource_usage: ResourceUsage.nullable(),

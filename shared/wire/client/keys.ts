@@ -26,7 +26,8 @@ export const ManagedKey = z
 export const keyFormats = ["airlock", "e2b"] as const;
 /** How a new key looks. */
 export const KeyFormat = z.enum(keyFormats).default("airlock").meta({
-  description: "How the key looks: `alk_…`; or `e2b_…`, which E2B's clients before 2.50 ask for.",
+  description:
+    "The form of the key: `airlock` is `alk_…`; `e2b` is `e2b_…`, which E2B's clients before 2.50 need.",
 });
 export type KeyFormat = z.infer<typeof KeyFormat>;
 
@@ -81,7 +82,7 @@ export const ApiKey = z
     revoked_at: Timestamp.nullable().meta({ description: "Since when the key is void." }),
     last_used_at: Timestamp.nullable().meta({ description: "Is written at most once a minute." }),
     old_valid_until: Timestamp.optional().meta({
-      description: "Until when a key before a rotation holds too; of several, the last.",
+      description: "The time until which a former key is valid; of several, the latest.",
     }),
   })
   .meta({ id: "ApiKey", description: "A key that operators made. It never shows the key itself." });
@@ -114,7 +115,7 @@ export const KeyRotation = z
       .default(dayS)
       .meta({
         description:
-          "Seconds for which the old key holds too. Keys before it hold as long as their own rotation said; with 0 all are void.",
+          "Seconds for which the old key stays valid. Older keys stay valid until the times that their own rotations set; with 0, all of them are void at once.",
       }),
     format: KeyFormat,
   })

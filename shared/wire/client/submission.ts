@@ -151,7 +151,7 @@ const program = {
     .optional()
     .meta({
       description:
-        "The compiler of `command`, a program of the image with its arguments. It runs first, as that of a language does; it may write to /tmp and /output.",
+        "Compiles what `command` runs: a program of the image with its arguments. It runs first, like the compiler of a language, and may write to /tmp and /output.",
       example: ["gcc", "-x", "c", "{file}", "-o", "/tmp/program"],
     }),
   compile_timeout: z

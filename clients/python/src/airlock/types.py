@@ -236,7 +236,7 @@ class ExecuteRequestOptional(TypedDict, total=False):
     language: str
     #: A program of the image with its arguments, in place of `language`. The code is the file /code/main; `{file}` in an argument becomes that path.
     command: List[str]
-    #: The compiler of `command`, a program of the image with its arguments. It runs first, as that of a language does; it may write to /tmp and /output.
+    #: Compiles what `command` runs: a program of the image with its arguments. It runs first, like the compiler of a language, and may write to /tmp and /output.
     compile_command: List[str]
     #: Time limit of the compiler in seconds; its time is not part of `timeout`. Default: 10.
     compile_timeout: int
@@ -1336,7 +1336,7 @@ class NewApiKey(Record):
     revoked_at: Optional[str]
     #: Is written at most once a minute.
     last_used_at: Optional[str]
-    #: Until when a key before a rotation holds too; of several, the last.
+    #: The time until which a former key is valid; of several, the latest.
     old_valid_until: Optional[str]
     #: Is shown once; the service stores only its hash.
     key: str
@@ -1347,7 +1347,7 @@ class KeyRequestOptional(TypedDict, total=False):
     tenant: str
     #: Seconds until the key is void; default: never.
     expires_in_s: int
-    #: How the key looks: `alk_…`; or `e2b_…`, which E2B's clients before 2.50 ask for.
+    #: The form of the key: `airlock` is `alk_…`; `e2b` is `e2b_…`, which E2B's clients before 2.50 need.
     format: Literal["airlock", "e2b"]
 
 
@@ -1378,14 +1378,14 @@ class ApiKey(Record):
     revoked_at: Optional[str]
     #: Is written at most once a minute.
     last_used_at: Optional[str]
-    #: Until when a key before a rotation holds too; of several, the last.
+    #: The time until which a former key is valid; of several, the latest.
     old_valid_until: Optional[str]
 
 
 class KeyRotation(TypedDict, total=False):
-    #: Seconds for which the old key holds too. Keys before it hold as long as their own rotation said; with 0 all are void.
+    #: Seconds for which the old key stays valid. Older keys stay valid until the times that their own rotations set; with 0, all of them are void at once.
     old_valid_s: int
-    #: How the key looks: `alk_…`; or `e2b_…`, which E2B's clients before 2.50 ask for.
+    #: The form of the key: `airlock` is `alk_…`; `e2b` is `e2b_…`, which E2B's clients before 2.50 need.
     format: Literal["airlock", "e2b"]
 
 
