@@ -47,6 +47,7 @@ function describeOperation(
   const roles = hasScope ? [access] : [];
   const refusals: ErrorCode[] = ["internal", "unavailable"];
   if (isLocked) refusals.push("unauthorized");
+  if (operation.requestBody !== undefined) refusals.push("unsupported_encoding");
   // A header that names no tenant.
   if (roles.length > 0) refusals.push("invalid_request");
   if (!config.api_auth_enabled || roles.length > 0) refusals.push("forbidden");

@@ -18,6 +18,8 @@ const meanings: Record<ErrorCode, string> = {
   length_required:
     "The size of a file must be known before its bytes: send <code>Content-Length</code>.",
   too_large: "The body is too large. Send less, or raise the limit that <code>detail</code> names.",
+  unsupported_encoding:
+    "Bodies are read as they are: send this one without <code>Content-Encoding</code>.",
   range_not_satisfiable: "The file has no byte of this <code>Range</code>.",
   timeout_too_long:
     "The <code>timeout</code> is above the configured <code>max_timeout</code>, or the <code>lifetime</code> of a session above <code>max_session_lifetime</code>.",

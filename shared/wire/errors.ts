@@ -90,6 +90,7 @@ export const problemCodes = [
   "lease_lost",
   "length_required",
   "too_large",
+  "unsupported_encoding",
   "range_not_satisfiable",
   "timeout_too_long",
   "language_unavailable",

@@ -18,7 +18,7 @@ const smallRoomBytes = 16 * MiB;
 
 /**
  * Bounds the bytes of the bodies in memory: those of each client, and those of all. A body counts from before it
- * is read until its request is answered or `forgetBody` is called.
+ * is read until its request is answered or `forgetBody` is called. A compressed body is refused with 415.
  */
 export function holdBodies(
   clientOf: (c: Context<AppEnv>) => string,
@@ -50,6 +50,11 @@ export function holdBodies(
       },
     };
     c.set("body", body);
+    const encoding = c.req.header("Content-Encoding") ?? "identity";
+    if (encoding.toLowerCase() !== "identity") {
+      const detail = `Content-Encoding: ${encoding} is not read: send the body as it is, without this header.`;
+      throw new AppError("unsupported_encoding", detail);
+    }
     try {
       await next();
     } finally {
@@ -91,12 +96,7 @@ export async function readBytes(
     );
   // HTTP enforces an announced length. A body without one is counted while it arrives.
   let parts: ReturnType<typeof received> | undefined;
-  const encoding = request.headers.get("Content-Encoding") ?? "identity";
   try {
-    if (encoding.toLowerCase() !== "identity") {
-      const detail = `Content-Encoding: ${encoding} is not read: send the body as it is.`;
-      throw new AppError("invalid_request", detail);
-    }
     if (announced === null && request.body === null) return new Uint8Array();
     if (Number(announced) > maxBytes) throw tooLarge();
     held.take(announced === null ? firstBytes : Number(announced));

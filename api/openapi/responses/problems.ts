@@ -39,6 +39,9 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
   lease_lost: { detail: "The lease no longer holds; drop the work." },
   length_required: { detail: "Send the file's size as Content-Length." },
   too_large: { detail: "The body is larger than 10485760 bytes (max_request_bytes)." },
+  unsupported_encoding: {
+    detail: "Content-Encoding: gzip is not read: send the body as it is, without this header.",
+  },
   range_not_satisfiable: { detail: "The artifact has 20481 bytes." },
   timeout_too_long: {
     detail: "timeout: 7200 s is above the configured max_timeout of 3600 s.",

@@ -96,6 +96,19 @@ const malformed: [what: string, body: Body][] = [
 ];
 
 export const validationRows: Row[] = [
+  ...each(
+    ["/execute", "/execute/batch", "/files?name=a", "/sessions", "/mcp"],
+    (path) => `POST ${path} with a Content-Encoding is 415 that names it, and nothing is stored`,
+    (api, path) =>
+      expectNothingStored(api, async () => {
+        const headers = { "Content-Type": "application/json", "Content-Encoding": "gzip" };
+        const body = Uint8Array.from([0x1f, 0x8b, 8, 0]);
+        const reply = await fetch(api.url + path, { method: "POST", headers, body });
+        const { code, detail } = (await reply.json()) as Record<string, string>;
+        expect([reply.status, code]).toEqual([415, "unsupported_encoding"]);
+        expect(detail).toContain("Content-Encoding: gzip");
+      }),
+  ),
   ...paths.flatMap((path) =>
     each(
       faults,

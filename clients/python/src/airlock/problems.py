@@ -8,11 +8,11 @@ from .types import ProblemCode
 __all__ = [
     "InvalidRequestError", "UnauthorizedError", "ForbiddenError", "NotFoundError",
     "MethodNotAllowedError", "WaitTimeoutError", "ConflictError", "SessionEndedError",
-    "LeaseLostError", "LengthRequiredError", "TooLargeError", "RangeNotSatisfiableError",
-    "TimeoutTooLongError", "LanguageUnavailableError", "BatchTooLargeError",
-    "FilesTooLargeError", "BuildFailedError", "RateLimitedError", "QuotaExceededError",
-    "TooManySessionsError", "HeadersTooLargeError", "InternalError", "EngineFailedError",
-    "UnavailableError", "problem_classes",
+    "LeaseLostError", "LengthRequiredError", "TooLargeError", "UnsupportedEncodingError",
+    "RangeNotSatisfiableError", "TimeoutTooLongError", "LanguageUnavailableError",
+    "BatchTooLargeError", "FilesTooLargeError", "BuildFailedError", "RateLimitedError",
+    "QuotaExceededError", "TooManySessionsError", "HeadersTooLargeError", "InternalError",
+    "EngineFailedError", "UnavailableError", "problem_classes",
 ]
 
 class InvalidRequestError(ProblemError): ...
@@ -26,6 +26,7 @@ class SessionEndedError(ProblemError): ...
 class LeaseLostError(ProblemError): ...
 class LengthRequiredError(ProblemError): ...
 class TooLargeError(ProblemError): ...
+class UnsupportedEncodingError(ProblemError): ...
 class RangeNotSatisfiableError(ProblemError): ...
 class TimeoutTooLongError(ProblemError): ...
 class LanguageUnavailableError(ProblemError): ...
@@ -53,6 +54,7 @@ problem_classes: Dict[ProblemCode, Type[ProblemError]] = {
     "lease_lost": LeaseLostError,
     "length_required": LengthRequiredError,
     "too_large": TooLargeError,
+    "unsupported_encoding": UnsupportedEncodingError,
     "range_not_satisfiable": RangeNotSatisfiableError,
     "timeout_too_long": TimeoutTooLongError,
     "language_unavailable": LanguageUnavailableError,

@@ -42,7 +42,7 @@ ExecutionPhase = Literal["startup", "execution"]
 
 Relationship = Literal["rerun", "fork"]
 
-ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "session_ended", "lease_lost", "length_required", "too_large", "range_not_satisfiable", "timeout_too_long", "language_unavailable", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "quota_exceeded", "too_many_sessions", "headers_too_large", "internal", "engine_failed", "unavailable"]
+ProblemCode = Literal["invalid_request", "unauthorized", "forbidden", "not_found", "method_not_allowed", "wait_timeout", "conflict", "session_ended", "lease_lost", "length_required", "too_large", "unsupported_encoding", "range_not_satisfiable", "timeout_too_long", "language_unavailable", "batch_too_large", "files_too_large", "build_failed", "rate_limited", "quota_exceeded", "too_many_sessions", "headers_too_large", "internal", "engine_failed", "unavailable"]
 
 Quota = Literal["max_queued", "max_stored_bytes", "max_cpu_s_day"]
 

@@ -90,6 +90,9 @@ export class LengthRequiredError extends ProblemError {
 export class TooLargeError extends ProblemError {
   override name = "TooLargeError";
 }
+export class UnsupportedEncodingError extends ProblemError {
+  override name = "UnsupportedEncodingError";
+}
 export class RangeNotSatisfiableError extends ProblemError {
   override name = "RangeNotSatisfiableError";
 }
@@ -143,6 +146,7 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   lease_lost: LeaseLostError,
   length_required: LengthRequiredError,
   too_large: TooLargeError,
+  unsupported_encoding: UnsupportedEncodingError,
   range_not_satisfiable: RangeNotSatisfiableError,
   timeout_too_long: TimeoutTooLongError,
   language_unavailable: LanguageUnavailableError,
