@@ -37,6 +37,8 @@ export type Watch = {
   /** Requests that no answer came to, or whose work a fault has ended. */
   readonly lost: Map<string, number>;
   readonly violations: string[];
+  /** Those violations that show something of another tenant. */
+  readonly leaks: string[];
   requests: number;
   checks: number;
   /** Once set, clients begin nothing more. */
@@ -122,7 +124,9 @@ export class Client {
         return false;
       }
       const what = error instanceof Violation ? error.message : String((error as Error).stack);
-      this.watch.violations.push(`${name} of ${this.tenant.name}: ${what}`);
+      const violation = `${name} of ${this.tenant.name}: ${what}`;
+      this.watch.violations.push(violation);
+      if (error instanceof Leak) this.watch.leaks.push(violation);
       return true;
     }
   }

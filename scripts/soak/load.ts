@@ -143,6 +143,7 @@ export async function startLoad({
     answered: new Map(),
     lost: new Map(),
     violations: [],
+    leaks: [],
     requests: 0,
     checks: 0,
     end: end.signal,

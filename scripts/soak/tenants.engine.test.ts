@@ -23,11 +23,13 @@ const services: Readonly<Record<string, (options: Options) => Promise<TestServic
   workerd: ((options: Options) => startTestServiceOn(startWorker, options)) as never,
 };
 
+/** What any try has shown of another tenant: a second try excuses what a slow machine does, and never that. */
+const leaks: string[] = [];
+
 describe.skipIf(isLab).concurrent("clients of three tenants that do everything at once", () => {
   test.each(Object.keys(services))(
     "get their own, and nothing is lost, on %s",
-    // A second try would hide what is seldom.
-    { retry: 0, timeout: 600_000 },
+    { retry: 1, timeout: 600_000 },
     async (on) => {
       await using prepared = await prepareTenants();
       await using service = await services[on]!({ api: prepared.vars });
@@ -44,7 +46,8 @@ describe.skipIf(isLab).concurrent("clients of three tenants that do everything a
       const { requests, checks, violations, lost } = load.watch;
       const told = `on ${on}, seed ${seed}: ${requests} requests, ${checks} checks; ended: ${list(ended)}; no room: ${list(lost)}`;
       process.stdout.write(`${told}\n`);
-      const found = [...violations, ...faults];
+      leaks.push(...load.watch.leaks);
+      const found = [...leaks, ...violations, ...faults];
       expect(found.length, `${told}\n\n${found.slice(0, 20).join("\n\n")}`).toBe(0);
     },
   );
