@@ -201,3 +201,31 @@ test.each([
     expect(got.parts).toBeLessThan(10);
   },
 );
+
+test("empty lines, where heads could end, cost no more than others: in a chunked body, and before a request", async () => {
+  const { port } = server.address() as AddressInfo;
+  const post = async (part: string): Promise<number> => {
+    const socket = connect(port, "127.0.0.1");
+    const answer = text(socket);
+    const data = part.repeat(2 ** 17);
+    const before = process.cpuUsage();
+    // As many as may come before a request.
+    socket.write(part.startsWith("\r") ? data : "");
+    socket.write("POST /files?a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    socket.write(`${data.length.toString(16)}\r\n${data}\r\n`);
+    // Trailers, and requests that must wait for the answer.
+    socket.write("0\r\nA: b\r\n\r\nGET /held?1 HTTP/1.1\r\nHost: a\r\n\r\n");
+    socket.write("GET /held?2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    release.resolve();
+    const answers = await answer;
+    const { user, system } = process.cpuUsage(before);
+    expect(answers.includes(`got ${data}`)).toBe(true);
+    expect([...answers.matchAll(/\[(\d)/g)].map(([, n]) => n)).toEqual(["1", "2"]);
+    return user + system;
+  };
+  const cost = { abcd: 0, "\r\n\r\n": 0 };
+  for (let n = 0; n < 4; n++) {
+    for (const part of ["abcd", "\r\n\r\n"] as const) cost[part] += await post(part);
+  }
+  expect(cost["\r\n\r\n"]).toBeLessThan(6 * cost.abcd);
+});
