@@ -127,7 +127,12 @@ export async function patientJson<R extends Response>(
     },
     cancel: () => hungUp.abort(),
   });
-  const headers = { "Content-Type": "application/json", "X-Accel-Buffering": "no" };
+  // What compresses holds white space back.
+  const headers = {
+    "Content-Type": "application/json",
+    "Cache-Control": "private, no-store, no-transform",
+    "X-Accel-Buffering": "no",
+  };
   return c.body(parts, 200, headers) as Response as R;
 }
 

@@ -28,7 +28,12 @@ export function streamed(
     },
     { highWaterMark: 0 },
   );
-  return new Response(body, { headers: { "Content-Type": contentType } });
+  const headers = {
+    "Content-Type": contentType,
+    "Cache-Control": "private, no-store, no-transform",
+    "X-Accel-Buffering": "no",
+  };
+  return new Response(body, { headers });
 }
 
 /** Undefined if it takes longer. */
