@@ -59,7 +59,7 @@ export function httpServer(
     requestTimeout: 0,
     // Longer than the minute for which proxies keep idle connections. A POST that meets a closing connection is lost,
     // because a proxy repeats only safe requests.
-    keepAliveTimeout: 75_000,
+    keepAliveTimeout: 120_000,
   };
   const server = createServer(options, handle);
   const inTurn = takeInTurn(server);

@@ -1,9 +1,14 @@
 import { once } from "node:events";
 import { type AddressInfo, connect } from "node:net";
+import { setTimeout } from "node:timers/promises";
 import { createServer } from "node:tls";
 import { expect, test } from "vitest";
 import { makeAuthority, startProxy } from "../../agent/testing/tls-world.ts";
-import { startIdleProxy } from "../testing/cutting-proxy.ts";
+import { pythonClient } from "../../clients/testing/python-client.ts";
+import { commandFor } from "../../clients/cli/tests/testing/run-command.ts";
+import { connect as connectClient } from "../../clients/typescript/src/index.ts";
+import { mannerNames, startIdleProxy, startManneredProxy } from "../testing/cutting-proxy.ts";
+import { needs } from "../testing/needs.ts";
 import { startTestService } from "../testing/test-service.ts";
 import { shortLeases } from "./short-leases.ts";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
@@ -22,6 +27,15 @@ async function startTls(apiUrl: string, tls: { key: Buffer; cert: Buffer }) {
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   return { port: (server.address() as AddressInfo).port, close: () => void server.close() };
+}
+
+async function post(url: string, body: object) {
+  const answer = await fetch(url, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return (await answer.json()) as unknown;
 }
 
 test("behind a proxy that cuts idle tunnels, polls are sent again, no lease is lost and no job waits forever", async () => {
@@ -62,16 +76,15 @@ test("a proxy that closes a connection after 20 s without a byte cuts no code th
   await service.startAgent("runs");
   await using proxy = await startIdleProxy(service.url, 20_000);
   const code = "import time; time.sleep(26); print('done')";
-  const post = async (path: string, body: object): Promise<unknown> => {
-    const headers = { "Content-Type": "application/json" };
-    const init = { method: "POST", headers, body: JSON.stringify(body) };
-    return (await fetch(proxy.url + path, init)).json();
-  };
   expect(
     await Promise.all([
-      post("/execute", { code, timeout: 60 }),
-      post("/compat/dify/v1/sandbox/run", { code, language: "python3" }),
-      post("/compat/sandbox-fusion/run_code", { code, language: "python", run_timeout: 60 }),
+      post(`${proxy.url}/execute`, { code, timeout: 60 }),
+      post(`${proxy.url}/compat/dify/v1/sandbox/run`, { code, language: "python3" }),
+      post(`${proxy.url}/compat/sandbox-fusion/run_code`, {
+        code,
+        language: "python",
+        run_timeout: 60,
+      }),
     ]),
   ).toMatchObject([
     { success: true, stdout: "done\n" },
@@ -79,4 +92,112 @@ test("a proxy that closes a connection after 20 s without a byte cuts no code th
     { status: "Success", run_result: { stdout: "done\n" } },
   ]);
   expect(proxy.cuts()).toBe(0);
+});
+
+type Hand = {
+  hasKey?: true;
+  run: (url: string, code: string) => Promise<unknown>;
+  answer: unknown;
+};
+
+/** What runs code through a proxy. With a key, the code runs once whatever the proxy does. */
+const hands: Record<string, Hand> = {
+  "POST /execute": {
+    run: (url, code) => post(`${url}/execute`, { code }),
+    answer: { success: true, stdout: "done\n" },
+  },
+  "POST /execute with a key": {
+    hasKey: true,
+    run: (url, code) => post(`${url}/execute`, { code, idempotency_key: code }),
+    answer: { success: true, stdout: "done\n" },
+  },
+  Dify: {
+    run: (url, code) => post(`${url}/compat/dify/v1/sandbox/run`, { code, language: "python3" }),
+    answer: { code: 0, data: { stdout: "done\n" } },
+  },
+  Piston: {
+    run: (url, content) => {
+      const program = { language: "python", version: "*", files: [{ content }] };
+      return post(`${url}/compat/piston/api/v2/execute`, { ...program, run_timeout: 60_000 });
+    },
+    answer: { run: { code: 0, stdout: "done\n" } },
+  },
+  SandboxFusion: {
+    run: (url, code) =>
+      post(`${url}/compat/sandbox-fusion/run_code`, { code, language: "python", run_timeout: 60 }),
+    answer: { status: "Success", run_result: { stdout: "done\n" } },
+  },
+  "airlock run": {
+    hasKey: true,
+    run: (url, code) => commandFor(url).run(["run", "-"], { stdin: code }),
+    answer: { code: 0, stdout: "done\n" },
+  },
+  "Python client": {
+    hasKey: true,
+    run: (url, code) => pythonClient().run(inPython, url, code),
+    answer: ["done\n", "done\n"],
+  },
+  "TypeScript client": {
+    hasKey: true,
+    run: async (url, code) => {
+      let told = "";
+      const onStdout = (text: string) => void (told += text);
+      return [(await connectClient(url).run(code, { onStdout })).stdout, told];
+    },
+    answer: ["done\n", "done\n"],
+  },
+  "session of the TypeScript client": {
+    hasKey: true,
+    run: async (url, code) => {
+      await using session = await connectClient(url).sessions.create();
+      return await session.run(code);
+    },
+    answer: { call: 1, status: "succeeded", stdout: "done\n" },
+  },
+};
+const inPython = `
+told = []
+done = airlock.connect(sys.argv[1]).run(sys.argv[2], on_stdout=told.append)
+print(json.dumps([done.stdout, "".join(told)]))
+`;
+
+// So long that the answers of synchronous requests begin before they end.
+const slowCode = "import time; time.sleep(13); print('done')";
+
+test.for(mannerNames)(
+  "behind a proxy that %s, all get their result; with a key the code runs once",
+  needs("python3"),
+  async (manner) => {
+    await using service = await startTestService({
+      api: { AIRLOCK_COMPAT: "dify,piston,sandbox-fusion" },
+      agents: { AIRLOCK_MAX_WORKERS: "16" },
+    });
+    await service.startAgent("runs");
+    await using proxy = await startManneredProxy(service.url, manner);
+    const runs = Object.entries(hands).map(async ([name, hand]) => {
+      const code = `${slowCode} # ${name}, ${manner}`;
+      const answer = await hand.run(proxy.url, code).catch(String);
+      const { rows } = await service.db.execute({
+        sql: "SELECT sum(max(attempt, 1)) AS n FROM executions JOIN payloads ON execution_id = id WHERE code = ?",
+        args: [Buffer.from(code)],
+      });
+      return [name, { answer, runs: rows[0]!["n"] }] as const;
+    });
+    const isTwice = /twice|again/.test(manner);
+    const wanted = Object.entries(hands).map(([name, { hasKey, answer }]) => {
+      return [name, { answer, runs: isTwice && !hasKey ? 2 : 1 }] as const;
+    });
+    expect(Object.fromEntries(await Promise.all(runs))).toMatchObject(Object.fromEntries(wanted));
+    const { rows } = await service.db.execute("SELECT count(*) AS n FROM sessions");
+    expect(rows[0]!["n"]).toBe(1);
+  },
+);
+
+test("a proxy that keeps connections for 110 s does not meet one that the service has closed", async () => {
+  await using service = await startTestService();
+  await using proxy = await startManneredProxy(service.url, "keeps its connections");
+  const submit = () => post(`${proxy.url}/execute/async`, { code: "1" });
+  const [first] = [await submit(), await setTimeout(110_000)];
+  expect([first, await submit()]).toMatchObject([{ status: "queued" }, { status: "queued" }]);
+  expect(proxy.connections.size).toBe(1);
 });

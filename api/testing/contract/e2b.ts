@@ -94,6 +94,7 @@ export const e2bRows = on(server, [
       });
       const { status, text, headers } = await answer;
       expect([status, headers.get("Content-Type")]).toEqual([200, "application/x-ndjson"]);
+      expect(headers.get("Cache-Control")).toContain("no-transform");
       expect(text).toMatch(/^[\x20-\x7e\n]+$/);
       expect(linesOf(text)).toEqual([
         { type: "error", name: "ValueError", value: "why", traceback: "" },

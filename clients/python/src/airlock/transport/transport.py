@@ -280,4 +280,7 @@ class Transport:
 def _has_whole_head(answer: http.client.HTTPResponse) -> bool:
     """Detects headers that break off: http.client takes them for complete, and the body for empty."""
     framing = answer.headers.get("Content-Length") or answer.headers.get("Transfer-Encoding")
-    return answer.status == 204 or framing is not None
+    if answer.status == 204 or framing is not None:
+        return True
+    # Through a proxy that speaks HTTP/1.0, a body ends with its connection.
+    return answer.version == 10 and answer.fp.peek(1) != b""
