@@ -154,7 +154,7 @@ describe("jobs that max_running holds back", () => {
     limitTenant(deps, by(), "default", { ...noLimits, max_running: most });
   const allFree = { free_slots: 4, wait_s: 20 };
 
-  test("start as soon as one of their tenant ends, on an agent with free slots too", async () => {
+  test("start as soon as another job of their tenant ends, also on an agent with free slots", async () => {
     await limit(1);
     await afterJob();
     await afterJob();

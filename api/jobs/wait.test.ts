@@ -40,7 +40,7 @@ test("a synchronous job that ends just before its cancellation is answered with 
   expect(ended).toMatchObject({ status: "succeeded" });
 });
 
-test("a call that ends just before it is interrupted is not named, and it is no error", async () => {
+test("interrupting a call that has just ended names no call, and is no error", async () => {
   const { id } = await readySession(store.db);
   const call = await runningCall(store.db, id);
   meanwhile('"cancel_requested"', () => recordResult(deps, call, call.leaseId, success));

@@ -16,7 +16,7 @@ export interface Call {
   readonly headers: Headers;
   /** The API key that it counts for. */
   readonly key: string | undefined;
-  /** The network of a job type; undefined if the caller has none of that name. */
+  /** The network of a job type; undefined if the caller has no job type of that name. */
   readonly networkOf: (jobType: string) => "none" | "bridge" | undefined;
   readonly bytes: () => Promise<Uint8Array>;
   readonly text: () => Promise<string>;
@@ -158,11 +158,11 @@ export async function submit(
   }
 }
 
-/** Numbers that come from code stay as they were written. */
+/** Parses an answer of the service. Numbers that come from code stay as they were written. */
 const parseAnswer = (text: string): Promise<unknown> =>
   parseJsonInPieces(text, { depth: 2 * limits.jsonDepthMax });
 
-/** In other services, result.json is a file like any other: whatever it holds, code that exited with 0 did not fail. */
+/** Takes back `json_error`: in other services result.json is an ordinary file, so code that exited with 0 did not fail. */
 export function asThere<Ended extends Partial<Pick<SyncResult, "success" | "error" | "exit_code">>>(
   ended: Ended,
 ): Ended {
@@ -246,7 +246,7 @@ export function inWorkingFolder(run: readonly string[], name: string): { command
   return { command: shellCommand(`${fill} && exec ${words} "$@"`) };
 }
 
-/** A command whose arguments are those of a shell's text. */
+/** A command that gives its arguments to the text of a shell. */
 export const shellCommand = (text: string): string[] => ["sh", "-c", text, "sh"];
 
 /** Shell text that copies the files below /input/work into the working folder. */

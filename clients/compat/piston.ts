@@ -38,10 +38,10 @@ export function piston(mayWait: boolean): Facade {
     known = { runtimes, untilMs: performance.now() + freshMs };
     return runtimes;
   }
-  /** The others wait for the first one. If its key is void, each asks itself. */
+  /** Further requests wait for the first one. If the key of that is void, each asks for itself. */
   async function shared(call: Call): Promise<Runtime[]> {
     if (pending) return pending.catch(() => findRuntimes(call));
-    // Its client may hang up.
+    // The client of the first request may hang up.
     pending = findRuntimes({ ...call, signal: new AbortController().signal });
     return pending.finally(() => (pending = undefined));
   }

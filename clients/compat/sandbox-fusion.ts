@@ -57,7 +57,7 @@ const RunCode = z.object({
 type RunCode = z.infer<typeof RunCode>;
 
 const defaultS = 10;
-/** Theirs is 10 s, in an image whose Go has compiled its library; without that, the library alone takes as long. */
+/** SandboxFusion's is 10 s, in an image with a compiled Go library. Without it, compiling the library alone takes 10 s. */
 const defaultCompileS = (language: string): number => (language === "go" ? 30 : defaultS);
 /**
  * Clients wait for an answer as long as compiler and code may take, and 10 s. So long a request may wait for room, and
@@ -73,12 +73,12 @@ const names: Record<string, string> = {
   R: "r",
 };
 
-/** How SandboxFusion runs a language: shell texts in which {main} is the file that has the code. */
+/** How SandboxFusion runs a language, as texts of a shell: {main} is the file that has the code. */
 type Runner = { readonly file: string; readonly compile?: string; readonly run: string };
 
 /**
- * The languages that it compiles or runs with other options than `language` does, as verdicts depend on them. Source:
- * sandbox/runners/major.py. Its image has .NET and tsx, in whose place Mono and Node are used.
+ * Languages that SandboxFusion compiles or runs with other options than `language` does: verdicts depend on them. Source:
+ * its sandbox/runners/major.py. Mono and Node take the place of the .NET and tsx of its image.
  */
 const runners: Readonly<Record<string, Runner>> = {
   cpp: {
@@ -199,7 +199,7 @@ async function checkMemory(call: Call, askedMb: number): Promise<void> {
   throw new Refusal(422, `memory_limit_MB: ${words}`);
 }
 
-/** Their files are in the working folder, which a shell fills before it compiles or runs the code. */
+/** Languages whose files a shell puts into the working folder before it compiles or runs the code. */
 function programOf({ language, compile_timeout, files }: RunCode): object {
   const name = names[language] ?? language;
   const known = name === "python" ? python : languages[name];

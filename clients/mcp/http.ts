@@ -170,7 +170,7 @@ function invalidRequest(problem: string): Response {
  */
 function parseMessages(body: string): unknown {
   const { jsonDepthMax: depth, requestMaxValues: values } = limits;
-  // In the arguments of the parameters of a message; there may be an array of messages.
+  // `input_data` is in `params.arguments` of a message; there may be an array of messages.
   const inputDepth = body.trimStart().startsWith("[") ? 4 : 3;
   const exact = { key: "input_data", depth: inputDepth, values, isExact: true };
   try {

@@ -42,7 +42,7 @@ describe("MCP's conformance suite", () => {
   };
 
   test.each(Object.entries(ofItsServer))(
-    "requirements of %s: what fails is what needs things of the suite's own server",
+    "requirements of %s: only those that need the suite's own server fail",
     async (revision, expected) => {
       writeFileSync(join(folder, "package.json"), "{}");
       const pinned = "@modelcontextprotocol/conformance@0.2.0-alpha.12";

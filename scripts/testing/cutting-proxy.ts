@@ -64,7 +64,7 @@ export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
   };
 }
 
-/** Closes a connection on which nothing came from the service for so long. */
+/** Closes a connection on which the service has sent nothing for this time. */
 export async function startIdleProxy(target: string, idleMs: number) {
   let cuts = 0;
   const server = createServer((client) => {

@@ -50,7 +50,7 @@ test.each([
   expect((await other.execute("SELECT count(*) FROM t")).rows[0]?.[0]).toBe(1);
 });
 
-test("a read leaves no read open", async () => {
+test("a statement that reads ends its read transaction", async () => {
   await client.execute("INSERT INTO t VALUES (1), (2)");
   expect((await client.execute("SELECT n FROM t")).rows).toHaveLength(2);
   await other.execute("UPDATE t SET n = n + 2");

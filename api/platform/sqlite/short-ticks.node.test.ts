@@ -28,7 +28,7 @@ test("reads that arrive together let others run in between, and are answered in 
   client.close();
 });
 
-test("whoever reads one piece after the other has no turn before others who wait", async () => {
+test("a reader of many pieces waits behind the others for each piece", async () => {
   const client = fileClient("file::memory:");
   await client.execute(slow);
   const order: string[] = [];

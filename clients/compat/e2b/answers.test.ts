@@ -74,7 +74,7 @@ test.each([
   expect(belowHome(path)).toBe(ours.startsWith("/output/") ? ours.slice(8) : undefined);
 });
 
-test("events are read with all characters of their data, and unknown ones left out; an end without the call's is an error", async () => {
+test("events keep all characters of their data, unknown ones are left out, and a stream that stops before the end of the call is an error", async () => {
   const job_id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
   const data = { job_id, attempt: 1, at: "2026-01-01T00:00:00.000Z", text: "a\u2028b" };
   const text = `: wait\n\nid: 1\nevent: new\ndata: {}\n\nid: 2\nevent: stdout\ndata: ${JSON.stringify(data)}\n\n`;

@@ -79,7 +79,7 @@ async function create(call: Call, service: Service): Promise<Response> {
   const job_type = isPlain ? "default" : templateID;
   const network = call.networkOf(job_type);
   if (network === undefined) throw new Refusal(404, `There is no template ${templateID}.`);
-  // Clients before 2.51 say true if their program says nothing.
+  // Clients before 2.51 send true unless their program sets it.
   if (allow_internet_access === false && network !== "none") {
     throw new Refusal(400, `allow_internet_access: the job type ${job_type} has a network.`);
   }

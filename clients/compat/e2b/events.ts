@@ -25,13 +25,13 @@ export async function run(
   return readEvents(answer.body!);
 }
 
-/** Why a call's events have no end. */
+/** Why the events of a call stopped before its end. */
 export function reasonOfCut(error: unknown): string {
   return error instanceof Refusal ? error.message : "The connection to the service was lost.";
 }
 
 /**
- * The events of a body of Server-Sent Events. Those that it does not know are left out.
+ * The events of a body of Server-Sent Events. Unknown ones are left out.
  *
  * @throws Refusal if the body ends before the call: its key was revoked, or the service stops.
  */

@@ -54,7 +54,7 @@ async function* linesOf(events: AsyncGenerator<CallEvent, void>): Lines {
       }
     }
   } catch (error) {
-    // Without a line of it, clients take the end of the answer for that of the code.
+    // Without this line, clients take the end of the answer for the end of the code.
     yield errorLine("ConnectionError", reasonOfCut(error));
   }
 }
@@ -102,7 +102,7 @@ export function resultOf({ main, data }: Pick<EventData<"display">, "main" | "da
   return { type: "result", is_main_result: main, ...shown, ...(isMore && { extra }) };
 }
 
-/** Code says what its JSON is: it may be none. Numbers stay as they were written. */
+/** The JSON of a result, which may be malformed, because code made it. Numbers stay as they were written. */
 function parsed(text: string): unknown {
   try {
     return parseJson(text, { depth: limits.jsonDepthMax, values: limits.requestMaxValues });

@@ -12,8 +12,7 @@ export async function files(call: Call, session: string): Promise<Response> {
 }
 
 /**
- * What is no plain file below the home folder comes as an artifact of a call: a file elsewhere, or one that a symbolic
- * link leads to.
+ * Reads a file. A file outside the home folder, or behind a symbolic link, comes as an artifact of a call.
  */
 async function read(call: Call, session: string, path: string): Promise<Response> {
   const below = belowHome(path);
@@ -48,8 +47,8 @@ async function write(call: Call, session: string, path: string): Promise<Respons
 }
 
 /**
- * A file that the service does not write comes from a temporary one, by a program in the sandbox: one elsewhere than in
- * the home folder, or behind a symbolic link.
+ * Writes a file. The service itself writes only plain files of the home folder: for a file elsewhere, or behind a symbolic
+ * link, it writes a temporary file, which a program in the sandbox copies.
  */
 async function store(
   call: Call,

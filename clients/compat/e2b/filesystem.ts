@@ -24,7 +24,7 @@ export async function filesystem(call: Call, session: string, method: string): P
 }
 
 /**
- * Gives a file the bytes of one below the working folder, and removes that one.
+ * Gives a file the bytes of another one below the working folder, and removes the latter.
  *
  * @throws Refusal
  */
@@ -73,7 +73,7 @@ async function askedOf(call: Call, method: string): Promise<unknown[]> {
   return [method, toOurs(path), depth];
 }
 
-/** @param fetch Files that the call has as artifacts. */
+/** Runs the program. @param fetch Files that become artifacts of the call. */
 async function tell(call: Call, session: string, args: unknown[], fetch: string[] = []) {
   const command = ["python3", "-I", "-c", program, JSON.stringify(args), homeFolder];
   const asked = { command, ...(fetch.length > 0 && { fetch }) };
@@ -129,7 +129,7 @@ def below(path, depth):
             if depth > 1 and os.path.isdir(one) and not os.path.islink(one):
                 yield from below(one, depth - 1)
         except OSError:
-            # It is gone, or may not be read.
+            # The entry is gone, or may not be read.
             pass
 def run():
     if method == "Stat":

@@ -60,7 +60,7 @@ export function endOf(record: EventData<"end">): Uint8Array[] {
   if (error?.type === "execution_timeout") {
     return [lastFrame({ code: "deadline_exceeded", message: error.message })];
   }
-  // Its sandbox was ended, say: the command has not exited by itself.
+  // The command has not exited by itself: its sandbox was ended, for example.
   if (error?.type === "cancelled") {
     return [lastFrame({ code: "canceled", message: error.message })];
   }

@@ -16,7 +16,7 @@ export interface Stored {
   readonly open: () => Promise<Response>;
 }
 
-/** The file of code that is not among its artifacts, because a record has it as `output`. */
+/** A file of the code that is not listed among its artifacts, because the record has it as `output`. */
 const resultName = "result.json";
 
 const uploadMs = 600_000;

@@ -1,6 +1,6 @@
 /**
- * Puts bytes into the folder of downloads. A link cannot carry the key, so they are fetched first. Their address has
- * the origin of the console: with a type of their own, they would run in it as a page if a person opens the address.
+ * Puts bytes into the folder of downloads. A link cannot carry the key, so the bytes are fetched first. Their address has
+ * the origin of the console: if they kept their content type, they would run there as a page when a person opens it.
  */
 export function save(blob: Blob, name: string): void {
   const bytes = new Blob([blob], { type: "application/octet-stream" });

@@ -16,7 +16,7 @@ interface Look {
 const listeners = new Set<(look: Look) => void>();
 let looks: BroadcastChannel | undefined;
 effect(() => {
-  // A page that lacks the key cannot name the channel.
+  // A page without the key cannot know the name of the channel.
   const channel = new BroadcastChannel(`airlock-looks ${tenant.value} ${key.value}`);
   channel.addEventListener("message", ({ data }: MessageEvent<Look>) => {
     for (const hear of listeners) hear(data);

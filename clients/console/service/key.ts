@@ -3,8 +3,8 @@ import { signal } from "@preact/signals";
 const place = "airlock-key";
 
 /**
- * The API key, for as long as the tab is open. No tab gives it to another one: a page that asks for it says nothing of
- * itself but that it has this origin. Tabs that the console opens begin with a copy (`followLinks`).
+ * The API key, for as long as the tab is open. No tab gives the key to another tab on request, because a page that code
+ * wrote may have the same origin. Tabs that the console opens begin with a copy (`followLinks`).
  */
 export const key = signal(sessionStorage.getItem(place) ?? "");
 

@@ -71,8 +71,8 @@ function restore({ y, link }: Place): void {
 }
 
 /**
- * Links within the console change the view without loading the page. A tab that the browser opens for one would ask
- * for the key again: one that this page opens begins with a copy of its sessionStorage.
+ * Links within the console change the view without loading the page. A link that is to open in a new tab is opened by
+ * this page: such a tab begins with a copy of the sessionStorage, and so has the key.
  */
 export function followLinks(): void {
   addEventListener("popstate", ({ state }) => {

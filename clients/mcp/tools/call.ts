@@ -21,7 +21,7 @@ export function clientOf(api: Api): Verbs {
   );
 }
 
-/** Reads an answer of the service with numbers of the code's output as it wrote them. */
+/** Reads an answer of the service. Numbers of the code's output stay as they were written. */
 export const parseAnswer = (text: string): Promise<unknown> =>
   parseJsonInPieces(text, { depth: 2 * limits.jsonDepthMax });
 

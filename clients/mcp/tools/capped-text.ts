@@ -7,7 +7,7 @@ export function headAndTail(text: string, length: number): string {
   const note = `\n[… ${text.length - length} or more characters are left out here …]\n`;
   const half = Math.max(0, Math.floor((length - note.length) / 2));
   const [head, tail] = [half, text.length - half];
-  // Neither a half of a character at the end of the head, nor one at the beginning of the tail.
+  // Neither the end of the head nor the beginning of the tail may be half of a character.
   const shown = [
     text.slice(0, head - isInside(text, head)),
     text.slice(tail + isInside(text, tail)),

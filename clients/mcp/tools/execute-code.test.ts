@@ -11,7 +11,7 @@ const submitted = {
   correlation_id: "c",
 };
 
-test("a text that is shortened keeps whole characters, and at most so many", () => {
+test("a text that is shortened keeps whole characters, and no more than its limit", () => {
   for (let length = 80; length < 90; length++) {
     const text = headAndTail("x😀".repeat(100), length);
     expect(text).toMatch(/^[x😀]+\n\[… \d+ or more characters are left out here …\]\n[x😀]+$/u);

@@ -5,10 +5,10 @@ import { ensureBaseImage } from "./base-image.ts";
 import { type DerivedImage, makeDerivedImage, isThere, nameOf } from "./derived-image.ts";
 import { withSetupLock } from "../setup-lock.ts";
 
-/** Each image is made within this time on a slow machine. */
+/** On a slow machine too, each image is made within this time. */
 export const imageMs = 1_800_000;
 
-/** What Go has compiled of its library: without it, the first build of each job takes 10 s. */
+/** The folder of Go's compiled library. Without it, the first build of each job takes 10 s. */
 const GO_CACHE = "/usr/local/share/go-build";
 
 /** Bash and Perl are in the base image. */
@@ -16,8 +16,8 @@ const LANGUAGES =
   "gcc g++ libc6-dev golang-go rustc default-jdk-headless mono-mcs lua5.4 php-cli r-base-core ruby";
 
 /**
- * Returns the name of an image that runs every language. If it is missing, makes it of Debian's packages and of the Node
- * that runs this, as Debian's is too old for TypeScript.
+ * Returns the name of an image that runs every language. If the image is missing, it is made of Debian's packages and the
+ * Node that runs this: Debian's Node is too old for TypeScript.
  */
 export function ensureLanguagesImage(docker: Docker): Promise<string> {
   const then = `\nGOCACHE=${GO_CACHE} go build std`;
@@ -31,7 +31,7 @@ export function ensureLanguagesImage(docker: Docker): Promise<string> {
   );
 }
 
-/** Returns the name of an image that has CPython's own tests, of Debian's packages. */
+/** Returns the name of an image that has CPython's own tests, from Debian's packages. */
 export function ensureCpythonImage(docker: Docker): Promise<string> {
   const image = { repo: "airlock/cpython-tests", tag: "latest" };
   return ensure(docker, image, installing("libpython3.13-testsuite"));

@@ -38,7 +38,7 @@ async function beginningOf({ body }: Response): Promise<string> {
   return text + decoder.decode();
 }
 
-/** An address without an origin: a person may open it, and an SVG may have scripts. */
+/** A `data:` address, which has no origin: a person may open it, and an SVG may have scripts. */
 async function dataUrl(blob: Blob): Promise<string> {
   const reader = new FileReader();
   const read = new Promise((resolve, reject) => {
