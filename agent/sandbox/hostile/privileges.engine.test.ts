@@ -107,8 +107,11 @@ for folder in ("/proc/sys/kernel", "/sys", "/sys/fs/cgroup", "/sys/kernel"): nam
 opened = []
 for name in names:
     for how in (os.O_WRONLY, os.O_WRONLY | os.O_CREAT):
-        try: os.close(os.open(name, how)); opened.append(name)
-        except OSError: pass
+        try: file = os.open(name, how)
+        except OSError: continue
+        # A masked file is the null device.
+        if os.fstat(file).st_rdev != os.makedev(1, 3): opened.append(name)
+        os.close(file)
 print(len(names) > 20, sorted(set(opened)))`);
     expect(out).toBe("True []\n");
   });
