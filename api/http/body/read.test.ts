@@ -129,3 +129,17 @@ test("small bodies have a bound, too", async () => {
   const statuses = (await Promise.all(held)).map(({ status }) => status);
   expect(statuses.filter((status) => status === 200).length).toBe((MiB + 16 * MiB) / (64 * 1024));
 });
+
+test("what is dropped of a refused body is not kept until its end", async () => {
+  let most = 0;
+  async function* parts() {
+    for (let n = 0; n < 1024; n++) {
+      yield new Uint8Array(MiB);
+      await new Promise(setImmediate);
+      most = Math.max(most, process.memoryUsage().arrayBuffers);
+    }
+  }
+  const before = process.memoryUsage().arrayBuffers;
+  await dropRest(parts(), { bytes: 1024 * MiB, ms: 600_000 });
+  expect(most - before).toBeLessThan(512 * MiB);
+});

@@ -151,11 +151,17 @@ export async function dropRest(
   parts: AsyncIterator<Uint8Array, unknown, undefined>,
   most: { bytes: number; ms: number },
 ): Promise<void> {
-  const { promise: late, resolve } = Promise.withResolvers<undefined>();
-  const timer = setTimeout(() => resolve(undefined), most.ms);
+  let stop: (() => void) | undefined;
+  const timer = setTimeout(() => stop?.(), most.ms);
+  // A race with one promise for all parts would keep each of them until the end.
+  const nextInTime = () =>
+    new Promise<IteratorResult<Uint8Array, unknown> | undefined>((resolve, reject) => {
+      stop = () => resolve(undefined);
+      parts.next().then(resolve, reject);
+    });
   try {
     for (let dropped = 0; dropped < most.bytes;) {
-      const part = await Promise.race([parts.next(), late]);
+      const part = await nextInTime();
       if (part === undefined || part.done) return;
       dropped += part.value.length;
     }
