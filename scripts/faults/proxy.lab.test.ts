@@ -29,13 +29,13 @@ async function startTls(apiUrl: string, tls: { key: Buffer; cert: Buffer }) {
   return { port: (server.address() as AddressInfo).port, close: () => void server.close() };
 }
 
-async function post(url: string, body: object) {
+async function post(url: string, body: object): Promise<unknown> {
   const answer = await fetch(url, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
-  return (await answer.json()) as unknown;
+  return answer.json();
 }
 
 test("behind a proxy that cuts idle tunnels, polls are sent again, no lease is lost and no job waits forever", async () => {

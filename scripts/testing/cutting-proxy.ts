@@ -160,13 +160,10 @@ export async function startManneredProxy(url: string, manner: Manner) {
   const connections = new Set<Socket>();
   const agent = new KeepingAgent({ keepAlive: true });
   agent.on("free", (socket: Socket) => connections.add(socket));
-  const server = createHttpServer(async (request, response) => {
-    try {
-      const taken = { target: new URL(url), request, response, agent, body: await buffer(request) };
-      await manners[manner](taken);
-    } catch {
-      response.destroy();
-    }
+  const server = createHttpServer((request, response) => {
+    void buffer(request)
+      .then((body) => manners[manner]({ target: new URL(url), request, response, agent, body }))
+      .catch(() => response.destroy());
   });
   return { ...(await listen(server)), connections };
 }
