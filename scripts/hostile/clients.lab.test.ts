@@ -36,8 +36,8 @@ const lines = `for n in range(16384): print("x" * 63)`;
 /** A control character has six in JSON. */
 const bigRecord = `import os, json
 for fd in (1, 2): os.write(fd, b"\\x01" * (1 << 20))
-json.dump("x" * (9 << 20), open("/output/result.json", "w"))`;
-const millionValues = `open("/output/result.json", "w").write("[" + "1," * 999_990 + "1]")`;
+json.dump({"x": "x" * (9 << 20)}, open("/output/result.json", "w"))`;
+const millionValues = `open("/output/result.json", "w").write('{"x":[' + "1," * 999_990 + "1]}")`;
 const millionWrites = `import os\nfor _ in range(1_000_000): os.write(1, b"x")`;
 
 /** The numbers are those of the findings that it repeats. */
