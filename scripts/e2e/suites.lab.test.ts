@@ -81,6 +81,7 @@ print(json.dumps(told))
 
   /** What ends in another way than in a bare container, and why. */
   const differing: readonly (readonly [test: RegExp, reason: string])[] = [
+    [/^test_ftplib\.TestIPv6Environment\./, "the bare container has no IPv6 loopback"],
     [/^test_mmap\.LargeMmapTests\./, "a file may be as large as the memory limit (RLIMIT_FSIZE)"],
     [/^test_resource\..*fsize/, "a file may be as large as the memory limit (RLIMIT_FSIZE)"],
     [/^test_fcntl\..*fcntl_64_bit/, "F_NOTIFY is refused"],
@@ -88,9 +89,14 @@ print(json.dumps(told))
     [/^test_os\.PosixUidGidTests\.test_set(e|re)?gid/, "setgid is refused"],
   ];
 
-  /** Modules that test other programs, or take longer than all others together. */
+  /** CPYTHON_MODULES runs those that match it; by default, all. */
+  const only = new RegExp(process.env["CPYTHON_MODULES"] ?? "");
+  /**
+   * Modules that test other programs, or take longer than all others together; and test_socket, whose report breaks off
+   * at its first error in a fork (regrtest itself fails), so that its tests cannot be compared one by one.
+   */
   const leftOut =
-    /test_(gdb|idle|tkinter|ttk|tools|multiprocessing_(spawn|forkserver)|zipfile64)\b/;
+    /test_(gdb|idle|tkinter|ttk|tools|multiprocessing_(spawn|forkserver)|zipfile64|socket)\b/;
 
   test("end in forks as in a bare container, but for what is listed", async () => {
     const image = await ensureCpythonImage(rawEngine);
@@ -121,7 +127,6 @@ print(json.dumps(told))
     };
     const list = ["run", "--rm", image, "python3", "-m", "test", "--list-tests"];
     const listed = (await run("docker", list)).stdout.trim().split(/\s+/);
-    const only = new RegExp(process.env["ONLY"] ?? "");
     const modules = listed.filter((name) => !leftOut.test(name) && only.test(name));
     const others: string[] = [];
     let tests = 0;
@@ -142,6 +147,6 @@ print(json.dumps(told))
     const isListed = (test: string): boolean => differing.some(([listed]) => listed.test(test));
     expect(others.filter((test) => !isListed(test)).sort()).toEqual([]);
     const passing = differing.filter(([listed]) => !others.some((test) => listed.test(test)));
-    expect(passing).toEqual([]);
+    expect(only.source === "(?:)" ? passing : []).toEqual([]);
   }, 5_400_000);
 });
