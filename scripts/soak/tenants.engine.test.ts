@@ -49,8 +49,8 @@ describe.skipIf(isLab).concurrent("clients of three tenants that do everything a
       leaks.push(...load.watch.leaks);
       const slow = [...violations, ...faults];
       if (slow.length > 0) process.stdout.write(`${slow.slice(0, 20).join("\n\n")}\n`);
-      // Under workerd, which runs in one process with the bundler's proxy, jobs wait longer than facades hold them while
-      // other tests run: there, only what is another tenant's fails the row. The lab's world "workerd" asserts all.
+      // Under workerd, jobs wait longer than facades hold them while other tests run: there, only what is another tenant's
+      // fails the row. The lab's world "workerd" asserts all.
       const found = on === "workerd" ? leaks : [...leaks, ...slow];
       expect(found.length, `${told}\n\n${found.slice(0, 20).join("\n\n")}`).toBe(0);
     },
