@@ -85,12 +85,12 @@ open("a", "w").write("kept")`);
       expect(files).toEqual({ a: "kept" });
     });
 
-    test("a hundred thousand files", async () => {
+    test("tens of thousands of files", async () => {
       const result = await run(
         `
 import os
 open("/output/result.json", "w").write('{"a": 1}')
-for i in range(100_000): os.close(os.open("/output/n%d" % i, os.O_CREAT | os.O_WRONLY))`,
+for i in range(20_000): os.close(os.open("/output/n%d" % i, os.O_CREAT | os.O_WRONLY))`,
         { spec: { memoryBytes: 1024 ** 3 } },
       );
       expect(result.end).toBe("failed file_error 0");
