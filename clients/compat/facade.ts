@@ -252,6 +252,16 @@ export const shellCommand = (text: string): string[] => ["sh", "-c", text, "sh"]
 /** Shell text that copies the files below /input/work into the working folder. */
 export const fillWorkingFolder = "cp -R /input/work/. . && find . -mindepth 1 -exec chmod u+w {} +";
 
+/** The names in the absolute path that `path` means in a folder. */
+export function partsOf(folder: string, path: string): string[] {
+  const parts: string[] = [];
+  for (const part of (path.startsWith("/") ? path : `${folder}/${path}`).split("/")) {
+    if (part === "..") parts.pop();
+    else if (part !== "" && part !== ".") parts.push(part);
+  }
+  return parts;
+}
+
 export function shellWords(words: readonly string[]): string {
   return words.map(quoted).join(" ");
 }

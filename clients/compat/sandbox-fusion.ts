@@ -14,6 +14,7 @@ import {
   fillWorkingFolder,
   isOwnError,
   parseBody,
+  partsOf,
   Refusal,
   shellCommand,
   shellWords,
@@ -111,7 +112,7 @@ async function runCode(call: Call): Promise<Response> {
     run_timeout ?? defaultS,
     compile_timeout ?? defaultCompileS(asked.language),
   ];
-  const program = programOf(asked);
+  const program = programOf(asked, compileS);
   await checkMemory(call, asked.memory_limit_MB ?? -1);
   const result = await execute(
     call,
@@ -141,24 +142,16 @@ async function runCode(call: Call): Promise<Response> {
   };
   const files: Record<string, string> = {};
   for (const name of fetch_files ?? []) {
-    const artifact = artifactOf(name);
-    const bytes = artifact && (await contentOf(call, artifactPath(result.job_id, artifact)));
+    const [top, ...parts] = partsOf("/output", name);
+    const artifact = top === "output" ? parts.join("/") : "";
+    const bytes =
+      artifact === "" ? undefined : await contentOf(call, artifactPath(result.job_id, artifact));
     if (bytes !== undefined) files[name] = bytes;
   }
   const isWell = ran && !isLate && result.exit_code === 0;
   return Response.json(
     answerOf(isWell ? "Success" : "Failed", "", compiled ?? null, ran || null, files),
   );
-}
-
-/** The artifact that a path in the working folder names; undefined where it leads out of the folder. */
-function artifactOf(path: string): string | undefined {
-  const parts: string[] = [];
-  for (const part of (path.startsWith("/") ? path : `/output/${path}`).split("/")) {
-    if (part === "..") parts.pop();
-    else if (part !== "" && part !== ".") parts.push(part);
-  }
-  return parts[0] === "output" && parts.length > 1 ? parts.slice(1).join("/") : undefined;
 }
 
 function answerOf(status: string, message: string, compiled: unknown, ran: unknown, files: object) {
@@ -199,8 +192,8 @@ async function checkMemory(call: Call, askedMb: number): Promise<void> {
   throw new Refusal(422, `memory_limit_MB: ${words}`);
 }
 
-/** Languages whose files a shell puts into the working folder before it compiles or runs the code. */
-function programOf({ language, compile_timeout, files }: RunCode): object {
+/** What runs a request's code. A shell first puts the request's files into the working folder. */
+function programOf({ language, files }: RunCode, compileS: number): object {
   const name = names[language] ?? language;
   const known = name === "python" ? python : languages[name];
   const runner = runners[name] ?? (known && runnerOf(known));
@@ -209,7 +202,7 @@ function programOf({ language, compile_timeout, files }: RunCode): object {
     throw new Refusal(422, `language: ${language} is not one of ${all}`);
   }
   const limit = runner.compile !== undefined && {
-    compile_timeout: Math.min(300, Math.ceil(compile_timeout ?? defaultCompileS(name))),
+    compile_timeout: Math.min(limits.compileTimeoutMaxS, Math.ceil(compileS)),
   };
   const hasFiles = Object.keys(files ?? {}).length > 0;
   if (!hasFiles && runners[name] === undefined) {

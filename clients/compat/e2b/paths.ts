@@ -1,15 +1,12 @@
+import { partsOf } from "../facade.ts";
+
 /** Where E2B's code runs. Here it is /output. */
 export const homeFolder = "/home/user";
 const ourFolder = "/output";
 
 /** An absolute path of the sandbox, for one of E2B's. */
 export function toOurs(path: string): string {
-  const parts: string[] = [];
-  for (const part of (path.startsWith("/") ? path : `${homeFolder}/${path}`).split("/")) {
-    if (part === "..") parts.pop();
-    else if (part !== "" && part !== ".") parts.push(part);
-  }
-  return `/${parts.join("/")}`.replace(/^\/home\/user(?=\/|$)/, ourFolder);
+  return `/${partsOf(homeFolder, path).join("/")}`.replace(/^\/home\/user(?=\/|$)/, ourFolder);
 }
 
 export function toTheirs(path: string): string {
