@@ -84,6 +84,11 @@ export function parseJsonInPieces(text: string, bounds: JsonBounds): Promise<unk
   return inPieces(reading(text, bounds, toNumber));
 }
 
+/** `parsePlainJson` for large texts, in the same way. */
+export function parsePlainJsonInPieces(text: string, bounds: JsonBounds): Promise<unknown> {
+  return inPieces(reading(text, bounds, Number));
+}
+
 /** Checks a text, in pieces, without making its value. @returns The first character. @throws JsonError as `parseJson` does. */
 export async function checkJson(text: string, bounds: JsonBounds): Promise<string> {
   await inPieces(reading(text, bounds, undefined));

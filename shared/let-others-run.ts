@@ -1,9 +1,29 @@
+let turn = Promise.resolve();
+let inLine = 0;
+
 /**
  * Lets other requests run. Long work without pauses would block the thread; reads of a local database are such work,
- * because they return at once.
+ * because they return at once. All long work of the process takes turns: a turn of the event loop has one piece of it.
  */
 export function letOthersRun(): Promise<void> {
-  return new Promise((resolve) => {
+  if (isWorkerd) return pause();
+  inLine++;
+  turn = turn.then(pause).then(() => void inLine--);
+  return turn;
+}
+
+/** The same for work that waits for its data anyway: it pauses only if other long work goes on. */
+export async function takeTurn(): Promise<void> {
+  const own = letOthersRun();
+  if (inLine > 1) await own;
+}
+
+const pause = (): Promise<void> =>
+  new Promise((resolve) => {
     setTimeout(resolve, 0);
   });
-}
+
+/** There, no request may wait for another one. */
+const isWorkerd =
+  (globalThis as { navigator?: { userAgent?: string } }).navigator?.userAgent ===
+  "Cloudflare-Workers";

@@ -32,7 +32,7 @@ const Run = z.object({
 const [timeoutS, holdMs] = [30, 10_000];
 
 async function run(call: Call): Promise<Response> {
-  const { language, code, preload } = parseBody(Run, await call.text(), 400);
+  const { language, code, preload } = await parseBody(Run, await call.text(), 400);
   const job = {
     code: preload ? `${preload}\n${code}` : code,
     timeout: timeoutS,

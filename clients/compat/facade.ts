@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { JsonError, parseJsonInPieces, parsePlainJson } from "../../shared/json.ts";
+import { JsonError, parseJsonInPieces, parsePlainJsonInPieces } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { SyncResult } from "../../shared/wire/execution.ts";
 import { sleep } from "../typescript/src/transport/pause.ts";
@@ -219,12 +219,17 @@ export function post(
  * @param exact A field whose numbers stay as they were written.
  * @throws Refusal 422 that names the field.
  */
-export function parseBody<T>(schema: z.ZodType<T>, body: string, status = 422, exact = ""): T {
+export async function parseBody<T>(
+  schema: z.ZodType<T>,
+  body: string,
+  status = 422,
+  exact = "",
+): Promise<T> {
   let json: unknown;
   try {
     const { jsonDepthMax: depth, requestMaxValues: values } = limits;
     const roomy = { key: exact, depth: 1, values, isExact: true };
-    json = parsePlainJson(body, { depth, values, roomy });
+    json = await parsePlainJsonInPieces(body, { depth, values, roomy });
   } catch (error) {
     if (!(error instanceof JsonError)) throw error;
     const { isMalformed, path, message } = error;

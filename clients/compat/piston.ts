@@ -88,7 +88,7 @@ type Execute = z.infer<typeof Execute>;
 const [defaultCompileMs, defaultRunMs, holdMs] = [10_000, 3000, 10_000];
 
 async function run(call: Call, runtimes: Runtime[]): Promise<Response> {
-  const asked = parseBody(Execute, await call.text(), 400);
+  const asked = await parseBody(Execute, await call.text(), 400);
   const runtime = runtimes.find(
     ({ language, aliases, version }) =>
       [language, ...aliases].includes(asked.language) && matches(asked.version, version),

@@ -34,7 +34,7 @@ const waitS = 5;
  * github.com/bytedance/SandboxFusion, sandbox/server/sandbox_api.py.
  */
 export async function runJupyter(call: Call): Promise<Response> {
-  const asked = parseBody(RunJupyter, await call.text());
+  const asked = await parseBody(RunJupyter, await call.text());
   const lifetime = Math.ceil(asked.total_timeout) + 60;
   const made = await post(call, "/sessions", { lifetime, idle_timeout: null, wait: waitS });
   const { session_id, status, message } = Session.parse(made);

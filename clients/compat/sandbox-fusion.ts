@@ -106,7 +106,7 @@ exec g++ -std=c++17 {main} -o /tmp/test "$@" -lpthread`,
 };
 
 async function runCode(call: Call): Promise<Response> {
-  const asked = parseBody(RunCode, await call.text());
+  const asked = await parseBody(RunCode, await call.text());
   const { code, run_timeout, compile_timeout, stdin, args, fetch_files } = asked;
   const [runS, compileS] = [
     run_timeout ?? defaultS,

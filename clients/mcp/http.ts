@@ -5,7 +5,7 @@ import {
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { JsonError, parsePlainJson } from "../../shared/json.ts";
+import { JsonError, parsePlainJsonInPieces } from "../../shared/json.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { maxResourceBytes } from "./tools/artifact-tools.ts";
 import { cancelCall, markOf } from "./cancel-call.ts";
@@ -58,7 +58,7 @@ export async function serveMcp(
 ): Promise<Response> {
   let sent: unknown;
   try {
-    sent = parseMessages(body);
+    sent = await parseMessages(body);
   } catch (error) {
     if (!(error instanceof JsonError)) throw error;
     return invalidRequest(`${error.path || "the message"}: ${error.message}`);
@@ -168,13 +168,13 @@ function invalidRequest(problem: string): Response {
  *
  * @throws JsonError if it exceeds a bound.
  */
-function parseMessages(body: string): unknown {
+async function parseMessages(body: string): Promise<unknown> {
   const { jsonDepthMax: depth, requestMaxValues: values } = limits;
   // `input_data` is in `params.arguments` of a message; there may be an array of messages.
   const inputDepth = body.trimStart().startsWith("[") ? 4 : 3;
   const exact = { key: "input_data", depth: inputDepth, values, isExact: true };
   try {
-    return parsePlainJson(body, { depth, values, roomy: exact });
+    return await parsePlainJsonInPieces(body, { depth, values, roomy: exact });
   } catch (error) {
     if (error instanceof JsonError && error.isMalformed) return undefined;
     throw error;

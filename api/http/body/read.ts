@@ -1,4 +1,5 @@
 import type { Context, MiddlewareHandler } from "hono";
+import { takeTurn } from "../../../shared/let-others-run.ts";
 import { AppError, unavailable } from "../../errors.ts";
 import type { AppEnv, HeldBody } from "../context.ts";
 
@@ -131,6 +132,9 @@ export async function readBytes(
 /** Memory for the first bytes of a body without an announced length. */
 const firstBytes = 16 * 1024;
 
+/** Bytes of a body that are read in a turn. Ten clients that send fast would otherwise fill each turn of the event loop. */
+const bytesAtOnce = 128 * 1024;
+
 /**
  * Reads a request's body in parts.
  *
@@ -139,8 +143,15 @@ const firstBytes = 16 * 1024;
 export async function* received(
   body: ReadableStream<Uint8Array> | null,
 ): AsyncGenerator<Uint8Array, void, void> {
+  let untilPause = bytesAtOnce;
   try {
-    if (body) yield* body;
+    for await (const part of body ?? []) {
+      yield part;
+      untilPause -= part.length;
+      if (untilPause > 0) continue;
+      untilPause = bytesAtOnce;
+      await takeTurn();
+    }
   } catch {
     throw brokenOff();
   }

@@ -18,7 +18,7 @@ export async function contexts(call: Call, session: string): Promise<Response> {
       return Response.json(ids.map((each) => shown(each)));
     }
     case "POST": {
-      const { language, cwd } = parseBody(Create, await call.text(), 400);
+      const { language, cwd } = await parseBody(Create, await call.text(), 400);
       if (language && language !== "python") {
         throw new Refusal(400, `${language} has no interpreter here`);
       }

@@ -60,7 +60,7 @@ export async function control(call: Call, service: Service): Promise<Response> {
     case "POST one connect":
       return connect(call, service, id);
     case "POST one timeout": {
-      const { timeout = defaultTimeoutS } = parseBody(Timeout, await call.text(), 400);
+      const { timeout = defaultTimeoutS } = await parseBody(Timeout, await call.text(), 400);
       await setLifetime(call, id, timeout);
       return new Response(null, { status: 204 });
     }
@@ -72,7 +72,7 @@ export async function control(call: Call, service: Service): Promise<Response> {
 }
 
 async function create(call: Call, service: Service): Promise<Response> {
-  const asked = parseBody(Create, await call.text(), 400);
+  const asked = await parseBody(Create, await call.text(), 400);
   const key = call.headers.get("Idempotency-Key");
   const { templateID, timeout, metadata, envVars, allow_internet_access } = asked;
   const isPlain = plainTemplates.includes(templateID) && call.networkOf(templateID) === undefined;
@@ -102,7 +102,7 @@ async function create(call: Call, service: Service): Promise<Response> {
 }
 
 async function connect(call: Call, service: Service, id: string): Promise<Response> {
-  const { timeout } = parseBody(Timeout, (await call.text()) || "{}", 400);
+  const { timeout } = await parseBody(Timeout, (await call.text()) || "{}", 400);
   const session = await running(call, id);
   const leftMs = Date.parse(session.expires_at) - Date.now();
   // Connecting makes no life shorter.

@@ -18,7 +18,7 @@ const Execute = z.object({
 
 /** Runs code as a cell; the answer is a line for each thing that happens. */
 export async function execute(call: Call, service: Service, session: string): Promise<Response> {
-  const { code, context_id, language, env_vars } = parseBody(Execute, await call.text(), 400);
+  const { code, context_id, language, env_vars } = await parseBody(Execute, await call.text(), 400);
   const fields = {
     ...programOf(code, language),
     context: context_id ?? defaultContext,

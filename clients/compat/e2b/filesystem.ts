@@ -63,13 +63,13 @@ const refusalOf = ([code, , reason]: Fault, path: string): Refusal =>
 /** Arguments of the program. @throws Refusal */
 async function askedOf(call: Call, method: string): Promise<unknown[]> {
   if (method === "Move") {
-    const { source, destination } = parseBody(Move, await call.text(), 400);
+    const { source, destination } = await parseBody(Move, await call.text(), 400);
     return [method, toOurs(source), toOurs(destination)];
   }
   if (!["Stat", "ListDir", "MakeDir", "Remove"].includes(method)) {
     throw new Refusal(501, `This service has no ${method}.`);
   }
-  const { path, depth } = parseBody(Path, await call.text(), 400);
+  const { path, depth } = await parseBody(Path, await call.text(), 400);
   return [method, toOurs(path), depth];
 }
 

@@ -23,7 +23,7 @@ const pid = 1;
 
 /** Runs a command to its end; the answer is a stream of what it writes. */
 export async function start(call: Call, service: Service, session: string): Promise<Response> {
-  const { process } = parseBody(Start, readFrame(await call.bytes()), 400);
+  const { process } = await parseBody(Start, readFrame(await call.bytes()), 400);
   const timeoutMs = Number(call.headers.get("Connect-Timeout-Ms")) || Infinity;
   const fields = {
     command: commandOf(process),

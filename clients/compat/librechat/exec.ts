@@ -48,7 +48,7 @@ export const holdMs = 15_000;
 
 /** Runs code in a sandbox of its own. */
 export async function exec(call: Call): Promise<Response> {
-  const asked = parseBody(Exec, await call.text(), 400);
+  const asked = await parseBody(Exec, await call.text(), 400);
   const { code, args, timeout } = asked;
   const given = await givenFiles(call, asked.files ?? []);
   const job = {

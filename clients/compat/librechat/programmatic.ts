@@ -63,10 +63,10 @@ const copyFiles = `import subprocess; subprocess.run(${JSON.stringify(fillWorkin
 /** Runs code that awaits tools of the client, to the first calls that wait for a result or to its end. */
 export async function execWithTools(call: Call): Promise<Response> {
   const text = await call.text();
-  const { continuation_token } = parseBody(Continues, text, 400);
+  const { continuation_token } = await parseBody(Continues, text, 400);
   const waiting = continuation_token
-    ? await goOn(call, parseBody(Continue, text, 400, "tool_results"))
-    : await start(call, parseBody(Start, text, 400));
+    ? await goOn(call, await parseBody(Continue, text, 400, "tool_results"))
+    : await start(call, await parseBody(Start, text, 400));
   return Response.json(await untilItWaits(call, waiting));
 }
 
