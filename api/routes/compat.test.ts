@@ -1,6 +1,9 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
+import { type Api, execute } from "../../clients/compat/facade.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { createApp } from "../app.ts";
+import { syncResult } from "../openapi/examples/jobs.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
 
@@ -28,3 +31,21 @@ test.each([
     expect({ status, isRead }).toEqual({ status: 401, isRead: false });
   },
 );
+
+test("a job whose answer has begun is not cancelled when its client's time is over: the answer would break off", async () => {
+  const [lastMs, isStopping] = [20, () => false];
+  const api: Api = async (_path, init) => {
+    const body = new ReadableStream<string>({
+      async start(controller) {
+        controller.enqueue(" ");
+        await sleep(5 * lastMs);
+        if (init!.signal!.aborted) return controller.error(init!.signal!.reason);
+        controller.enqueue(JSON.stringify(syncResult));
+        controller.close();
+      },
+    });
+    return new Response(body.pipeThrough(new TextEncoderStream()));
+  };
+  const call = { api, signal: new AbortController().signal, isStopping };
+  expect(await execute(call, { code: "1" }, 1000, lastMs)).toEqual(syncResult);
+});

@@ -97,7 +97,8 @@ type Job = { readonly code: string } & Readonly<Record<string, unknown>>;
  * Runs a job to its end.
  *
  * @param holdMs As of `submit`.
- * @param lastMs When a job that has not ended is cancelled: clients of other services do not wait for long.
+ * @param lastMs When a job is cancelled whose answer has not begun: clients of other services do not wait for long. One
+ * whose answer has begun ends within its own limits, because its status can no longer say that it should be sent again.
  * @throws Refusal with the service's status and words.
  */
 export async function execute(
@@ -106,13 +107,24 @@ export async function execute(
   holdMs: number,
   lastMs?: number,
 ): Promise<SyncResult> {
-  const late = lastMs === undefined ? undefined : AbortSignal.timeout(lastMs);
-  const signal = late ? AbortSignal.any([call.signal, late]) : call.signal;
+  const late = new AbortController();
+  const timer = lastMs === undefined ? undefined : setTimeout(() => late.abort(), lastMs);
+  const api: Api = async (path, init) => {
+    const answer = await call.api(path, init);
+    if (answer.ok) clearTimeout(timer);
+    return answer;
+  };
+  const signal = AbortSignal.any([call.signal, late.signal]);
   try {
-    return asThere(SyncResult.parse(await submit({ ...call, signal }, "/execute", job, holdMs)));
+    const told = await submit({ ...call, api, signal }, "/execute", job, holdMs);
+    return asThere(SyncResult.parse(told));
   } catch (error) {
-    if (late?.aborted) throw new Refusal(503, "The job had not ended in time, and was cancelled.");
+    if (late.signal.aborted) {
+      throw new Refusal(503, "The job had not ended in time, and was cancelled.");
+    }
     throw error;
+  } finally {
+    clearTimeout(timer);
   }
 }
 

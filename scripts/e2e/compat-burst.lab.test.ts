@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { request } from "undici";
 import { expect, test } from "vitest";
 import { startTestService } from "../testing/test-service.ts";
 
@@ -20,8 +21,9 @@ interface Graded {
 }
 
 /**
- * Asks as verl's reward function does: for as long as compiler and code may take and 10 s, and again after 504 alone,
- * three times in all. Any other answer is a verdict. Source: volcengine/verl, verl/utils/reward_score/sandbox_fusion.
+ * Asks as verl's reward function does: it waits as long as compiler and code may take and 10 s for each part of an answer
+ * (`timeout` of requests), and asks again after 504 alone, three times in all. Any other answer is a verdict. Source:
+ * volcengine/verl, verl/utils/reward_score/sandbox_fusion.
  */
 async function grade(url: string, n: number): Promise<unknown[]> {
   const limits = { compile_timeout: limitS, run_timeout: limitS, memory_limit_MB: 512 };
@@ -32,15 +34,16 @@ async function grade(url: string, n: number): Promise<unknown[]> {
     language: "python",
   });
   for (let tries = 1; ; tries++) {
-    const signal = AbortSignal.timeout((2 * limitS + 10) * 1000);
-    const answer = await fetch(`${url}/run_code`, { method: "POST", body, signal });
-    if (answer.status === 504 && tries < 3) {
-      await answer.body?.cancel();
+    const silenceMs = (2 * limitS + 10) * 1000;
+    const silence = { headersTimeout: silenceMs, bodyTimeout: silenceMs };
+    const answer = await request(`${url}/run_code`, { method: "POST", body, ...silence });
+    const text = await answer.body.text();
+    if (answer.statusCode === 504 && tries < 3) {
       await sleep(tries * 1000);
       continue;
     }
-    if (answer.status !== 200) return [answer.status, await answer.text()];
-    const { status, run_result: ran } = (await answer.json()) as Graded;
+    if (answer.statusCode !== 200) return [answer.statusCode, text];
+    const { status, run_result: ran } = JSON.parse(text) as Graded;
     return [status, ran?.status, ran?.return_code, ran?.stdout];
   }
 }

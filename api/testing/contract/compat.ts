@@ -259,7 +259,7 @@ export const compatRows = on(server, [
     },
   },
   {
-    rule: "SandboxFusion: a job that has not ended 1 s before its client gives up is cancelled, and the answer is 504",
+    rule: "SandboxFusion: a job whose answer has not begun 1 s before its client gives up is cancelled, and the answer is 504",
     async check(api) {
       const agent = api.agent();
       await agent.poll();
