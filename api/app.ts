@@ -6,7 +6,7 @@ import { bindClient } from "./http/access/bind-client.ts";
 import { findCallers, identifyCaller } from "./http/access/identify.ts";
 import { checkTable, requireScope } from "./http/access/scopes.ts";
 import { clientNetwork } from "./http/access/client-network.ts";
-import { holdBodies } from "./http/body/read.ts";
+import { holdBytes, unbounded } from "./http/body/read.ts";
 import type { AppEnv } from "./http/context.ts";
 import { correlation } from "./http/correlation.ts";
 import { measure } from "./http/measure.ts";
@@ -60,7 +60,9 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   const largest = Math.max(max_request_bytes, max_batch_bytes);
   const clientOf = (c: Context<AppEnv>): string =>
     c.get("caller")?.keyId ?? clientNetwork(deps.clientAddress(c));
-  app.use(holdBodies(clientOf, { each: largest, all: 2 * largest }));
+  // On Workers, the end of an answer may go unnoticed.
+  const answers = deps.processMetrics ? { each: largest, all: 4 * largest } : unbounded;
+  app.use(holdBytes(clientOf, { bodies: { each: largest, all: 2 * largest }, answers }));
   consoleRoutes(app, deps);
   allowMcpOrigins(app, deps);
   const callers = findCallers(deps);

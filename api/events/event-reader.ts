@@ -155,7 +155,7 @@ async function* ended({ db }: ClientDeps, e: ExecutionRow, follower: FollowerPos
   const output = await readSmallOutput(db, e.id, endOutputMaxBytes);
   const isLarge = output === "large";
   const payload = { ...emptyPayload, output: isLarge ? null : output };
-  const full = { execution: e, payload, artifacts: [], inputFiles: [] };
+  const full = { execution: e, payload, left: {}, artifacts: [], inputFiles: [] };
   const { stdout: _stdout, stderr: _stderr, ...record } = toRecord(full, undefined);
   const more = isLarge && { output_url: `/jobs/${e.id}/result` };
   const data = { ...common(e, e.attempt, e.endedAt), ...record, ...more };

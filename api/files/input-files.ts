@@ -104,6 +104,11 @@ async function storedArtifact(
   return { sizeBytes, sha256, content: null, storeKey: artifactKey(row), owner: row.executionId };
 }
 
+export function bodyOf(whole: Uint8Array, range?: ByteRange): ReadableStream<Uint8Array> {
+  const part = range ? whole.subarray(range.offset, range.offset + range.length) : whole;
+  return new Response(part as Uint8Array<ArrayBuffer>).body!;
+}
+
 /** The bytes of a file of an execution, or a part of them. */
 export async function openInputFile(
   artifacts: ArtifactStore,
@@ -112,6 +117,5 @@ export async function openInputFile(
 ): Promise<ReadableStream<Uint8Array> | undefined> {
   if (storeKey !== null) return artifacts.get(storeKey, range);
   const whole = content ?? new Uint8Array();
-  const part = range ? whole.subarray(range.offset, range.offset + range.length) : whole;
-  return new Blob([new Uint8Array(part)]).stream();
+  return bodyOf(whole, range);
 }

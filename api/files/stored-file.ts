@@ -8,6 +8,8 @@ export interface StoredFile {
   etag: string;
   headers: Record<string, string>;
   open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array>>;
+  /** Whether it is whole in memory once it is open. */
+  isInMemory?: boolean;
 }
 
 /** A file for agents, who know it by its SHA-256. */

@@ -14,10 +14,13 @@ export interface Caller {
   recheck: () => Promise<void>;
 }
 
-/** The bytes of a request's body that are in memory. */
-export interface HeldBody {
-  /** @throws AppError 503 when the bodies of its client, or of all, would have too many. */
+/** The bytes of a request's body, or of its answer, that are in memory. */
+export interface HeldBytes {
+  /** @throws AppError 503 when its client, or all, would have too many. */
   take(bytes: number): void;
+  /** Counts more of them, or fewer, where it is too late to refuse. */
+  add(bytes: number): void;
+  bytes(): number;
   release(): void;
 }
 
@@ -33,8 +36,9 @@ export interface AppEnv {
     caller: Caller | undefined;
     /** What the handlers of clients work with: its database shows the records of the caller's tenant. */
     client: ClientDeps;
-    /** Its body's bytes in memory: see `holdBodies`. */
-    body: HeldBody;
+    /** Bytes in memory: see `holdBytes`. */
+    body: HeldBytes;
+    answer: HeldBytes;
     /**
      * Identifies the token that an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a
      * configured token, or the id of an agent's own token.

@@ -1,8 +1,13 @@
-import { beforeEach, describe, expect, test } from "vitest";
+import { Hono } from "hono";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { Config } from "../../shared/config/config.ts";
 import type { PollReply } from "../../shared/wire/agent/lease.ts";
 import { createApp } from "../app.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
+import { holdBytes, unbounded } from "./body/read.ts";
+import type { AppEnv } from "./context.ts";
+import { holdAnswer, holdBody, jsonRecord } from "./json-page.ts";
+import { onError } from "./problem.ts";
 import { testDeps } from "../testing/test-deps.ts";
 import { store, useStore } from "../testing/use-store.ts";
 
@@ -75,3 +80,85 @@ describe.each([
     await expect(new Response(body).text()).rejects.toThrow(/./);
   });
 });
+
+const MiB = 1024 * 1024;
+const text = "x".repeat(2 * MiB);
+
+/** An app with large answers of each kind. A client may have 4 MiB of them under way, all together 8 MiB. */
+function large() {
+  const answers = { each: 4 * MiB + 1000, all: 8 * MiB + 1000 };
+  const app = new Hono<AppEnv>();
+  app.use(holdBytes((c) => c.req.header("X-Client") ?? "", { bodies: unbounded, answers }));
+  app.onError(onError);
+  app.get("/record", async (c) => jsonRecord(c, { text }));
+  app.get("/file", async (c) =>
+    c.body(await holdBody(c, text.length, async () => new Response(text).body!)),
+  );
+  app.get("/facade", (c) => {
+    c.get("answer").take(0);
+    return holdAnswer(c, new Response(text));
+  });
+  app.get("/small", async (c) => jsonRecord(c, { small: "x".repeat(60 * 1024) }));
+  return (client: string, path: string, method = "GET") =>
+    app.request(path, { method, headers: { "X-Client": client } });
+}
+
+afterEach(() => void vi.useRealTimers());
+
+test.each(["/record", "/file"])(
+  "answers %s are refused while those of their client, or of all, hold too many bytes",
+  async (path) => {
+    const ask = large();
+    const [first, second] = [await ask("a", path), await ask("a", path)];
+    const refused = await ask("a", path);
+    expect([refused.status, refused.headers.get("Retry-After")]).toEqual([503, "1"]);
+    expect(await refused.text()).toContain("The answers to your requests");
+    expect((await ask("a", "/small")).status).toBe(200);
+    // Its body is never read.
+    expect((await ask("c", "/record", "HEAD")).status).toBe(200);
+    const others = [await ask("b", path), await ask("b", path)];
+    expect(await (await ask("c", path)).text()).toContain("The answers to all requests");
+    expect((await first.text()).length).toBeGreaterThanOrEqual(text.length);
+    await second.body!.cancel();
+    for (const other of others) await other.body!.cancel();
+    for (const client of ["a", "c"])
+      expect((await (await ask(client, path)).text()).length).toBeGreaterThan(MiB);
+  },
+);
+
+test("what a facade has answered counts until it is taken", async () => {
+  const ask = large();
+  const unread = [];
+  for (let n = 0; n < 3; n++) {
+    const reader = (await ask("a", "/facade")).body!.getReader();
+    await reader.read();
+    unread.push(reader);
+  }
+  expect((await ask("a", "/facade")).status).toBe(503);
+  for (const reader of unread) await reader.cancel();
+  expect(await (await ask("a", "/facade")).text()).toBe(text);
+});
+
+test.each(["/record", "/file", "/facade"])(
+  "an answer %s breaks off if its client takes none of it for half a minute, and counts no longer",
+  async (path) => {
+    vi.useFakeTimers({ shouldAdvanceTime: true });
+    const ask = large();
+    const read = async () => {
+      const reader = (await ask("a", path)).body!.getReader();
+      await reader.read();
+      return reader;
+    };
+    const slow = await read();
+    const stalled = [await read()];
+    // It was not refused before it began.
+    if (path === "/facade") stalled.push(await read());
+    expect((await ask("a", path)).status).toBe(503);
+    for (let n = 0; n < 4; n++) {
+      await vi.advanceTimersByTimeAsync(20_000);
+      expect((await slow.read()).done).toBe(false);
+    }
+    for (const reader of stalled) await expect(reader.read()).rejects.toThrow("took less");
+    expect((await ask("a", path)).status).toBe(200);
+  },
+);

@@ -4,11 +4,13 @@ import { describeError } from "../../shared/log-line.ts";
 import { ArtifactOutage } from "../deps.ts";
 import { AppError, errorStatus, unavailable, problemOf } from "../errors.ts";
 import { isStoreOutage } from "../store/outage.ts";
-import type { AppEnv } from "./context.ts";
+import type { AppEnv, HeldBytes } from "./context.ts";
 
 /** Turns any thrown error into problem details (RFC 9457). The text of an unknown error is not shown. */
 export const onError: ErrorHandler<AppEnv> = (error, c) => {
   const refusal = asRefusal(error);
+  // The answer that this one replaces is never read.
+  (c.get("answer") as HeldBytes | undefined)?.release();
   const isOutage =
     refusal.code === "unavailable" && (refusal !== error || refusal.cause !== undefined);
   if (isOutage || refusal.code === "internal") {

@@ -5,6 +5,7 @@ import { byteRange, type ByteRange } from "../domain/files/byte-range.ts";
 import { AppError } from "../errors.ts";
 import type { StoredFile } from "../files/stored-file.ts";
 import type { AppEnv } from "./context.ts";
+import { holdBody } from "./json-page.ts";
 
 /** A file that clients may download. */
 export interface Download {
@@ -12,12 +13,14 @@ export interface Download {
   what: "The artifact" | "The file";
   file: Pick<Artifact, "name" | "size_bytes" | "sha256" | "content_type">;
   open: (range?: ByteRange) => Promise<ReadableStream<Uint8Array> | undefined>;
+  /** Whether it is whole in memory once it is open. */
+  isInMemory?: boolean;
 }
 
 /** Answers a download: HEAD with the headers alone, 304 if the client has the file. */
 export async function sendDownload(
   c: Context<AppEnv>,
-  { what, file, open }: Download,
+  { what, file, open, isInMemory = false }: Download,
 ): Promise<Response> {
   refusePart(c, what);
   const etag = `"${file.sha256}"`;
@@ -41,7 +44,7 @@ export async function sendDownload(
     if (!body) throw new Error(`the bytes of ${file.name} are missing`);
     return body;
   };
-  return sendStored(c, { name: what, size, etag, headers, open: opened });
+  return sendStored(c, { name: what, size, etag, headers, open: opened, isInMemory });
 }
 
 /**
@@ -63,7 +66,7 @@ function refusePart(c: Context, what: Download["what"]): void {
  * Answers with the whole file, or with the part that `Range` asks for. `If-Range` limits that to the
  * version of the file that the client knows.
  *
- * @throws AppError 416 when the file has no such part.
+ * @throws AppError 416 when the file has no such part; 503 when the answers under way have too many bytes in memory.
  */
 export async function sendStored(c: Context<AppEnv>, file: StoredFile): Promise<Response> {
   const { name, size, etag, headers, open } = file;
@@ -73,7 +76,8 @@ export async function sendStored(c: Context<AppEnv>, file: StoredFile): Promise<
     const more = { "Content-Range": `bytes */${size}` };
     throw new AppError("range_not_satisfiable", `${name} has ${size} bytes.`, {}, more);
   }
-  const body = await open(range);
+  const length = range?.length ?? size;
+  const body = await (file.isInMemory ? holdBody(c, length, () => open(range)) : open(range));
   if (!range) return c.body(body, 200, { ...headers, "Content-Length": String(size) });
   return c.body(body, 206, {
     ...headers,

@@ -1,9 +1,10 @@
+import { writeJson } from "../../shared/json.ts";
 import type { ExecutionRecord } from "../../shared/wire/execution.ts";
 import type { ClientDeps } from "../deps.ts";
+import { limits } from "../../shared/wire/limits.ts";
 import { notFound } from "../errors.ts";
 import { type AnyDb, ofTenant } from "../store/tenant.ts";
 import type { ExecutionRow } from "../store/jobs/row.ts";
-import type { StreamName } from "../../shared/wire/output.ts";
 import {
   emptyPayload,
   findExecution,
@@ -11,9 +12,10 @@ import {
   withPayloads,
 } from "../store/jobs/read.ts";
 import { windowBytes } from "../store/output/chunks.ts";
-import { readResultPart } from "../store/output/result-parts.ts";
+import { shownAfter } from "../store/output/items.ts";
+import { type LongColumn, longColumns, readResultPart } from "../store/output/result-parts.ts";
 import { withAttempts } from "./attempts.ts";
-import { toRecord, type View } from "./record.ts";
+import { toRecord, toResultItem, type View } from "./record.ts";
 
 /** @throws AppError 404 when it is unknown. `what` is its name in the message. */
 export async function requireExecution(
@@ -65,10 +67,11 @@ export async function readRecords(
 ): Promise<Partial<ExecutionRecord>[]> {
   if (!fields) return readWhole(db, rows, view);
   const full = elsewhere.some((field) => fields.includes(field))
-    ? await withPayloads(db, rows, streamsAtOnceBytes)
+    ? await withPayloads(db, rows, readAtOnceBytes)
     : rows.map((execution): FullExecution => ({
         execution,
         payload: emptyPayload,
+        left: {},
         artifacts: [],
         inputFiles: [],
       }));
@@ -76,7 +79,7 @@ export async function readRecords(
   const records = fields.includes("attempts") ? await withAttempts(db, plain) : plain;
   const wanted = new Set<string>(["execution_id", ...fields]);
   return records.map((record, at) =>
-    withStreams(db, full[at]!, {
+    withLongFields(db, full[at]!, {
       ...Object.fromEntries(Object.entries(record).filter(([field]) => wanted.has(field))),
       ...ofTenant(db, rows[at]!),
     }),
@@ -84,47 +87,87 @@ export async function readRecords(
 }
 
 async function readWhole(db: AnyDb, rows: ExecutionRow[], view: View): Promise<ExecutionRecord[]> {
-  const full = await withPayloads(db, rows, streamsAtOnceBytes);
+  const full = await withPayloads(db, rows, readAtOnceBytes);
   const plain = full.map((one) => ({ ...toRecord(one, view), ...ofTenant(db, one.execution) }));
   const records = view === "all" ? await withAttempts(db, plain) : plain;
-  return records.map((record, at) => withStreams(db, full[at]!, record));
+  return records.map((record, at) => withLongFields(db, full[at]!, record));
 }
 
-/** Larger streams are read in parts while their record is sent: a client may take long, and ask a hundred times. */
-export const streamsAtOnceBytes = 256 * 1024;
+/** What is larger is read in parts while its record is sent: a client may take long, and ask a hundred times. */
+export const readAtOnceBytes = 256 * 1024;
+/** Bounds the parts in which a column is read, and how often: SQLite reads the whole column for each. */
+const columnReads = { count: 16, mostBytes: 1024 * 1024 };
 
-/** Texts of an object's fields that are read while it is sent. */
-export const longTexts = new WeakMap<
-  object,
-  Partial<Record<string, () => AsyncIterable<string>>>
->();
+/** The JSON of a field that is read while it is sent. */
+export interface LongField {
+  read: () => AsyncIterable<string>;
+  /** About as much of it is in memory. */
+  bytesAtOnce: number;
+}
 
-/** A record or result, whose streams are read while it is sent if they were left out. */
-export function withStreams<T extends object>(
+/** The fields of objects that are read so. */
+export const longFields = new WeakMap<object, Partial<Record<string, LongField>>>();
+
+/** A record or result, whose large fields are read while it is sent if they were left out. */
+export function withLongFields<T extends object>(
   db: AnyDb,
-  { execution: { id }, left }: Pick<FullExecution, "execution" | "left">,
+  { execution, left, items }: Pick<FullExecution, "execution" | "left" | "items">,
   record: T,
 ): T {
-  if (!left) return record;
-  longTexts.set(record, {
-    stdout: () => readText(db, id, "stdout", left.stdout),
-    stderr: () => readText(db, id, "stderr", left.stderr),
-  });
+  const fields: Partial<Record<string, LongField>> = {};
+  for (const name of longColumns) {
+    const bytes = left[name];
+    if (bytes !== undefined) fields[name] = longColumn(db, execution.id, name, bytes);
+  }
+  if (items === "left") {
+    const read = () => readItems(db, execution);
+    fields["results"] = { read, bytesAtOnce: limits.resultItemMaxBytes };
+  }
+  if (Object.keys(fields).length > 0) longFields.set(record, fields);
   return record;
 }
 
-async function* readText(
+function longColumn(db: AnyDb, id: string, column: LongColumn, bytes: number): LongField {
+  const { count, mostBytes } = columnReads;
+  const length = Math.min(Math.max(windowBytes, Math.ceil(bytes / count)), mostBytes);
+  return { read: () => readColumn(db, id, column, { bytes, length }), bytesAtOnce: length };
+}
+
+async function* readColumn(
   db: AnyDb,
   id: string,
-  stream: StreamName,
-  bytes: number,
+  column: LongColumn,
+  { bytes, length }: { bytes: number; length: number },
 ): AsyncGenerator<string> {
-  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  // `output` is JSON, which has no byte order mark.
+  const isText = column !== "output";
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: isText });
+  const toJson = (text: string): string => (isText ? JSON.stringify(text).slice(1, -1) : text);
+  if (isText) yield '"';
   for (let offset = 0; offset < bytes;) {
-    const part = await readResultPart(db, id, stream, { offset, length: windowBytes });
-    if (part.length === 0) throw new Error(`execution ${id} was removed while it was read`);
-    yield decoder.decode(part, { stream: true });
+    const part = await readResultPart(db, id, column, { offset, length });
+    if (part.length === 0) throw wasRemoved(id);
+    yield toJson(decoder.decode(part, { stream: true }));
     offset += part.length;
   }
-  yield decoder.decode();
+  yield toJson(decoder.decode());
+  if (isText) yield '"';
 }
+
+async function* readItems(db: AnyDb, { id, attempt }: ExecutionRow): AsyncGenerator<string> {
+  let separator = "[";
+  for (let number = 0; ;) {
+    const rows = await shownAfter(db, { executionId: id, attempt, number });
+    if (rows.length === 0) break;
+    for (const row of rows) {
+      yield separator + writeJson(toResultItem(row));
+      separator = ",";
+      number = row.number;
+    }
+  }
+  if (separator === "[") throw wasRemoved(id);
+  yield "]";
+}
+
+const wasRemoved = (id: string): Error =>
+  new Error(`execution ${id} was removed while it was read`);

@@ -41,7 +41,7 @@ export function toRecord(full: FullExecution, view: View): ExecutionRecord {
     error: e.error,
     timing: e.timing,
     ...(e.metadata && { metadata: e.metadata }),
-    ...(full.items && { results: full.items.map(toResultItem) }),
+    ...(full.items && { results: full.items === "left" ? [] : full.items.map(toResultItem) }),
     ...(e.results === "truncated" && { results_truncated: true }),
     ...(payload.compile && { compile: payload.compile }),
     ...(e.warnings && { warnings: e.warnings }),
@@ -60,6 +60,7 @@ function ofCall({ sessionId, call, context, kind }: ExecutionRow): Partial<Execu
 function extendedFields({
   execution: e,
   payload,
+  left,
   artifacts,
   inputFiles,
 }: FullExecution): Partial<ExecutionRecord> {
@@ -80,7 +81,7 @@ function extendedFields({
     stderr_truncated: e.stderrTruncated,
     idempotency_key: e.idempotencyKey,
     ...(e.containerBackend === "zygote" && { container_backend: e.containerBackend }),
-    ...(payload.stdin && { stdin: text(payload.stdin) }),
+    ...((payload.stdin || left.stdin) && { stdin: text(payload.stdin) }),
     ...(payload.args && { args: payload.args }),
     ...payload.program,
     ...payload.tools,

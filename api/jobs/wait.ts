@@ -11,7 +11,7 @@ import { rideOut } from "./ride-out.ts";
 import { tellEnd } from "./followed.ts";
 
 import { backstopMs } from "../waiting.ts";
-import { requireExecution, streamsAtOnceBytes } from "./read-records.ts";
+import { requireExecution, readAtOnceBytes } from "./read-records.ts";
 /**
  * Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then.
  *
@@ -69,7 +69,7 @@ export async function waitBriefly(
   try {
     const execution = await waitForEnd(deps, id, timeoutMs, signal);
     return isTerminal(execution.status)
-      ? await withPayload(deps.db, execution, streamsAtOnceBytes)
+      ? await withPayload(deps.db, execution, readAtOnceBytes)
       : undefined;
   } catch (error) {
     if (isStoreOutage(error) || (error instanceof AppError && error.code === "not_found")) {
@@ -100,7 +100,7 @@ export async function waitForSync(
     for (;;) {
       const execution = await rideOut(deps, () => waitForEnd(deps, id, lookMs, signal));
       if (isTerminal(execution.status)) {
-        return await rideOut(deps, () => withPayload(deps.db, execution, streamsAtOnceBytes));
+        return await rideOut(deps, () => withPayload(deps.db, execution, readAtOnceBytes));
       }
       if (signal.aborted) {
         if (!(await giveUp())) continue;

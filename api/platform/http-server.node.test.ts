@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { getLogger } from "@logtape/logtape";
 import type { Server } from "node:http";
 import { waitUntil } from "../../shared/testing/wait-until.ts";
-import { httpServer } from "./http-server.node.ts";
+import { type BodyTimes, httpServer } from "./http-server.node.ts";
 
 /** More than the buffers of both sockets hold. */
 const largeBytes = 64 * 1024 * 1024;
@@ -23,6 +23,7 @@ function streamed(): ReadableStream {
 }
 
 let server: Server;
+let start: (times: BodyTimes) => Promise<void>;
 /** Requests that have been taken, and those of them that are answered when it resolves. */
 let taken: number;
 let release: PromiseWithResolvers<void>;
@@ -46,10 +47,13 @@ beforeEach(async () => {
     if (request.url.endsWith("/streamed")) return new Response(streamed());
     return new Response(`got ${body}`);
   };
-  const times = { bodyMs: 300, silenceMs: 2000, unreadMs: 100 };
-  server = httpServer(answer, { log: getLogger("test"), newId: () => "id" }, times);
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
+  start = async (times) => {
+    server?.close();
+    server = httpServer(answer, { log: getLogger("test"), newId: () => "id" }, times);
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+  };
+  await start({ bodyMs: 300, partMs: 300, silenceMs: 2000, unreadMs: 100 });
 });
 afterEach(() => {
   server.closeAllConnections();
@@ -87,6 +91,32 @@ test.each(["POST /execute", "POST /filesystem", "PUT /files"])(
     expect(await sent(line, "123456")).toContain("408 Request Timeout");
   },
 );
+
+test.each([
+  ["with its length", "Content-Length: 4194304", (part: string) => part],
+  [
+    "in chunks",
+    "Transfer-Encoding: chunked",
+    (part: string) => `${part.length.toString(16)}\r\n${part}\r\n`,
+  ],
+])("a large body %s is ended when it comes slowly, and may pause", async (_how, field, encode) => {
+  await start({ bodyMs: 600_000, partMs: 1000, silenceMs: 1, unreadMs: 100 });
+  const send = async (bytes: number) => {
+    const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
+    socket.on("error", () => {});
+    const answer = text(socket);
+    socket.write(`POST /execute HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${field}\r\n\r\n`);
+    socket.write(encode("x".repeat(2 * 1024 * 1024)));
+    for (let sent = 0; sent < 2 * 1024 * 1024 && !socket.closed; sent += bytes) {
+      await sleep(300);
+      socket.write(encode("x".repeat(bytes)));
+    }
+    if (!field.startsWith("Content")) socket.write("0\r\n\r\n");
+    return answer;
+  };
+  expect(await send(1024)).toContain("408 Request Timeout");
+  expect(await send(512 * 1024)).toContain(`got ${"x".repeat(4 * 1024 * 1024)}`);
+});
 
 test("a request whose body has arrived may wait longer than that for its answer", async () => {
   const { port } = server.address() as AddressInfo;
@@ -201,6 +231,72 @@ test.each([
     expect(got.parts).toBeLessThan(10);
   },
 );
+
+test.each([1, 7, 1000])(
+  "chunks of any size and form, in segments of %i bytes, have the bytes that were sent",
+  async (segment) => {
+    const forms = [
+      (size: number) => size.toString(16),
+      (size: number) => size.toString(16).toUpperCase(),
+      (size: number) => `00${size.toString(16)}`,
+      (size: number) => `${size.toString(16)};name=value`,
+      (size: number) => `${"0".repeat(20)}${size.toString(16)}`,
+    ];
+    const parts = Array.from({ length: 400 }, (_, n) => {
+      const size = n % 50 === 49 ? 3000 : 1 + ((n * 7) % 30);
+      return { data: `${n}\r\n0\r\n`.padEnd(size, "=").slice(0, size), form: forms[n % 5]! };
+    });
+    const chunks = parts.map(({ data, form }) => `${form(data.length)}\r\n${data}\r\n`);
+    const { port } = server.address() as AddressInfo;
+    const socket = connect(port, "127.0.0.1");
+    socket.setNoDelay(true);
+    const answer = text(socket);
+    const head = "POST /files?a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const next = "GET /b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    const bytes = `${head}${chunks.join("")}0\r\n\r\n${next}`;
+    for (let at = 0; at < bytes.length; at += segment) {
+      socket.write(bytes.slice(at, at + segment));
+      await new Promise(setImmediate);
+    }
+    const answers = await answer;
+    expect(answers.includes(`got ${parts.map(({ data }) => data).join("")}`)).toBe(true);
+    expect(answers.endsWith("got ")).toBe(true);
+  },
+);
+
+test.each(["2\r\na\r\n", "1\r\nab\r\n", "g\r\na\r\n", "1\na\n", "1 \r\na\r\n", "-1\r\na\r\n"])(
+  "a body with the chunk %j among others is refused",
+  async (wrong) => {
+    const { port } = server.address() as AddressInfo;
+    const socket = connect(port, "127.0.0.1");
+    const answer = text(socket);
+    socket.write("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    socket.write(`${"1\r\na\r\n".repeat(3)}${wrong}${"1\r\na\r\n".repeat(3)}0\r\n\r\n`);
+    expect(await answer).toMatch(/^HTTP\/1.1 400 /);
+  },
+);
+
+test("chunks of one byte cost little more than the same bytes in one chunk", async () => {
+  const { port } = server.address() as AddressInfo;
+  const post = async (body: string): Promise<number> => {
+    const socket = connect(port, "127.0.0.1");
+    const answer = text(socket);
+    const before = process.cpuUsage();
+    socket.write("POST /files?a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n");
+    socket.write(`Connection: close\r\n\r\n${body}0\r\n\r\n`);
+    expect(await answer).toContain("200 OK");
+    const { user, system } = process.cpuUsage(before);
+    return user + system;
+  };
+  const small = "1\r\nx\r\n".repeat(2 ** 20);
+  const whole = `${small.length.toString(16)}\r\n${small}\r\n`;
+  const cost = { small: 0, whole: 0 };
+  for (let n = 0; n < 3; n++) {
+    cost.small += await post(small);
+    cost.whole += await post(whole);
+  }
+  expect(cost.small).toBeLessThan(8 * cost.whole);
+});
 
 test("empty lines, where heads could end, cost no more than others: in a chunked body, and before a request", async () => {
   const { port } = server.address() as AddressInfo;

@@ -15,7 +15,7 @@ import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import { answersFor } from "../http/access/exposure.ts";
 import { anybody, type FindCaller, noKey } from "../http/access/identify.ts";
 import { readForm, readText } from "../http/body/json.ts";
-import { patientJson } from "../http/json-page.ts";
+import { holdAnswer, patientJson } from "../http/json-page.ts";
 import { readBytes } from "../http/body/read.ts";
 import type { AppEnv, Caller } from "../http/context.ts";
 import { readSecret } from "../store/secret.ts";
@@ -73,6 +73,7 @@ export function compatRoutes(
         if (held >= config.compat_held) throw new Refusal(503, "Too many requests are under way.");
         held += 1;
         try {
+          c.get("answer").take(0);
           const api = callerApi(app, c, config, executionContext(c), given ?? null);
           return await facade.answer({
             method: c.req.method,
@@ -129,7 +130,9 @@ export function compatRoutes(
       const { promise, resolve } = Promise.withResolvers<void>();
       // E2B needs no white space: its answers are files, or streams that are never silent.
       const onRunning = name === "e2b" ? () => {} : resolve;
-      return patientJson(c, deps, promise, (signal) => respond(c, signal, onRunning));
+      return patientJson(c, deps, promise, async (signal) =>
+        holdAnswer(c, await respond(c, signal, onRunning)),
+      );
     });
   }
 

@@ -9,6 +9,7 @@ import { mcpPath } from "../http/access/foreign-pages.ts";
 import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import type { AppEnv } from "../http/context.ts";
 import { readText } from "../http/body/json.ts";
+import { holdAnswer } from "../http/json-page.ts";
 import { version } from "../version.ts";
 
 /** Lets pages of `allowed_origins` read the answers of the endpoint. */
@@ -38,7 +39,8 @@ export function mcpRoute(
   app.all(mcpPath, async (c) => {
     const body = await readText(c, deps.config.max_request_bytes);
     const context = executionContext(c);
-    return serveMcp(
+    c.get("answer").take(0);
+    const answer = await serveMcp(
       {
         request: c.req.raw,
         body,
@@ -59,5 +61,6 @@ export function mcpRoute(
         },
       },
     );
+    return holdAnswer(c, answer);
   });
 }

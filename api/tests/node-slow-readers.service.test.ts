@@ -17,7 +17,11 @@ const slowClients = 20;
 const growthBytes = (slowClients * pieces * MiB) / 4;
 
 const most = String((pieces + 2) * MiB);
-const service = await startNode({ ...servers.open, AIRLOCK_MAX_STDOUT_BYTES: most });
+const service = await startNode({
+  ...servers.open,
+  AIRLOCK_MAX_STDOUT_BYTES: most,
+  AIRLOCK_MAX_REQUEST_BYTES: String(8 * MiB),
+});
 afterAll(() => service.close());
 
 const pieceOf = (n: number): string => `piece ${n}\n`.padStart(64, "-").repeat(MiB / 64);
@@ -74,22 +78,52 @@ async function askUnread(path: string): Promise<IncomingMessage> {
   return answer.pause();
 }
 
-test("records and results that nobody reads cost no memory, and are whole when they are read", async () => {
-  const client = new Api(service.url);
-  const { agent, job_id, lease_id } = await working(client);
-  // The parts in which it is read end within characters.
-  const stdout = `"\u20ac\\\n`.repeat(2 * MiB);
-  await agent.result(lease_id, { stdout_base64: Buffer.from(stdout).toString("base64") });
-  const paths = [`/executions/${job_id}?view=all`, `/jobs/${job_id}/result`, "/executions?limit=1"];
-  for (const path of paths) await json(await askUnread(path));
-  const before = residentBytes(service);
-  const unread: IncomingMessage[] = [];
-  for (let n = 0; n < 30; n++) unread.push(await askUnread(paths[n % 3]!));
-  expect(residentBytes(service) - before).toBeLessThan((30 * stdout.length) / 4);
-  for (const answer of unread.splice(0, 3)) {
-    const value = (await json(answer)) as { stdout?: string; items?: { stdout: string }[] };
-    expect((value.stdout ?? value.items?.[0]?.stdout) === stdout).toBe(true);
-  }
-  for (const answer of unread) answer.destroy();
-  await agent.close();
-});
+const unreadCount = 24;
+
+test.each(["stdout", "output", "stdin", "results"] as const)(
+  "records with much %s are whole, and cost little memory while nobody reads them",
+  async (large) => {
+    const client = new Api(service.url);
+    // The parts in which it is read end within characters.
+    const stdin = `"\u20ac\\\n`.repeat(0.75 * MiB);
+    const text = `"\u20ac\\\n`.repeat(MiB);
+    const output = { text: `€\\`.repeat(1.75 * MiB) };
+    const results = Array.from({ length: 8 }, (_, n) => ({
+      number: n + 1,
+      main: false,
+      data: { "text/plain": "x".repeat(0.8 * MiB) },
+      stdout_at: 0,
+      stderr_at: 0,
+    }));
+    const asked = { results: true, ...(large === "stdin" && { stdin }) };
+    const { agent, job_id, lease_id } = await working(client, asked);
+    const { status } = await agent.result(lease_id, {
+      ...(large === "stdout" && { stdout_base64: Buffer.from(text).toString("base64") }),
+      // A mark that is no part of the JSON.
+      ...(large === "output" && { output_json: `\ufeff${JSON.stringify(output)}` }),
+      ...(large === "results" && { items: results }),
+    });
+    expect(status).toBe(200);
+    const paths = [
+      `/executions/${job_id}?view=all`,
+      large === "stdin" ? `/executions?view=full&limit=1` : `/jobs/${job_id}/result`,
+      `/executions?limit=1&fields=${large}`,
+    ];
+    const expected = JSON.stringify({ stdout: text, stdin, output, results }[large]);
+    const sizes = [];
+    for (const path of paths) {
+      const value = (await json(await askUnread(path))) as Record<string, unknown> & {
+        items?: Record<string, unknown>[];
+      };
+      expect(JSON.stringify((value.items?.[0] ?? value)[large]) === expected).toBe(true);
+      sizes.push(Buffer.byteLength(JSON.stringify(value)));
+    }
+    const before = residentBytes(service);
+    const unread: IncomingMessage[] = [];
+    for (let n = 0; n < unreadCount; n++) unread.push(await askUnread(paths[n % 3]!));
+    expect(unread.map(({ statusCode }) => statusCode)).toEqual(unread.map(() => 200));
+    expect(residentBytes(service) - before).toBeLessThan((unreadCount * Math.min(...sizes)) / 2);
+    for (const answer of unread) answer.destroy();
+    await agent.close();
+  },
+);

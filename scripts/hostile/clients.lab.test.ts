@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { once, setMaxListeners } from "node:events";
 import { type IncomingMessage, request } from "node:http";
 import { connect, type Socket } from "node:net";
-import { loadavg } from "node:os";
+import { constants, loadavg, setPriority } from "node:os";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -15,7 +15,7 @@ import { startTestService, type TestService } from "../testing/test-service.ts";
 /** How long each attack lasts, and the control before it. */
 const attackS = Number(process.env["ATTACK_S"] ?? 20);
 const MiB = 1024 * 1024;
-const allowed = { ratio: 2, ms: 100, bytes: 300 * MiB };
+const allowed = { helloRatio: 2, liveMs: 100, bytes: 300 * MiB };
 
 type Attack = {
   /** Makes the job that the attack asks for. */
@@ -276,13 +276,29 @@ function watch(): void {
 /** Watches while something goes on. */
 async function seen(api: NodeProcess, goesOn: Promise<unknown>): Promise<Seen> {
   const given = JSON.stringify({ url: api.url, keys: victim, pid: api.child.pid });
-  const watcher = spawn(process.execPath, ["-e", `(${watch.toString()})()`, given], {
-    stdio: ["ignore", "inherit", "inherit", "ipc"],
-  });
+  const watcher = atUsualPriority(() =>
+    spawn(process.execPath, ["-e", `(${watch.toString()})()`, given], {
+      stdio: ["ignore", "inherit", "inherit", "ipc"],
+    }),
+  );
   await goesOn;
   watcher.send("end");
   const [found] = (await once(watcher, "message")) as [Seen];
   return found;
+}
+
+/**
+ * An attacker is on another machine, so this process has the lowest priority while it attacks. What it starts inherits
+ * its priority.
+ */
+const attackPriority = constants.priority.PRIORITY_LOW;
+function atUsualPriority<T>(start: () => T): T {
+  setPriority(constants.priority.PRIORITY_NORMAL);
+  try {
+    return start();
+  } finally {
+    setPriority(attackPriority);
+  }
 }
 
 const operators = Object.keys(attacks).map(() => `operator-${randomUUID()}`);
@@ -312,8 +328,15 @@ beforeAll(async () => {
   });
   await service.startAgent("agent", { AIRLOCK_WARM_POOL_SIZE: "" });
   victim = await makeKeys(operators[0]!, "victim", 40);
+  setPriority(attackPriority);
 });
 afterAll(() => service?.[Symbol.asyncDispose]());
+
+async function restartApi(): Promise<void> {
+  setPriority(constants.priority.PRIORITY_NORMAL);
+  await service.startApi();
+  setPriority(attackPriority);
+}
 
 const rounded = (...of: number[]): string => of.map((n) => Math.round(n)).join(" / ");
 const isAlive = ({ child }: NodeProcess): boolean =>
@@ -322,7 +345,7 @@ const isAlive = ({ child }: NodeProcess): boolean =>
 test.each(Object.entries(attacks).map(([name, attack], n) => ({ ...attack, name, n })))(
   "another tenant does not notice: $name",
   async ({ name, n, prepare, run, misses }) => {
-    if (!isAlive(service.api())) await service.startApi();
+    if (!isAlive(service.api())) await restartApi();
     const api = service.api();
     const over = new AbortController();
     setMaxListeners(0, over.signal);
@@ -350,8 +373,8 @@ test.each(Object.entries(attacks).map(([name, attack], n) => ({ ...attack, name,
       `${name} | hello p95 ${hello} ms | live p95 ${live} ms | RSS ${memory} MiB | refused ${refused} | load ${loadavg()[0]!.toFixed(1)}`,
     );
     const broken = Object.entries({
-      hello: during.hello > allowed.ratio * before.hello + allowed.ms,
-      live: during.live > before.live + allowed.ms,
+      hello: during.hello > allowed.helloRatio * before.hello,
+      live: during.live > before.live + allowed.liveMs,
       "memory taken": during.rss > before.rss + allowed.bytes,
       "memory kept": rssAfter > before.rss + allowed.bytes,
       "refused or without an answer": during.failed > 0,

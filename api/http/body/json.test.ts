@@ -6,10 +6,10 @@ import { store, useStore } from "../../testing/use-store.ts";
 import { testDeps } from "../../testing/test-deps.ts";
 import type { AppEnv } from "../context.ts";
 import { type FormFile, optionalJsonBody, readForm } from "./json.ts";
-import { holdBodies } from "./read.ts";
+import { holdBytes, unbounded } from "./read.ts";
 
 const app = new OpenAPIHono<AppEnv>();
-app.use(holdBodies(() => "anybody", { each: 100, all: 100 }));
+app.use(holdBytes(() => "anybody", { bodies: { each: 100, all: 100 }, answers: unbounded }));
 const route = createRoute({
   method: "post",
   path: "/",
@@ -101,7 +101,7 @@ describe("a form", () => {
     });
     const files = Promise.withResolvers<FormFile[]>();
     const reader = new OpenAPIHono<AppEnv>();
-    reader.use(holdBodies(() => "anybody", { each: 1_000_000, all: 1_000_000 }));
+    reader.use(holdBytes(() => "anybody", { bodies: unbounded, answers: unbounded }));
     reader.post("/", async (c) => {
       await readForm(c, 1_000_000).then(files.resolve, files.reject);
       return c.body(null);

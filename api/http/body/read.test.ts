@@ -2,7 +2,7 @@ import { Hono } from "hono";
 import { expect, test } from "vitest";
 import { AppError, errorStatus } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
-import { dropRest, holdBodies, readBytes } from "./read.ts";
+import { dropRest, holdBytes, readBytes, unbounded } from "./read.ts";
 
 const MiB = 1024 * 1024;
 
@@ -10,7 +10,7 @@ const MiB = 1024 * 1024;
 function createReader(most: { each: number; all: number }) {
   const answers = Promise.withResolvers<void>();
   const app = new Hono<AppEnv>();
-  app.use(holdBodies((c) => c.req.header("X-Client") ?? "", most));
+  app.use(holdBytes((c) => c.req.header("X-Client") ?? "", { bodies: most, answers: unbounded }));
   app.onError((error, c) =>
     error instanceof AppError
       ? c.text(error.message, errorStatus[error.code], error.headers)

@@ -1,7 +1,7 @@
 import type { Context, MiddlewareHandler } from "hono";
 import { takeTurn } from "../../../shared/let-others-run.ts";
 import { AppError, unavailable } from "../../errors.ts";
-import type { AppEnv, HeldBody } from "../context.ts";
+import type { AppEnv, HeldBytes } from "../context.ts";
 
 /** The configuration key that limits a body. */
 export type LimitKey = "max_request_bytes" | "max_batch_bytes";
@@ -17,40 +17,34 @@ const MiB = 1024 * 1024;
 const smallBytes = 64 * 1024;
 const smallRoomBytes = 16 * MiB;
 
+/** The most bytes in memory: of each client, and of all. */
+type Most = { each: number; all: number };
+export const unbounded: Most = { each: Infinity, all: Infinity };
+
 /**
- * Bounds the bytes of the bodies in memory: those of each client, and those of all. A body counts from before it
- * is read until its request is answered or `forgetBody` is called. A compressed body is refused with 415.
+ * Bounds the bytes in memory, of each client and of all: those of bodies, and those of answers that clients have not
+ * taken. A body counts from before it is read until its request is answered or `forgetBody` is called; an answer
+ * counts until its last byte is taken: see `sendParts`. A compressed body is refused with 415.
  */
-export function holdBodies(
+export function holdBytes(
   clientOf: (c: Context<AppEnv>) => string,
-  { each, all }: { each: number; all: number },
+  most: { bodies: Most; answers: Most },
 ): MiddlewareHandler<AppEnv> {
-  const ofClients = new Map<string, number>();
-  let ofAll = 0;
+  const bodies = countHeld(most.bodies, smallRoomBytes, (whose, bytes) => {
+    const which = `The bodies of ${whose} that are under way`;
+    return `${which} would have more than ${bytes} bytes together: send fewer or smaller ones at a time.`;
+  });
+  const answers = countHeld(most.answers, 0, (whose, bytes) => {
+    const which = `The answers to ${whose} that are under way`;
+    return `${which} would hold more than ${bytes} bytes together: read them to their end, or ask for fewer at a time.`;
+  });
   return async (c, next) => {
-    let client: string | undefined;
-    let held = 0;
-    const add = (name: string, bytes: number): void => {
-      held += bytes;
-      ofAll += bytes;
-      const own = (ofClients.get(name) ?? 0) + bytes;
-      if (own > 0) ofClients.set(name, own);
-      else ofClients.delete(name);
-    };
-    const body: HeldBody = {
-      take(bytes) {
-        client ??= clientOf(c);
-        const more = held + bytes <= smallBytes ? smallRoomBytes : 0;
-        const own = (ofClients.get(client) ?? 0) + bytes;
-        if (own > each + more) throw tooMuch("your requests", each);
-        if (ofAll + bytes > all + more) throw tooMuch("all requests", all);
-        add(client, bytes);
-      },
-      release() {
-        if (client !== undefined) add(client, -held);
-      },
-    };
+    const body = bodies(() => clientOf(c));
     c.set("body", body);
+    c.set(
+      "answer",
+      answers(() => clientOf(c)),
+    );
     const encoding = c.req.header("Content-Encoding") ?? "identity";
     if (encoding.toLowerCase() !== "identity") {
       const detail = `Content-Encoding: ${encoding} is not read: send the body as it is, without this header.`;
@@ -64,9 +58,41 @@ export function holdBodies(
   };
 }
 
-function tooMuch(whose: string, most: number): AppError {
-  const detail = `The bodies of ${whose} that are under way would have more than ${most} bytes together: send fewer or smaller ones at a time.`;
-  return unavailable(detail, 1);
+/** @param smallRoom Bytes above the bounds that those have who hold little. */
+function countHeld(
+  { each, all }: Most,
+  smallRoom: number,
+  explain: (whose: string, most: number) => string,
+) {
+  const ofClients = new Map<string, number>();
+  let ofAll = 0;
+  return (clientOf: () => string): HeldBytes => {
+    let client: string | undefined;
+    let held = 0;
+    const add = (bytes: number): void => {
+      client ??= clientOf();
+      held += bytes;
+      ofAll += bytes;
+      const own = (ofClients.get(client) ?? 0) + bytes;
+      if (own > 0) ofClients.set(client, own);
+      else ofClients.delete(client);
+    };
+    return {
+      take(bytes) {
+        client ??= clientOf();
+        const more = held + bytes <= smallBytes ? smallRoom : 0;
+        const own = (ofClients.get(client) ?? 0) + bytes;
+        if (own > each + more) throw unavailable(explain("your requests", each), 1);
+        if (ofAll + bytes > all + more) throw unavailable(explain("all requests", all), 1);
+        add(bytes);
+      },
+      add,
+      bytes: () => held,
+      release() {
+        if (held > 0) add(-held);
+      },
+    };
+  };
 }
 
 /** Empties the body of a request that goes on to wait: the functions that wait with it would keep the body in memory. */

@@ -30,7 +30,7 @@ import { readUploadHeaders } from "../../http/body/upload-headers.ts";
 import { joinedTokens, requireAgentToken } from "../../http/access/agent-token.ts";
 import type { AppEnv } from "../../http/context.ts";
 import { clientNetwork } from "../../http/access/client-network.ts";
-import { holdBodies } from "../../http/body/read.ts";
+import { holdBytes, unbounded } from "../../http/body/read.ts";
 import { invalid, parseBody } from "../../http/body/json.ts";
 import { sendStored } from "../../http/send-file.ts";
 import { leasedFile } from "../../agents/leased-file.ts";
@@ -82,7 +82,10 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   app.use("*", checkProtocol());
   const agentOf = (c: Context<AppEnv>): string =>
     c.get("agentTokenHash") ?? clientNetwork(deps.clientAddress(c));
-  app.use("*", holdBodies(agentOf, { each: resultBytes, all: 2 * resultBytes }));
+  app.use(
+    "*",
+    holdBytes(agentOf, { bodies: { each: resultBytes, all: 2 * resultBytes }, answers: unbounded }),
+  );
 
   const tokens = joinedTokens(deps);
   app.post("/join", limitJoins(deps), async (c) => {

@@ -12,7 +12,7 @@ import type { AppEnv } from "../../http/context.ts";
 import { jsonRecord, patientJson } from "../../http/json-page.ts";
 import { preferredWaitS } from "../../http/prefer.ts";
 import { wrongField } from "../../jobs/new-execution.ts";
-import { withStreams } from "../../jobs/read-records.ts";
+import { withLongFields } from "../../jobs/read-records.ts";
 import { toRecord, toSyncResult } from "../../jobs/record.ts";
 import { waitBriefly, waitForSync } from "../../jobs/wait.ts";
 
@@ -44,6 +44,7 @@ export async function answerRun(
   submit: () => Promise<SubmittedJob>,
 ) {
   const client = c.get("client");
+  c.get("answer").take(0);
   if (wantsEvents(c.req.header("Accept"))) {
     const end = streams.begin(c.get("caller")?.keyId);
     const { job_id } = await submit().catch((error: unknown) => {
@@ -61,7 +62,7 @@ export async function answerRun(
   const made = patientJson(c, deps, isRunning.promise, async (signal) => {
     const ended = await waitForSync(client, job_id, hasKey, signal, isRunning.resolve);
     await client.db.durable();
-    return jsonRecord(c, withStreams(client.db, ended, toSyncResult(ended)));
+    return jsonRecord(c, withLongFields(client.db, ended, toSyncResult(ended)));
   });
   return (await made) as never;
 }
@@ -75,6 +76,6 @@ export async function answerQueued(c: Context<AppEnv>, job: SubmittedJob) {
   await forgetBody(c);
   const ended = await waitBriefly(c.get("client"), job.job_id, waitS * 1000, c.req.raw.signal);
   if (!ended) return c.json(job, 202, headers);
-  const record = withStreams(c.get("client").db, ended, toRecord(ended, undefined));
+  const record = withLongFields(c.get("client").db, ended, toRecord(ended, undefined));
   return (await jsonRecord(c, record, headers)) as never;
 }

@@ -2,11 +2,12 @@ import { createRoute, type OpenAPIHono } from "@hono/zod-openapi";
 import { ArtifactList } from "../../../shared/wire/execution.ts";
 import type { ClientDeps } from "../../deps.ts";
 import { isArtifactName } from "../../../shared/artifact-name.ts";
-import { openInputFile, resultName, resultOf } from "../../files/input-files.ts";
+import { bodyOf, openInputFile, resultName, resultOf } from "../../files/input-files.ts";
 import { findInputFile } from "../../store/jobs/input-files.ts";
 import { inputArtifacts, internalArtifacts, toArtifact } from "../../jobs/record.ts";
 import { AppError, notFound } from "../../errors.ts";
 import type { AppEnv } from "../../http/context.ts";
+import { jsonRecord } from "../../http/json-page.ts";
 import { sendDownload, type Download } from "../../http/send-file.ts";
 import { artifactKey } from "../../domain/files/store-key.ts";
 import { findExecution } from "../../store/jobs/read.ts";
@@ -37,7 +38,8 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>): void {
     const { id } = c.req.valid("param");
     const execution = await requireExecution(c.get("client"), id);
     const artifacts = (await listArtifacts(c.get("client").db, [id])).map(toArtifact);
-    return c.json({ job_id: id, artifacts, input_artifacts: inputArtifacts(execution) }, 200);
+    const listed = { job_id: id, artifacts, input_artifacts: inputArtifacts(execution) };
+    return (await jsonRecord(c, listed)) as never;
   });
 
   describeArtifacts(app);
@@ -73,7 +75,7 @@ async function find(
   const result = isInput || name !== resultName ? undefined : await resultOf(deps, jobId);
   if (result) {
     const file = toArtifact({ ...result, name, contentType: "application/json" });
-    return { file, open: (range) => openInputFile(artifacts, result, range) };
+    return { file, open: async (range) => bodyOf(result.content, range), isInMemory: true };
   }
   const execution = await findExecution(db, jobId);
   const file = execution && inputArtifacts(execution).find((a) => a.name === name);
@@ -83,11 +85,9 @@ async function find(
     open: async (range) => {
       const submitted = await findSubmitted(db, jobId);
       const whole = name === internalArtifacts.code ? submitted?.code : submitted?.input;
-      const part = range ? whole?.subarray(range.offset, range.offset + range.length) : whole;
-      return part === undefined
-        ? undefined
-        : (new Response(part as Uint8Array<ArrayBuffer>).body ?? undefined);
+      return whole && bodyOf(whole, range);
     },
+    isInMemory: true,
   };
 }
 
@@ -99,5 +99,9 @@ async function findGiven(
 ): Promise<Omit<Download, "what"> | undefined> {
   const row = await findInputFile(db, jobId, { name });
   if (!row) return undefined;
-  return { file: toArtifact(row), open: (range) => openInputFile(artifacts, row, range) };
+  return {
+    file: toArtifact(row),
+    open: (range) => openInputFile(artifacts, row, range),
+    isInMemory: row.storeKey === null,
+  };
 }

@@ -3,6 +3,7 @@ import { limits } from "../../../shared/wire/limits.ts";
 import { AnsweredCall, ToolAnswer, ToolCalls } from "../../../shared/wire/tool-call.ts";
 import { exactBody } from "../../http/body/json.ts";
 import type { AppEnv } from "../../http/context.ts";
+import { jsonRecord } from "../../http/json-page.ts";
 import { answer, listCalls, waitForCalls } from "../../jobs/tool-calls.ts";
 import { answerExamples, answeredCall, listExamples } from "../../openapi/examples/tool-calls.ts";
 import { booleanQuery, integerQuery, jobIdParam, plainNumber } from "../../openapi/parameters.ts";
@@ -43,8 +44,10 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     const { after, wait, all } = c.req.valid("query");
     const { id } = c.req.valid("param");
     const { signal } = c.req.raw;
-    if (all) return c.json(await listCalls(c.get("client"), id, after), 200);
-    return c.json(await waitForCalls(c.get("client"), id, after, wait * 1000, signal), 200);
+    const calls = all
+      ? await listCalls(c.get("client"), id, after)
+      : await waitForCalls(c.get("client"), id, after, wait * 1000, signal);
+    return (await jsonRecord(c, calls)) as never;
   });
 
   const post = createRoute({

@@ -2,9 +2,9 @@ import { and, eq, sql } from "drizzle-orm";
 import { type ExecutionRow, executionColumns } from "./row.ts";
 import { filesOf, type InputFileInfo } from "./input-files.ts";
 import { position } from "./line.ts";
-import type { StreamName } from "../../../shared/wire/output.ts";
 import { wholeOutput } from "../output/chunks.ts";
 import { type ItemRow, listItems } from "../output/items.ts";
+import { type LongColumn, longColumns } from "../output/result-parts.ts";
 import { type ArtifactRow, listArtifacts } from "../output/artifacts.ts";
 import { executions, payloads } from "../schema.ts";
 import { positionOfCall } from "./call-place.ts";
@@ -20,12 +20,12 @@ export interface FullExecution {
     PayloadRow,
     "stdin" | "args" | "program" | "tools" | "stdout" | "stderr" | "output" | "compile"
   >;
-  /** Bytes of its streams, if they were left out because they have too many together: result-parts.ts reads them. */
-  left?: Record<StreamName, number> | undefined;
+  /** Bytes of the columns that were left out because they have too many: result-parts.ts reads them. */
+  left: Partial<Record<LongColumn, number>>;
   artifacts: ArtifactRow[];
   inputFiles: InputFileInfo[];
-  /** Only of an ended execution that asked for results. */
-  items?: ItemRow[] | undefined;
+  /** Only of an ended execution that asked for results; "left" if they have too many bytes. */
+  items?: ItemRow[] | "left" | undefined;
 }
 
 const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
@@ -54,20 +54,20 @@ export async function queuePosition(
 const positionOf = perTenant(position);
 const callPosition = perTenant(positionOfCall);
 
-/** Adds streams of at most `mostStreamBytes`, output and artifacts to rows, in their order. */
+/** Adds payloads, items and artifacts to rows, in their order. A long column or items of more bytes than `most` are left. */
 export async function withPayloads(
   db: AnyDb,
   rows: ExecutionRow[],
-  mostStreamBytes = Number.MAX_SAFE_INTEGER,
+  most = Number.MAX_SAFE_INTEGER,
 ): Promise<FullExecution[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
   const showing = rows.filter(showsItems).map(({ id }) => id);
   const [payloadRows, artifactRows, fileRows, itemRows] = await Promise.all([
-    outputs(db, { ids: JSON.stringify(ids), most: mostStreamBytes }),
+    outputs(db, { ids: JSON.stringify(ids), most }),
     listArtifacts(db, ids),
     filesOf(db, rows),
-    listItems(db, showing),
+    listItems(db, showing, most),
   ]);
   return Promise.all(
     rows.map(async (execution) => ({
@@ -80,7 +80,7 @@ export async function withPayloads(
       artifacts: artifactRows.filter((a) => a.executionId === execution.id),
       inputFiles: fileRows.filter((file) => file.executionId === execution.id),
       ...(showsItems(execution) && {
-        items: itemRows.filter((item) => item.executionId === execution.id),
+        items: itemRows.get(execution.id) ?? [],
       }),
     })),
   );
@@ -89,26 +89,28 @@ export async function withPayloads(
 const showsItems = ({ results, endedAt }: ExecutionRow): boolean =>
   results !== null && endedAt !== null;
 
-const lengthOf = (name: StreamName) => sql<number>`coalesce(length(${payloads[name]}), 0)`;
-const isSmall = sql`${lengthOf("stdout")} + ${lengthOf("stderr")} <= ${sql.placeholder("most")}`;
-const ifSmall = (name: StreamName) =>
-  sql<Uint8Array | null>`iif(${isSmall}, ${payloads[name]}, null)`.mapWith(payloads[name]);
+const lengthOf = (name: LongColumn) => sql<number>`coalesce(length(${payloads[name]}), 0)`;
+const ifSmall = (name: LongColumn) =>
+  sql<Uint8Array | null>`iif(${lengthOf(name)} <= ${sql.placeholder("most")}, ${payloads[name]}, null)`.mapWith(
+    payloads[name],
+  );
 
 const outputs = tenantRows((own) =>
   query
     .select({
-      isSmall: sql<number>`${isSmall}`,
+      executionId: payloads.executionId,
       stdoutBytes: lengthOf("stdout"),
       stderrBytes: lengthOf("stderr"),
-      executionId: payloads.executionId,
-      stdin: payloads.stdin,
+      outputBytes: lengthOf("output"),
+      stdinBytes: lengthOf("stdin"),
       args: payloads.args,
       program: payloads.program,
       tools: payloads.tools,
       compile: payloads.compile,
       stdout: ifSmall("stdout"),
       stderr: ifSmall("stderr"),
-      output: payloads.output,
+      output: ifSmall("output"),
+      stdin: ifSmall("stdin"),
     })
     .from(payloads)
     .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),
@@ -117,9 +119,9 @@ const outputs = tenantRows((own) =>
 export async function withPayload(
   db: AnyDb,
   row: ExecutionRow,
-  mostStreamBytes?: number,
+  most?: number,
 ): Promise<FullExecution> {
-  const [full] = await withPayloads(db, [row], mostStreamBytes);
+  const [full] = await withPayloads(db, [row], most);
   if (!full) throw new Error(`execution ${row.id} has no payload`);
   return full;
 }
@@ -141,15 +143,17 @@ export const emptyPayload: Streams = {
 async function orLogged(
   db: AnyDb,
   { id, attempt, leaseId, endedAt, resultHash }: ExecutionRow,
-  row: (Streams & { isSmall: number; stdoutBytes: number; stderrBytes: number }) | undefined,
+  row: (Streams & Record<`${LongColumn}Bytes`, number>) | undefined,
 ): Promise<Pick<FullExecution, "payload" | "left">> {
-  const payload = row ?? emptyPayload;
-  if (endedAt === null || resultHash !== null || leaseId === null) {
-    const isWhole = !row || row.isSmall === 1;
-    return isWhole
-      ? { payload }
-      : { payload, left: { stdout: row.stdoutBytes, stderr: row.stderrBytes } };
-  }
+  if (!row) return { payload: emptyPayload, left: {} };
+  const isLeft = (name: LongColumn): boolean => row[name] === null && row[`${name}Bytes`] > 0;
+  const left: FullExecution["left"] = {};
+  for (const name of longColumns) if (isLeft(name)) left[name] = row[`${name}Bytes`];
+  if (endedAt === null || resultHash !== null || leaseId === null) return { payload: row, left };
   const logged = await wholeOutput(db, { executionId: id, attempt });
-  return { payload: { ...payload, ...logged, output: null } };
+  const { stdin } = left;
+  return {
+    payload: { ...row, ...logged, output: null },
+    left: stdin === undefined ? {} : { stdin },
+  };
 }

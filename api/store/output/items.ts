@@ -67,29 +67,48 @@ export function keepItems(
 
 export type ItemRow = typeof runItems.$inferSelect;
 
+const shownBy = (own: Owner) =>
+  and(
+    sql`${runItems.executionId} in ${listed("ids")}`,
+    eq(runItems.kind, "display"),
+    own(runItems),
+    sql`exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
+      and ${executions.attempt} = ${runItems.attempt} and ${own(executions)})`,
+  );
 const shown = tenantRows((own) =>
+  query.select().from(runItems).where(shownBy(own)).orderBy(asc(runItems.number)),
+);
+const shownBytes = tenantRows((own) =>
   query
-    .select()
+    .select({
+      id: runItems.executionId,
+      bytes: sql<number>`sum(octet_length(${runItems.data}))`,
+    })
     .from(runItems)
-    .where(
-      and(
-        sql`${runItems.executionId} in ${listed("ids")}`,
-        eq(runItems.kind, "display"),
-        own(runItems),
-        sql`exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
-          and ${executions.attempt} = ${runItems.attempt} and ${own(executions)})`,
-      ),
-    )
-    .orderBy(asc(runItems.number)),
+    .where(shownBy(own))
+    .groupBy(runItems.executionId),
 );
 
-/** What the last attempt of executions has shown. */
-export async function listItems(db: AnyDb, ids: string[]): Promise<ItemRow[]> {
-  return ids.length === 0 ? [] : shown(db, { ids: JSON.stringify(ids) });
+/** What the last attempt of executions has shown; "left" where it has more bytes than `most`. */
+export async function listItems(
+  db: AnyDb,
+  ids: string[],
+  most: number,
+): Promise<Map<string, ItemRow[] | "left">> {
+  if (ids.length === 0) return new Map();
+  const sizes = await shownBytes(db, { ids: JSON.stringify(ids) });
+  const small = sizes.filter(({ bytes }) => bytes <= most).map(({ id }) => id);
+  const rows = small.length === 0 ? [] : await shown(db, { ids: JSON.stringify(small) });
+  return new Map(
+    sizes.map(({ id, bytes }) => [
+      id,
+      bytes <= most ? rows.filter((row) => row.executionId === id) : "left",
+    ]),
+  );
 }
 
 /** The next few items of an attempt after a number, of those that are meant. */
-export const itemsOf = (isMeant?: (own: Owner) => SQL | undefined) =>
+export const itemsOf = (isMeant?: (own: Owner) => SQL | undefined, most = 4) =>
   tenantRows((own) =>
     query
       .select()
@@ -104,9 +123,11 @@ export const itemsOf = (isMeant?: (own: Owner) => SQL | undefined) =>
         ),
       )
       .orderBy(asc(runItems.number))
-      .limit(4),
+      .limit(most),
   );
 const after = itemsOf();
+/** The next that an attempt has shown after a number: alone, as a reader may keep it in memory for long. */
+export const shownAfter = itemsOf(() => eq(runItems.kind, "display"), 1);
 const afterWithoutResult = itemsOf(
   (own) => sql`exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
     and ${executions.resultHash} is null and ${own(executions)})`,

@@ -7,26 +7,33 @@ import { type AnyDb, type Owner, tenantRow } from "../tenant.ts";
 const given = sql.placeholder;
 const ofExecution = (own: Owner) => and(eq(payloads.executionId, given("id")), own(payloads));
 
-const sliceOf = (name: StreamName) => {
-  const stream = payloads[name];
-  const slice = sql`substr(${stream}, ${given("offset")} + 1, ${given("length")})`;
+/** Columns that are read in parts. */
+export const longColumns = ["stdout", "stderr", "output", "stdin"] as const;
+export type LongColumn = (typeof longColumns)[number];
+
+const sliceOf = (name: LongColumn) => {
+  const column = payloads[name];
+  const slice = sql`substr(${column}, ${given("offset")} + 1, ${given("length")})`;
   return tenantRow((own) =>
     query
-      .select({ bytes: slice.mapWith(stream) })
+      .select({ bytes: slice.mapWith(column) })
       .from(payloads)
       .where(ofExecution(own)),
   );
 };
-const slices = { stdout: sliceOf("stdout"), stderr: sliceOf("stderr") };
+const slices = Object.fromEntries(longColumns.map((name) => [name, sliceOf(name)])) as Record<
+  LongColumn,
+  ReturnType<typeof sliceOf>
+>;
 
-/** A part of a stream of a result; empty at its end. */
+/** A part of a column; empty at its end. */
 export async function readResultPart(
   db: AnyDb,
   id: string,
-  stream: StreamName,
+  column: LongColumn,
   { offset, length }: { offset: number; length: number },
 ): Promise<Uint8Array> {
-  const row = await slices[stream](db, { id, offset, length });
+  const row = await slices[column](db, { id, offset, length });
   return row?.bytes ?? new Uint8Array();
 }
 
