@@ -16,6 +16,7 @@ useStore();
 let app: ReturnType<typeof createApp>;
 let agent: ScriptedAgent;
 let lease: string;
+let skewMs: number;
 
 const post = async (path: string, body: object): Promise<Response> =>
   app.request(path, {
@@ -28,9 +29,10 @@ const poll = async (changes: object): Promise<PollReply> =>
 const tell = (what: string, report: object) => post(`/agent/v1/leases/${lease}/${what}`, report);
 
 beforeEach(async () => {
-  const compat: Config["compat"] = ["sandbox-fusion", "dify"];
+  const compat: Config["compat"] = ["sandbox-fusion", "dify", "piston", "librechat"];
   const config = { agent_tokens: [token], compat };
-  const deps = testDeps(store.db, store.folder, Date.now, config);
+  skewMs = 0;
+  const deps = testDeps(store.db, store.folder, () => Date.now() + skewMs, config);
   app = createApp({ ...deps, silenceMs: 10 });
   agent = new ScriptedAgent("http://unused", token);
   await poll({ free_slots: 0 });
@@ -79,6 +81,33 @@ describe.each([
     await tell("release", { error: { type: "docker_error", message: "", phase: "startup" } });
     await expect(new Response(body).text()).rejects.toThrow(/./);
   });
+});
+
+const piston = { language: "python", version: "*", files: [{ content: "1" }] };
+const tools = [{ name: "ask" }];
+
+test.each([
+  [
+    "sandbox-fusion/run_code",
+    { code: "1", language: "python", run_timeout: 1, compile_timeout: 1 },
+    504,
+  ],
+  ["dify/v1/sandbox/run", { code: "1", language: "python3" }, 503],
+  ["piston/api/v2/execute", piston, 503],
+  ["librechat/v1/exec", { code: "1", lang: "py" }, 429],
+  ["librechat/v1/exec/programmatic", { code: "1", lang: "py", tools }, 429],
+])("%s says whole that no agent had time for the job", async (path, request, expected) => {
+  const answer = post(`/compat/${path}`, request);
+  const queued = async () =>
+    ((await (await app.request("/executions")).json()) as { count: number }).count;
+  await expect.poll(queued).toBe(1);
+  // Longer than a facade holds a job, and the agent still counts as connected.
+  skewMs = 16_000;
+  const { status, body } = await answer;
+  expect(status).toBe(expected);
+  expect(await new Response(body).text()).toContain(
+    "No agent took the job within its queue_timeout",
+  );
 });
 
 const MiB = 1024 * 1024;

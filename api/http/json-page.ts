@@ -201,6 +201,10 @@ function takenInTime(
 }
 
 const space = new TextEncoder().encode(" ");
+const unbuffered = "X-Accel-Buffering";
+
+/** Whether `patientJson` has begun an answer before its JSON was ready. */
+export const isUnderWay = ({ headers }: Response): boolean => headers.has(unbuffered);
 
 /**
  * Answers with JSON that may take long. After `silenceMs`, and once the status is sure to be 200, the answer begins with
@@ -246,7 +250,7 @@ export async function patientJson<R extends Response>(
   const headers = {
     "Content-Type": "application/json",
     "Cache-Control": "private, no-store, no-transform",
-    "X-Accel-Buffering": "no",
+    [unbuffered]: "no",
   };
   return c.body(parts, 200, headers) as Response as R;
 }

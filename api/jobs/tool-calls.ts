@@ -15,6 +15,7 @@ import { backstopMs } from "../waiting.ts";
 import { tellCallers } from "./followed.ts";
 import { requireExecution } from "./read-records.ts";
 import { toAnsweredToolCall, toToolCall } from "./record.ts";
+import { endIfOverdue } from "./wait.ts";
 
 /**
  * The calls of a job after one that wait for an answer: at once, or when one comes or the job ends within `waitMs`.
@@ -33,7 +34,9 @@ export async function waitForCalls(
   const wakes = notifier.subscribe([`output:${id}`, `execution:${id}`]);
   try {
     for (;;) {
-      const { status, attempt } = await requireExecution(deps, id);
+      const execution = await requireExecution(deps, id);
+      if (await endIfOverdue(deps, execution)) continue;
+      const { status, attempt } = execution;
       const rows =
         status === "running" ? await pendingCalls(db, { executionId: id, attempt }, after) : [];
       const left = until - now();

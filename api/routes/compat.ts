@@ -15,13 +15,10 @@ import { callerApi, executionContext } from "../http/access/caller-api.ts";
 import { answersFor } from "../http/access/exposure.ts";
 import { anybody, type FindCaller, noKey } from "../http/access/identify.ts";
 import { readForm, readText } from "../http/body/json.ts";
-import { holdAnswer, patientJson } from "../http/json-page.ts";
+import { holdAnswer, isUnderWay, patientJson } from "../http/json-page.ts";
 import { readBytes } from "../http/body/read.ts";
 import type { AppEnv, Caller } from "../http/context.ts";
 import { readSecret } from "../store/secret.ts";
-
-/** Requests that are answered 200 only when code runs or has run: from then on, the facade's status is sure. */
-const runs = /^\/(sessions\/[^/]+\/)?execute$|^\/jobs\/[^/]+\/tool-calls\?/;
 
 /**
  * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
@@ -98,9 +95,10 @@ export function compatRoutes(
                 throw error;
               }
               const answer = await api(request, init);
-              if (answer.ok && runs.test(request)) onRunning();
+              if (isUnderWay(answer)) onRunning();
               return answer;
             },
+            onRunning,
             isStopping,
             signal,
           });

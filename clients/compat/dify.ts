@@ -39,9 +39,7 @@ async function run(call: Call): Promise<Response> {
     ...(language === "nodejs" && { language: "javascript" }),
   };
   const result = await execute(call, job, holdMs);
-  if (isOwnError(result) || result.error?.type === "timeout") {
-    throw new Refusal(503, result.error!.message);
-  }
+  if (isOwnError(result)) throw new Refusal(503, result.error!.message);
   const { stdout, stderr, exit_code } = result;
   const said = exit_code === null ? result.error!.message : `exited with code ${exit_code}`;
   const error = result.success ? "" : `process ${said}\n${stderr}`;

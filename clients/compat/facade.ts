@@ -23,6 +23,8 @@ export interface Call {
   /** Reads the files of a body of multipart/form-data. */
   readonly form: () => Promise<{ name: string; bytes: Uint8Array<ArrayBuffer> }[]>;
   readonly api: Api;
+  /** Called when code runs or has run: from then on, only a failure of the service is refused. */
+  readonly onRunning: () => void;
   /** Aborts when the client hangs up. */
   readonly signal: AbortSignal;
   /** Whether the process is about to end: then nothing waits for room. */
@@ -99,10 +101,10 @@ type Job = { readonly code: string } & Readonly<Record<string, unknown>>;
  * @param holdMs As of `submit`.
  * @param lastMs When a job is cancelled whose answer has not begun: clients of other services do not wait for long. One
  * whose answer has begun ends within its own limits, because its status can no longer say that it should be sent again.
- * @throws Refusal with the service's status and words.
+ * @throws Refusal with the service's status and words; 503 when no agent had time for the job.
  */
 export async function execute(
-  call: Pick<Call, "api" | "signal" | "isStopping">,
+  call: Pick<Call, "api" | "signal" | "isStopping" | "onRunning">,
   job: Job,
   holdMs: number,
   lastMs?: number,
@@ -115,9 +117,9 @@ export async function execute(
     return answer;
   };
   const signal = AbortSignal.any([call.signal, late.signal]);
+  let result: SyncResult;
   try {
-    const told = await submit({ ...call, api, signal }, "/execute", job, holdMs);
-    return asThere(SyncResult.parse(told));
+    result = SyncResult.parse(await submit({ ...call, api, signal }, "/execute", job, holdMs));
   } catch (error) {
     if (late.signal.aborted) {
       throw new Refusal(503, "The job had not ended in time, and was cancelled.");
@@ -126,6 +128,14 @@ export async function execute(
   } finally {
     clearTimeout(timer);
   }
+  refuseUnbegun(result);
+  if (!isOwnError(result)) call.onRunning();
+  return asThere(result);
+}
+
+/** @throws Refusal for a job that no agent has taken within its `queue_timeout`. */
+export function refuseUnbegun({ error }: Pick<SyncResult, "error">): void {
+  if (error?.type === "timeout") throw new Refusal(503, error.message);
 }
 
 /**

@@ -113,7 +113,6 @@ async function run(call: Call, runtimes: Runtime[]): Promise<Response> {
     files: more.map((text, n) => ({ name: `work/${nameOf(asked.files, n + 1)}`, text })),
   };
   const result = await execute(call, job, holdMs);
-  if (result.error?.type === "timeout") throw new Refusal(503, result.error.message);
   if (isOwnError(result)) throw new Refusal(500, result.error!.message);
   const usage = await usageOf(call, result);
   const { compile } = result;

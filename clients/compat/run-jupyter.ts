@@ -49,7 +49,11 @@ export async function runJupyter(call: Call): Promise<Response> {
 
 async function runCells(call: Call, session: string, asked: RunJupyter): Promise<object> {
   const endMs = performance.now() + asked.total_timeout * 1000;
-  const run = (fields: object) => post(call, `/sessions/${session}/execute`, fields);
+  const run = async (fields: object) => {
+    const ran = await post(call, `/sessions/${session}/execute`, fields);
+    call.onRunning();
+    return ran;
+  };
   const files = Object.entries(asked.files).flatMap(([name, base64]) =>
     base64 === null ? [] : [{ name, base64, to: "work" }],
   );

@@ -127,7 +127,6 @@ async function runCode(call: Call): Promise<Response> {
     (compileS + runS + holdS) * 1000,
     (compileS + runS + lastS) * 1000,
   );
-  if (result.error?.type === "timeout") throw new Refusal(504, result.error.message);
   if (isOwnError(result)) {
     return Response.json(answerOf("SandboxError", result.error!.message, null, null, {}));
   }

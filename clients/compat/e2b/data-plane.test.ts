@@ -27,6 +27,7 @@ async function restart(restarted: number, session: number, id = "s") {
       return Promise.resolve(Response.json({ detail: "no" }, { status }));
     },
     signal: new AbortController().signal,
+    onRunning: () => {},
     isStopping: () => false,
   };
   const answer = await e2b(service).answer(call);

@@ -27,6 +27,7 @@ test("events wait in the service until the client takes them", async () => {
     text: () => Promise.resolve(JSON.stringify({ code: "1" })),
     api: () => Promise.resolve(new Response(events)),
     signal: new AbortController().signal,
+    onRunning: () => {},
     isStopping: () => false,
   };
   const service = {

@@ -58,7 +58,6 @@ export async function exec(call: Call): Promise<Response> {
     ...inputsOf(given, timeout),
   };
   const result = await execute(call, job, holdMs);
-  if (result.error?.type === "timeout") throw new Refusal(429, result.error.message);
   if (isOwnError(result)) throw new Refusal(500, result.error!.message);
   return Response.json(await answerOf(call, result, given));
 }

@@ -14,6 +14,7 @@ import {
   parseBody,
   post,
   Refusal,
+  refuseUnbegun,
   submit,
 } from "../facade.ts";
 import { answerOf, FileRefs, givenFiles, holdMs, inputsOf } from "./exec.ts";
@@ -125,7 +126,9 @@ async function untilItWaits(call: Call, waiting: Waiting): Promise<object> {
 }
 
 async function pending(call: Call, job: string, wait: number): Promise<ToolCalls> {
-  return ToolCalls.parse(await ask(call, `/jobs/${job}/tool-calls?wait=${wait}`));
+  const told = ToolCalls.parse(await ask(call, `/jobs/${job}/tool-calls?wait=${wait}`));
+  if (told.status === "running") call.onRunning();
+  return told;
 }
 
 function shown({ number, name, arguments: input }: ToolCall, names: Waiting["names"]): object {
@@ -134,6 +137,7 @@ function shown({ number, name, arguments: input }: ToolCall, names: Waiting["nam
 
 async function end(call: Call, { job, files }: Waiting): Promise<object> {
   const record = asThere(ExecutionRecord.parse(await ask(call, `/executions/${job}`)));
+  refuseUnbegun(record);
   if (record.error && isOwnError(record)) throw new Refusal(500, record.error.message);
   const told = await answerOf(call, { ...record, job_id: job }, await givenFiles(call, files));
   if (record.error === null) return { status: "completed", ...told };
