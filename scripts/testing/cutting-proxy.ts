@@ -65,21 +65,16 @@ export async function startCuttingProxy(target: string): Promise<CuttingProxy> {
 }
 
 /** Closes a connection on which the service has sent nothing for this time. */
-export async function startIdleProxy(target: string, idleMs: number) {
-  let cuts = 0;
+export function startIdleProxy(target: string, idleMs: number) {
   const server = createServer((client) => {
     const service = connect(Number(new URL(target).port), new URL(target).hostname);
     for (const socket of [client, service]) socket.on("error", () => {});
     client.on("close", () => service.destroySoon());
     service.on("close", () => client.destroySoon());
-    service.setTimeout(idleMs, () => {
-      cuts++;
-      client.destroy();
-      service.destroy();
-    });
+    service.setTimeout(idleMs, () => void (client.destroy(), service.destroy()));
     client.pipe(service).pipe(client);
   });
-  return { ...(await listen(server)), cuts: () => cuts };
+  return listen(server);
 }
 
 /** A request that a proxy has whole. */
