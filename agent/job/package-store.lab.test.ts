@@ -1,14 +1,13 @@
 import { beforeEach, expect, test } from "vitest";
+import { fromPypi } from "../../scripts/testing/builds.ts";
 import { cached, run, start, useWorld } from "../testing/package-world.ts";
 
 useWorld();
 beforeEach(() =>
   start(undefined, {
     ...cached,
+    ...fromPypi,
     AIRLOCK_DEPENDENCY_CACHE_BYTES: String(16 * 1024 ** 3),
-    // PyPI, also where a proxy of this machine's has a private address and its own certificates.
-    AIRLOCK_PIP_HOSTS: "pypi.org,files.pythonhosted.org",
-    AIRLOCK_PIP_CA_FILE: process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt",
   }),
 );
 

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
-import { build } from "../testing/builds.ts";
+import { build, fromPypi } from "../testing/builds.ts";
 import { needs } from "../testing/needs.ts";
-import { startTestService, type Variables } from "../testing/test-service.ts";
+import { startTestService } from "../testing/test-service.ts";
 import { service, useTestService } from "../testing/use-test-service.ts";
 
 /**
@@ -107,11 +107,7 @@ describe('smolagents with executor_type="e2b"', needs("venv"), () => {
         AIRLOCK_JOB_TYPES: JSON.stringify({ default: { requirements: ["numpy", "pillow"] } }),
       },
     });
-    const ofPip = Object.entries(process.env).filter(([name]) => name.startsWith("AIRLOCK_PIP_"));
-    await own.startAgent("agent", {
-      AIRLOCK_CONTAINER_BACKEND: "zygote",
-      ...(Object.fromEntries(ofPip) as Variables),
-    });
+    await own.startAgent("agent", { ...fromPypi, AIRLOCK_CONTAINER_BACKEND: "zygote" });
     expect(await build(own, "default")).toMatchObject({ status: "built" });
     const folder = tempFolder();
     const python = join(folder, "bin/python");

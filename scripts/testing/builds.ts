@@ -2,6 +2,12 @@ import type { Build, BuildResult } from "../../shared/wire/build.ts";
 import type { JobTypeView } from "../../shared/wire/job-type.ts";
 import type { TestService } from "./test-service.ts";
 
+/** An agent's settings for PyPI, also where a proxy of this machine's has a private address and its own certificates. */
+export const fromPypi = {
+  AIRLOCK_PIP_HOSTS: "pypi.org,files.pythonhosted.org",
+  AIRLOCK_PIP_CA_FILE: process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt",
+};
+
 /** Builds the image of a job type; the answer is that of the API, which may be a refusal. */
 export async function build(
   service: TestService,
