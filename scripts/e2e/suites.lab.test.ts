@@ -2,11 +2,11 @@ import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
-import { ensureCpythonImage } from "../setup/images/lab-images.ts";
-import { startTestService } from "../testing/test-service.ts";
+import { ensureCpythonImage, imageMs } from "../setup/images/lab-images.ts";
+import { startTestService, type TestService } from "../testing/test-service.ts";
 import { service, useTestService } from "../testing/use-test-service.ts";
 
 /** Test suites that other people wrote, with the list of what is expected to fail and why. */
@@ -64,8 +64,10 @@ describe("MCP's conformance suite", () => {
 
 describe("CPython's own tests", () => {
   /** Runs a module of them and prints how each of its tests ended; it knows nothing of this service. */
-  const driver = `import json, os, subprocess, sys, tempfile, xml.etree.ElementTree as xml
-module = os.environ.get("MODULE") or sys.argv[1]
+  const driver = (
+    module: string,
+  ) => `import json, os, subprocess, sys, tempfile, xml.etree.ElementTree as xml
+module = ${JSON.stringify(module)}
 with tempfile.TemporaryDirectory() as folder:
     path = folder + "/result.xml"
     command = [sys.executable, "-m", "test", "--timeout", "250", "--junit-xml", path, "--tempdir", folder, module]
@@ -98,55 +100,74 @@ print(json.dumps(told))
   const leftOut =
     /test_(gdb|idle|tkinter|ttk|tools|multiprocessing_(spawn|forkserver)|zipfile64|socket)\b/;
 
-  test("end in forks as in a bare container, but for what is listed", async () => {
-    const image = await ensureCpythonImage(rawEngine);
-    await using own = await startTestService({
-      api: {
-        AIRLOCK_JOB_TYPES: JSON.stringify({
-          default: { base_image: image, memory_limit: "2g", pids: 512, loopback: "full" },
-        }),
-      },
+  let image: string;
+  let own: TestService;
+  let modules: string[];
+  beforeAll(async () => {
+    image = await ensureCpythonImage(rawEngine);
+    const jobType = { base_image: image, memory_limit: "2g", pids: 512, loopback: "full" };
+    own = await startTestService({
+      api: { AIRLOCK_JOB_TYPES: JSON.stringify({ default: jobType }) },
     });
     const backend = { AIRLOCK_CONTAINER_BACKEND: "zygote", AIRLOCK_MAX_WORKERS: "2" };
     await own.startAgent("agent", backend);
-    const inFork = async (module: string): Promise<Told> => {
-      const code = driver.replace(
-        'os.environ.get("MODULE") or sys.argv[1]',
-        JSON.stringify(module),
-      );
-      const id = await own.submit(code, {}, { timeout: 400 });
-      await own.send("GET", `/jobs/${id}/result?wait=true&timeout=600`);
-      return JSON.parse((await own.record(id)).stdout || "{}") as Told;
-    };
-    const bare = async (module: string): Promise<Told> => {
-      const limits =
-        "--rm --network none --user 1000 --read-only --tmpfs /tmp:exec --memory 2g --pids-limit 512 --cap-drop ALL";
-      const args = ["run", ...limits.split(" "), image, "python3", "-c", driver, module];
-      const { stdout } = await run("docker", args, { maxBuffer: 1 << 26 });
-      return JSON.parse(stdout) as Told;
-    };
     const list = ["run", "--rm", image, "python3", "-m", "test", "--list-tests"];
     const listed = (await run("docker", list)).stdout.trim().split(/\s+/);
-    const modules = listed.filter((name) => !leftOut.test(name) && only.test(name));
-    const others: string[] = [];
-    let tests = 0;
-    const waiting = [...modules];
-    const work = async (): Promise<void> => {
-      for (let module = waiting.shift(); module !== undefined; module = waiting.shift()) {
-        const [here, there] = [await inFork(module), await bare(module)];
-        tests += Object.keys(there).length;
-        const names = [...new Set([...Object.keys(here), ...Object.keys(there)])];
-        for (const name of names) {
-          if (name === "exit" || here[name] === there[name]) continue;
-          others.push(`${name.replace(/^test\./, "")}: ${here[name]}, bare ${there[name]}`);
+    modules = listed.filter((name) => !leftOut.test(name) && only.test(name));
+  }, imageMs);
+  afterAll(() => own?.[Symbol.asyncDispose]());
+
+  async function inFork(module: string): Promise<Told> {
+    const id = await own.submit(driver(module), {}, { timeout: 400 });
+    await own.send("GET", `/jobs/${id}/result?wait=true&timeout=600`);
+    return JSON.parse((await own.record(id)).stdout || "{}") as Told;
+  }
+
+  async function bare(module: string): Promise<Told> {
+    const limits =
+      "--rm --network none --user 1000 --read-only --tmpfs /tmp:exec --memory 2g --pids-limit 512 --cap-drop ALL";
+    const args = ["run", ...limits.split(" "), image, "python3", "-c", driver(module)];
+    const { stdout } = await run("docker", args, { maxBuffer: 1 << 26 });
+    return JSON.parse(stdout) as Told;
+  }
+
+  // A row that fails is tried again alone.
+  const parts = Array.from({ length: 8 }, (_, n) => n + 1);
+
+  test.each(parts)(
+    `end in forks as in a bare container, but for what is listed: part %i of ${parts.length}`,
+    async (part) => {
+      const size = Math.ceil(modules.length / parts.length);
+      const some = modules.slice((part - 1) * size, part * size);
+      const [all, others] = [new Set<string>(), new Set<string>()];
+      const waiting = some.values();
+      const work = async (): Promise<void> => {
+        for (const module of waiting) {
+          const [here, there] = [await inFork(module), await bare(module)];
+          for (const test of Object.keys({ ...here, ...there })) {
+            // Of a module without tests, such as one of Windows, the status says how it ended.
+            if (test === "exit" && Object.keys(here).length > 1) continue;
+            const name = (test === "exit" ? module : test).replace(/^test\./, "");
+            all.add(name);
+            if (here[test] !== there[test]) {
+              others.add(`${name}: ${here[test]}, bare ${there[test]}`);
+            }
+          }
         }
-      }
-    };
-    await Promise.all([work(), work()]);
-    console.log(`${modules.length} modules, ${tests} tests`);
-    const isListed = (test: string): boolean => differing.some(([listed]) => listed.test(test));
-    expect(others.filter((test) => !isListed(test)).sort()).toEqual([]);
-    const passing = differing.filter(([listed]) => !others.some((test) => listed.test(test)));
-    expect(only.source === "(?:)" ? passing : []).toEqual([]);
-  }, 5_400_000);
+      };
+      await Promise.all([work(), work()]);
+      console.log(`part ${part}: ${some.length} modules, ${all.size} tests`);
+      const unlisted = [...others].filter(
+        (test) => !differing.some(([listed]) => listed.test(test)),
+      );
+      expect(unlisted.sort()).toEqual([]);
+      const passing = differing.filter(
+        ([listed]) =>
+          [...all].some((test) => listed.test(test)) &&
+          ![...others].some((test) => listed.test(test)),
+      );
+      expect(passing).toEqual([]);
+    },
+    3_600_000,
+  );
 });
