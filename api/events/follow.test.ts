@@ -70,6 +70,30 @@ test("100 clients of a process that follow one job share their reads", async () 
   for (const times of Object.values(reads)) expect(times).toBeLessThan(10 * posts);
 });
 
+test("100 clients that come when a job has ended share the reads of its result", async () => {
+  const execution = newExecution();
+  await submitExecution(store.db, execution, 10);
+  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
+  const [job] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  const text = "0123456789abcde\n".repeat(32 * 1024);
+  await recordResult(deps, job!, job!.leaseId!, { ...success, stdout_base64: btoa(text) });
+  reads = {};
+  const clients = Array.from({ length: 100 }, async () => {
+    const { signal } = new AbortController();
+    let read = "";
+    for await (const event of follow(clientOf(deps), execution.id, undefined, signal)) {
+      if (event === "idle" || event.event !== "stdout") continue;
+      read += event.data.text;
+    }
+    return read === text;
+  });
+  expect(new Set(await Promise.all(clients))).toEqual(new Set([true]));
+  // The job, four parts, and the end of each stream: clients that fall behind read for themselves.
+  const [times] = Object.values(reads);
+  expect(times).toBeGreaterThanOrEqual(7);
+  expect(times).toBeLessThan(10 * 7);
+});
+
 test("what a result shows comes after what it has written, also for who read the job just before", async () => {
   await submitExecution(store.db, newExecution({ results: "all" }), 10);
   const terms = { agentId: "a", expiresAt: 1000, now: 1 };

@@ -45,6 +45,9 @@ export function storedOutput(
   };
 }
 
+/** SQLite reads the whole stream for each part of it, so a part is sent as several events. */
+const resultPartBytes = 4 * windowBytes;
+
 /** Reads a stream of a result that arrived at a time. */
 export async function* resultOutput(
   { db }: ClientDeps,
@@ -54,9 +57,14 @@ export async function* resultOutput(
   at: number,
 ): AsyncGenerator<Arrived> {
   for (let offset = from; ;) {
-    const data = await readResultPart(db, id, stream, { offset, length: windowBytes });
-    if (data.length === 0) return;
-    yield { stream, offset, data, at };
-    offset += data.length;
+    const part = { offset, length: resultPartBytes };
+    const key = `result ${id} ${stream} ${offset}`;
+    const read = await db.share(key, () => readResultPart(db, id, stream, part));
+    if (read.length === 0) return;
+    for (let from = 0; from < read.length; from += windowBytes) {
+      const data = read.subarray(from, from + windowBytes);
+      yield { stream, offset, data, at };
+      offset += data.length;
+    }
   }
 }

@@ -1,5 +1,5 @@
 import { Hono } from "hono";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { AppError, errorStatus } from "../../errors.ts";
 import type { AppEnv } from "../context.ts";
 import { dropRest, holdBytes, readBytes, unbounded } from "./read.ts";
@@ -128,6 +128,22 @@ test("small bodies have a bound, too", async () => {
   answers.resolve();
   const statuses = (await Promise.all(held)).map(({ status }) => status);
   expect(statuses.filter((status) => status === 200).length).toBe((MiB + 16 * MiB) / (64 * 1024));
+});
+
+test("bodies that are dropped at once share their pace, and end after the given time", async () => {
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  let given = 0;
+  async function* parts() {
+    for (; ; given++) yield new Uint8Array(1);
+  }
+  const all = Array.from({ length: 20 }, async () =>
+    dropRest(parts(), { bytes: 10_000, ms: 1000 }),
+  );
+  await vi.advanceTimersByTimeAsync(1050);
+  await Promise.all(all);
+  expect(given).toBeGreaterThan(900);
+  expect(given).toBeLessThan(1100);
 });
 
 test("what is dropped of a refused body is not kept until its end", async () => {

@@ -183,28 +183,42 @@ export async function* received(
   }
 }
 
-/** Reads and drops the rest of a body: to its end, or at most `bytes`, or for at most `ms`. */
+/** Bodies that are being dropped. */
+let dropping = 0;
+
+/**
+ * Reads and drops the rest of a body: to its end, or at most `bytes`, or for at most `ms`. However many bodies are dropped
+ * at once, they take one part, of about 64 KiB, each millisecond: others get the time between.
+ */
 export async function dropRest(
   parts: AsyncIterator<Uint8Array, unknown, undefined>,
   most: { bytes: number; ms: number },
 ): Promise<void> {
+  let isLate = false;
   let stop: (() => void) | undefined;
-  const timer = setTimeout(() => stop?.(), most.ms);
+  const timer = setTimeout(() => {
+    isLate = true;
+    stop?.();
+  }, most.ms);
   // A race with one promise for all parts would keep each of them until the end.
   const nextInTime = () =>
     new Promise<IteratorResult<Uint8Array, unknown> | undefined>((resolve, reject) => {
+      if (isLate) return resolve(undefined);
       stop = () => resolve(undefined);
       parts.next().then(resolve, reject);
     });
+  dropping++;
   try {
     for (let dropped = 0; dropped < most.bytes;) {
       const part = await nextInTime();
       if (part === undefined || part.done) return;
       dropped += part.value.length;
+      await new Promise((resolve) => setTimeout(resolve, dropping));
     }
   } catch {
     // The client is gone and receives no answer.
   } finally {
+    dropping--;
     clearTimeout(timer);
   }
 }
