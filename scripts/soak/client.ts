@@ -67,6 +67,8 @@ export type Ask = {
   /** An operator's, about all tenants. */
   readonly seesAll?: boolean;
   readonly signal?: AbortSignal;
+  /** How long an answer may take. */
+  readonly patienceMs?: number;
 };
 
 /** What a client does is not as its model says. */
@@ -87,7 +89,7 @@ export type Expected =
   | readonly Expected[]
   | { readonly [key: string]: Expected };
 
-const patienceMs = 120_000;
+const usualPatienceMs = 120_000;
 const well = [200, 201, 202, 204];
 
 export class Client {
@@ -139,6 +141,8 @@ export class Client {
     const { expect = well } = asked;
     const told = `${endpoint} ${JSON.stringify(asked.path ?? {})} ${show(asked.body)}`;
     this.watch.requests += 1;
+    const begunMs = performance.now();
+    const tookMs = () => Math.round(performance.now() - begunMs);
     let response: Response;
     let text: string;
     try {
@@ -148,7 +152,9 @@ export class Client {
       if (asked.signal?.aborted) throw error;
       if (!this.watch.isCalm) throw new LostToFault(`${endpoint} unanswered`);
       const { cause } = error as Error;
-      throw new Violation(`${told}: no answer: ${String(error)} ${String(cause)}`);
+      throw new Violation(
+        `${told}: no answer after ${tookMs()} ms: ${String(error)} ${String(cause)}`,
+      );
     }
     const { status, headers } = response;
     const type = headers.get("Content-Type")?.split(";")[0] ?? "";
@@ -158,10 +164,13 @@ export class Client {
     if (!asked.seesAll) this.#scan(answer, asked.path ?? {});
     this.#compare(endpoint, response.url, answer);
     if (!expect.includes(status)) {
-      if (hasNoRoom(endpoint, answer) || (!this.watch.isCalm && isOfFault(endpoint, answer))) {
+      if (
+        hasNoRoom(endpoint, answer, tookMs()) ||
+        (!this.watch.isCalm && isOfFault(endpoint, answer))
+      ) {
         throw new LostToFault(`${endpoint} ${status}`);
       }
-      throw new Violation(`${answer.told}; expected ${expect.join(" or ")}`);
+      throw new Violation(`${answer.told} after ${tookMs()} ms; expected ${expect.join(" or ")}`);
     }
     this.watch.checks += 1;
     if (status < 400) count(this.watch.answered, endpoint);
@@ -170,7 +179,7 @@ export class Client {
 
   send(
     endpoint: string,
-    { path = {}, query, body, headers, signal, isKeyless }: Ask,
+    { path = {}, query, body, headers, signal, isKeyless, patienceMs = usualPatienceMs }: Ask,
   ): Promise<Response> {
     const [method = "", template = ""] = endpoint.split(" ");
     const place = template.replaceAll(/\{(\w+)\}/g, (_, name: string) =>
@@ -219,7 +228,7 @@ export class Client {
     endpoint: string,
     asked: Ask,
     expected: Expected,
-    ms = patienceMs / 2,
+    ms = usualPatienceMs / 2,
   ): Promise<Answer> {
     const deadline = performance.now() + ms;
     for (;;) {
@@ -256,6 +265,13 @@ export class Client {
       if (json["reason"] === null || json["reason"] === "deleted") throw error;
       throw new LostToFault(`a session ended: ${json["reason"] as string}`);
     }
+  }
+
+  /** Code that does not end within 2 s of when it was to, as on a busy machine, is killed with its interpreter. */
+  noteKill(sinceMs: number): void {
+    const afterMs = Math.round(performance.now() - sinceMs);
+    if (afterMs < 2000) throw new Violation(`an interpreter was killed after ${afterMs} ms`);
+    count(this.watch.lost, "an interpreter was killed with its call");
   }
 
   acknowledge(id: string, ends: readonly string[], stdout?: string): void {
@@ -347,11 +363,17 @@ function formsOf(token: string): readonly string[] {
   return known;
 }
 
-/** An operator drains the agents now and then, and other services' protocols do not let a request wait for long. */
-function hasNoRoom(endpoint: string, { status, text }: Answer): boolean {
+/**
+ * An operator drains the agents now and then, and other services' protocols do not let a request wait for long: only so
+ * long, and no shorter.
+ */
+function hasNoRoom(endpoint: string, { status, text }: Answer, tookMs: number): boolean {
   if (status < 429) return false;
-  const isShort = endpoint.includes(" /compat/") && /queue_timeout|No agent has/.test(text);
-  return isShort || text.includes("Every agent is draining");
+  if (text.includes("Every agent is draining")) return true;
+  if (!endpoint.includes(" /compat/")) return false;
+  const [, queuedS] = /queue_timeout of (\d+) s/.exec(text) ?? [];
+  if (queuedS !== undefined) return tookMs > 1000 * (Number(queuedS) - 1);
+  return /No agent has|has room for a session|had not ended in time/.test(text);
 }
 
 /** An answer that faults alone explain: no room, a lost session, an agent that is gone. */

@@ -180,7 +180,8 @@ async function useE2b(client: Client): Promise<void> {
         all.find((line) => line["type"] === type),
       );
     };
-    await expectLine(`x = "x of ${mark}"\nx`, { type: "result", text: `x of ${mark}` });
+    const x = `x = "x of ${mark}"`;
+    await expectLine(`${x}\nx`, { type: "result", text: `x of ${mark}` });
     await expectLine('import os; os.environ["MARK"]', { type: "result", text: `env of ${mark}` });
     const context = await ask("POST /contexts", { body: {} });
     const context_id = context.json["id"] as string;
@@ -207,12 +208,21 @@ async function useE2b(client: Client): Promise<void> {
     const start = frame({ process: { cmd: "echo", args: [`said ${mark}`], envs: {} } });
     const headers = { ...inside, "Content-Type": "application/connect+json" };
     const said = await ask("POST /process.Process/Start", { headers, body: start });
+    if (!client.watch.isCalm && said.text.includes("The agent was lost"))
+      throw new LostToFault("a command of a sandbox failed");
     client.check(said, true, said.text.includes(base64(`said ${mark}\n`)));
+    const hungUpMs = performance.now();
     await client.hangUp(
       e2b("POST /execute"),
       { headers: inside, isKeyless: true, body: { code: "import time; time.sleep(60)" } },
       client.random.between(5, 400),
     );
+    const [, after] = await lines("x");
+    if (after.some(({ name }) => name === "interpreter_ended")) {
+      client.noteKill(hungUpMs);
+      await ask("POST /contexts/{context}/restart", { path: { context: "default" } });
+      await lines(x);
+    }
     await expectLine("x", { type: "result", text: `x of ${mark}` });
 
     // A token is for its own sandbox.
