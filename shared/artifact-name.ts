@@ -7,7 +7,7 @@ export const artifactNameRule =
 
 /**
  * Whether a name stays inside its job's artifacts and is safe in a header, a URL and a log;
- * agent/python/collector/collect.py agrees. See docs/contract.md 6.22.
+ * agent/python/collector.py agrees. See docs/contract.md 6.22.
  */
 export function isArtifactName(name: string): boolean {
   return (

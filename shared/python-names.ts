@@ -17,7 +17,7 @@ property quit range repr reversed round set setattr slice sorted staticmethod st
 const keywords = `
 False None True and as assert async await break class continue def del elif else except finally for from global if
 import in is lambda nonlocal not or pass raise return try while with yield`;
-/** What the code of a cell finds beside them: see agent/python/interpreter/cells.py and tools.py. */
+/** What the code of a cell finds beside them: see agent/python/cells.py and tools.py. */
 const ours = "display ToolError";
 
 const taken = new Set(`${names} ${keywords} ${ours}`.trim().split(/\s+/));

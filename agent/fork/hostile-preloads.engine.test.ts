@@ -135,7 +135,7 @@ test("a zygote does not see which packages others use", async () => {
 });
 
 test("what unpacks files imports nothing from them", async () => {
-  const unpack = Buffer.from(source("unpacker/unpack")).toString("base64");
+  const unpack = Buffer.from(source("unpack")).toString("base64");
   const program = `
 import os, sys
 sys.path[:0] = ["/tmp"]

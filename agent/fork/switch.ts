@@ -3,7 +3,7 @@ import { Writable } from "node:stream";
 import type { Link } from "../sandbox/protocol/link.ts";
 import { FrameError } from "../sandbox/protocol/frames.ts";
 
-/** Bytes that may be on their way for one job in one direction; python/mother/switch.py has the same. */
+/** Bytes that may be on their way for one job in one direction; python/mother.py has the same. */
 export const windowBytes = 256 * 1024;
 const pieceBytes = 32 * 1024;
 const headBytes = 9;
@@ -11,7 +11,7 @@ const maxPayloadBytes = 1024 * 1024;
 /** Bytes of a job's stderr that are kept for a diagnosis. */
 const diagnosticBytes = 4096;
 
-/** A frame of the mother's stream; python/mother/switch.py lists the types. */
+/** A frame of the mother's stream; python/mother.py lists the types. */
 export interface SwitchFrame {
   /** Number of a job or a zygote; 0 for the mother itself. */
   readonly number: number;

@@ -183,7 +183,7 @@ export function zygoteKey(spec: SandboxSpec): string {
   ]);
 }
 
-/** The environment of an interpreter, as the engine and python/pid1/job.py would make it. */
+/** The environment of an interpreter, as the engine and python/job.py would make it. */
 function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
   const asked = variables(environmentOf(spec));
   const its = variables(ofImage);

@@ -9,7 +9,7 @@ import { buffer, text } from "node:stream/consumers";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { tempFolder } from "../../shared/testing/temp-folder.ts";
 import { listen, type Listening } from "../../shared/testing/listen.ts";
-import { loadModules, sources } from "../python/program.ts";
+import { loadModules, programs, sources } from "../python/program.ts";
 import { openTunnel } from "../sandbox/conversation/tunnel.ts";
 import { frameDecoder } from "../sandbox/protocol/frames.ts";
 import { createPackageProxy, filesUrl, type Reach } from "./proxy.ts";
@@ -251,7 +251,7 @@ async function openBoth(place: string): Promise<number> {
   const probe = `
 import select
 from link import Inbox, Outbox
-from tunnel import Tunnel
+from packages import Tunnel
 inbox, outbox = Inbox(0), Outbox(1)
 tunnel = Tunnel(outbox)
 outbox.put(b"P", b"%d" % tunnel.port)
@@ -268,7 +268,7 @@ while True:
     handlers = {fd: handler for fd, _, handler in polled}
     for fd, _ in poll.poll():
         handlers[fd]()`;
-  const program = loadModules({ ...sources(["common/link", "common/tunnel"]), probe });
+  const program = loadModules({ ...sources(programs.installer), probe });
   const other = spawn("python3", ["-I", "-S", "-c", program], {
     stdio: ["pipe", "pipe", "inherit"],
   });

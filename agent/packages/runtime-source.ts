@@ -21,7 +21,7 @@ export type RuntimeSource = {
   readonly fingerprint: string;
 };
 
-/** The path of the certificates; python/pid1/packages.py creates the folder. */
+/** The path of the certificates; python/packages.py creates the folder. */
 export const certificatesName = ".pip/ca.pem";
 
 /** @throws JobRefusal if a configured file or folder cannot be read. */

@@ -1,59 +1,53 @@
 import { readFileSync } from "node:fs";
-import { basename } from "node:path";
 
 /**
  * The modules of each process's program, in the order that they are loaded: each can import those before it. The
  * first line of every file in this folder says in which process it runs. A fork of a process has its modules.
  */
 export const programs = {
-  mother: [
-    ...named("common", "files", "link", "kernel", "ids", "fork_request"),
-    ...named("mother", "switch", "groups", "birth", "zygotes", "jobs", "mother"),
-  ],
+  mother: ["link", "kernel", "ids", "birth", "mother"],
   zygote: [
-    ...named("common", "files", "kernel", "ids", "fork_request", "link"),
-    ...named(
-      "pid1",
-      "usage",
-      "enter",
-      "relay",
-      "job",
-      "supervisor",
-      "program",
-      "calls",
-      "context",
-      "session",
-    ),
-    ...named("collector", "collect", "call_files"),
-    ...named("interpreter", "cells", "serve"),
+    "kernel",
+    "ids",
+    "link",
+    "job",
+    "supervisor",
+    "forks",
+    "session",
+    "collector",
+    "tools",
+    "cells",
+    "serve",
+    "gate",
+    "zygote",
   ],
   pid1: [
-    ...named("common", "files", "kernel", "link"),
-    ...named("pid1", "relay", "job", "usage", "supervisor", "container"),
-    ...named("pid1", "program", "calls", "context", "session"),
-    ...named("collector", "collect", "call_files"),
-    ...named("interpreter", "gate", "cells", "serve"),
+    "kernel",
+    "link",
+    "job",
+    "supervisor",
+    "session",
+    "collector",
+    "gate",
+    "tools",
+    "cells",
+    "serve",
   ],
   /** Comes to PID 1 with an order to install packages. */
-  packages: [...named("common", "tunnel"), ...named("pid1", "packages")],
-  installer: [...named("common", "link", "tunnel"), ...named("installer", "install")],
-  unpacker: [...named("common", "files", "ids"), ...named("unpacker", "unpack")],
-  bundles: [...named("common", "ids"), ...named("unpacker", "unpack", "bundles")],
+  packages: ["packages"],
+  installer: ["link", "packages"],
+  unpacker: ["ids", "unpack"],
 } satisfies Readonly<Record<string, readonly string[]>>;
 
 /** Modules that are compiled with the others, but loaded when they are needed. */
-const ofSessions = ["context", "session", "call_files"];
-const ofCells = ["cells", "serve"];
-const apart = ["program", "calls", "collect", "gate", ...ofCells, ...ofSessions];
-
-function named(folder: string, ...names: string[]): string[] {
-  return names.map((name) => `${folder}/${name}`);
-}
+const ofCells = ["tools", "cells", "serve"];
+const apart = ["session", "collector", "gate", "zygote", ...ofCells];
 
 /**
- * The command of a container's PID 1. It reads its program from stdin, so any image with python3 ≥
- * 3.9 works. With the program as an argument, the engine took an eighth more CPU time for a
- * container (measured), because it writes all of a container's settings to disk at each step.
+ * The command of a container's PID 1, of the mother and of the unpacker: it runs as root from the container's start to
+ * its end. It reads its program from stdin, so any image with python3 ≥ 3.9 works. With the program as an argument, the
+ * engine took an eighth more CPU time for a container (measured), because it writes all of a container's settings to
+ * disk at each step.
  */
 export const pid1Command: readonly string[] = [
   "python3",
@@ -61,8 +55,30 @@ export const pid1Command: readonly string[] = [
   "-S",
   "-u",
   "-c",
-  source("common/boot"),
+  `import posix
+
+
+def take(size):
+    data = b""
+    while len(data) < size:
+        piece = posix.read(0, size - len(data))
+        if not piece:
+            posix._exit(0)
+        data += piece
+    return data
+
+
+exec(compile(take(int.from_bytes(take(4), "big")), "airlock", "exec"))
+`,
 ];
+
+/** A program as the command above reads it: its size in 4 bytes, big-endian, and its text. */
+function asFirstBytes(program: string): Buffer {
+  const text = Buffer.from(program);
+  const size = Buffer.alloc(4);
+  size.writeUInt32BE(text.length);
+  return Buffer.concat([size, text]);
+}
 
 /** Bytecode is valid only for the Python version with the same magic number. */
 const magic = `import marshal
@@ -78,18 +94,18 @@ for name in ${JSON.stringify(names)}:
 
 const loading = `def load(name, text=None):
     module = sys.modules[name] = type(sys)(name)
-    module.load = load
     code = compile(text, "airlock/%s.py" % name, "exec") if text else codes[name]
     exec(marshal.loads(code) if type(code) is bytes else code, module.__dict__)
     return module
 `;
 
 const ofPid1 = sources(programs.pid1);
+const packedOfPid1 = apart.filter((name) => name in ofPid1);
 
 /** Modules that come to PID 1 of a container with its first session or cell. */
-const later = [...ofCells, ...ofSessions];
+const later = [...ofCells, "session"];
 
-/** Bytecode that a supervisor compiled from its program, for others with the same Python; see main in container.py. */
+/** Bytecode that a supervisor compiled from its program, for others with the same Python; see main in supervisor.py. */
 export interface Bytecode {
   readonly program: Uint8Array;
   /** Modules of sessions and cells: the frame B brings them, before what needs them. */
@@ -107,7 +123,7 @@ export function supervisorProgram(
 ): Buffer {
   const codes =
     bytecode === null
-      ? `${compiled(ofPid1)}${packed(apart)}later = {name: codes.pop(name) for name in ${JSON.stringify(later)}}
+      ? `${compiled(ofPid1)}${packed(packedOfPid1)}later = {name: codes.pop(name) for name in ${JSON.stringify(later)}}
 told = [magic + marshal.dumps(codes), marshal.dumps(later)]
 codes.update(later)
 `
@@ -116,10 +132,9 @@ if take(4) != magic:
     raise SystemExit("bytecode of another Python")
 codes = marshal.loads(take(${bytecode.program.length - 4}))
 `;
-  const names = Object.keys(ofPid1).filter((name) => !apart.includes(name));
-  const run = `for name in ${JSON.stringify(names)}:
+  const run = `for name in ${JSON.stringify(programs.pid1.filter((name) => !apart.includes(name)))}:
     load(name)
-sys.modules["container"].main(codes, ${JSON.stringify(preload)}, told)
+sys.modules["supervisor"].main(load, codes, ${JSON.stringify(preload)}, told)
 `;
   const program = asFirstBytes(magic + codes + loading + run);
   return bytecode === null ? program : Buffer.concat([program, bytecode.program]);
@@ -139,7 +154,7 @@ export interface MotherSettings {
 }
 
 export function motherProgram(settings: MotherSettings): Buffer {
-  return programOf(programs.mother, settings);
+  return programOf("mother", "mother.main", settings);
 }
 
 export interface UnpackSettings {
@@ -151,7 +166,7 @@ export interface UnpackSettings {
 
 /** The program that unpacks the files of an image, which follow it on stdin as a tar. */
 export function unpackProgram(settings: UnpackSettings): Buffer {
-  return programOf(programs.unpacker, settings);
+  return programOf("unpacker", "unpack.unpack_image", settings);
 }
 
 export interface BundlesSettings {
@@ -166,20 +181,22 @@ export interface BundlesSettings {
 
 /** The program that adds and removes bundles. It prints what there is then, as JSON. */
 export function bundlesProgram(settings: BundlesSettings): Buffer {
-  return programOf(programs.bundles, settings);
+  return programOf("unpacker", "unpack.change_bundles", settings);
 }
 
-/** The program of the container that becomes an image; install.py describes its stdin. */
-export const installerProgram = loadModules(sources(programs.installer));
+/** The program of the container that becomes an image; packages.py describes its stdin. */
+export const installerProgram = `${loadModules(sources(programs.installer))}import packages
+packages.install_into_image()
+`;
 
 /** What an order to install packages brings to PID 1: its modules, and the program that runs pip. */
 export const packagesModules = sources(programs.packages);
-export const pipRunner = source("installer/run_pip");
+export const pipRunner = source("run_pip");
 
 /** Where a zygote finds its gate; the file is its `sitecustomize`. */
 export const gateFolder = "/code/.gate";
-/** Descriptors of an interpreter at the gate: go, tell, and the zygote's control socket. */
-const descriptors = [1022, 1023, 1021];
+/** Descriptors of an interpreter at the gate, go and tell, and the zygote's control socket. */
+const [goFd, tellFd, controlFd] = [1022, 1023, 1021];
 
 /**
  * Compiles what a zygote runs, and becomes the zygote: what Python makes for `compile` would be in each job, which
@@ -192,33 +209,25 @@ export function zygoteProgram(
   memoryBytes: number,
 ): string {
   const path = pythonPath === undefined ? "None" : JSON.stringify(pythonPath);
-  const settings = `(${descriptors.join(", ")}, ${JSON.stringify(gateFolder)}, ${path}, ${JSON.stringify(preload)})`;
+  const folder = JSON.stringify(gateFolder);
+  const ofGate = `(${goFd}, ${tellFd}, ${folder}, ${path}, ${JSON.stringify(preload)})`;
+  const atOnce = programs.zygote.filter((name) => !apart.includes(name));
   // When memory runs out, the kernel kills the largest process and counts inherited memory. PID 1 of a job
   // must not be the largest.
   const mostInherited = Math.floor(memoryBytes / 2);
-  const forks = `("its modules", bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited}, ${JSON.stringify(apart)})`;
-  const gate =
-    source("zygote/forks").replace('= "forks"', () => `= ${forks}`) +
-    source("interpreter/forked") +
-    source("interpreter/gate").replace('= "settings"', () => `= ${settings}`);
-  return `${compiled(sources(programs.zygote))}${packed(ofCells)}gate = ${JSON.stringify(gate)}
-folder = ${JSON.stringify(gateFolder)}
-${source("zygote/begin")}`;
+  const own = `${JSON.stringify(atOnce)}, ${controlFd}, bytes.fromhex("${codeFilter.toString("hex")}"), ${mostInherited}`;
+  return `${compiled(sources(programs.zygote))}${packed(ofCells)}zygote = {}
+exec(codes["zygote"], zygote)
+zygote["begin"](codes, ${folder}, ${ofGate}, ${own})
+`;
 }
 
-function programOf(modules: readonly string[], settings: object): Buffer {
-  const main = JSON.stringify(basename(modules.at(-1)!));
-  return asFirstBytes(`${loadModules(sources(modules))}import ids, json
-sys.modules[${main}].main(ids.fit(json.loads(${JSON.stringify(JSON.stringify(settings))})))
+/** A program that calls one function of its modules with the settings. */
+function programOf(kind: keyof typeof programs, main: string, settings: object): Buffer {
+  const [module] = main.split(".");
+  return asFirstBytes(`${loadModules(sources(programs[kind]))}import ids, json, ${module}
+${main}(ids.fit(json.loads(${JSON.stringify(JSON.stringify(settings))})))
 `);
-}
-
-/** A program as boot.py reads it: its size in 4 bytes, big-endian, and its text. */
-function asFirstBytes(program: string): Buffer {
-  const text = Buffer.from(program);
-  const size = Buffer.alloc(4);
-  size.writeUInt32BE(text.length);
-  return Buffer.concat([size, text]);
 }
 
 /** A Python program that creates modules from sources; each can import those before it. */
@@ -240,14 +249,10 @@ function compiled(texts: Readonly<Record<string, string>>): string {
 
 /** Texts by the names under which Python imports them. */
 export function sources(modules: readonly string[]): Record<string, string> {
-  return Object.fromEntries(modules.map((module) => [basename(module), source(module)]));
+  return Object.fromEntries(modules.map((module) => [module, source(module)]));
 }
 
-/** The text of a module, such as "common/link". */
+/** The text of a module, such as "link". */
 export function source(module: string): string {
-  const files =
-    module === "interpreter/cells"
-      ? ["interpreter/results", "interpreter/tools", module]
-      : [module];
-  return files.map((file) => readFileSync(new URL(`${file}.py`, import.meta.url), "utf8")).join("");
+  return readFileSync(new URL(`${module}.py`, import.meta.url), "utf8");
 }

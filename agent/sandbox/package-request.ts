@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 
 /**
- * Packages to install in a container before its job; python/pid1/packages.py installs them. If the
+ * Packages to install in a container before its job; python/packages.py installs them. If the
  * container turns out to be dead, the request is used again for another one.
  */
 export interface PackageRequest {

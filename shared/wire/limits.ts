@@ -47,7 +47,7 @@ export const limits = {
   artifactCountMax: 1000,
   /** Bytes of one artifact's name, UTF-8. */
   artifactNameMaxBytes: 1024,
-  /** What a job shows: items, bytes of all of them, and of one; see agent/python/interpreter/results.py. */
+  /** What a job shows: items, bytes of all of them, and of one; see agent/python/cells.py. */
   resultItemsMax: 1000,
   resultItemsMaxBytes: 8 * 1024 * 1024,
   resultItemMaxBytes: 1024 * 1024,

@@ -34,7 +34,7 @@ export interface Conversation {
   run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
 }
 
-/** Milliseconds between SIGINT and SIGKILL in a session, as in python/pid1/session.py; more while it compiles long code. */
+/** Milliseconds between SIGINT and SIGKILL in a session, as in python/session.py; more while it compiles long code. */
 const interruptMs = 2000;
 const compileMs = ({ call, code }: SandboxJob): number =>
   call && Buffer.byteLength(code) > 64 * 1024 ? 60_000 : 0;

@@ -40,7 +40,7 @@ function wordsOf({ file, compile, compileTimeoutMs, run }: Program): Buffer {
   return Buffer.from([file, compileTimeoutMs, compile.length, ...compile, ...run].join("\0"));
 }
 
-/** As python/common/link.py reads them. */
+/** As python/link.py reads them. */
 function numbers(byName: Record<string, number>): Buffer {
   const words = Object.entries(byName).map(([name, number]) => `${name}=${Math.ceil(number)}`);
   return Buffer.from(words.join(" "));
@@ -89,7 +89,7 @@ export async function sendCall(
   return isWanted;
 }
 
-/** As python/pid1/session.py reads them. */
+/** As python/session.py reads them. */
 function callWords({
   number,
   context,

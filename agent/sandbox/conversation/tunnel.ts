@@ -2,7 +2,7 @@ import { Duplex } from "node:stream";
 import { dataBytes, encodeFrame, type Frame, FrameError } from "../protocol/frames.ts";
 
 /**
- * The agent's end of the tunnel out of a sandbox; python/common/tunnel.py is the other end and describes
+ * The agent's end of the tunnel out of a sandbox; python/packages.py is the other end and describes
  * the protocol.
  */
 export interface Tunnel {

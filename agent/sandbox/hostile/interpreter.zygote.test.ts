@@ -25,7 +25,7 @@ user = "/tmp/.local/lib/%s/site-packages" % version
 os.makedirs(user)
 bad = "open('/output/ran', 'a').write(__name__)"
 for folder in (user, "/output", "/tmp"):
-    for name in ("sitecustomize", "usercustomize", "json", "collect", "link", "os"): open("%s/%s.py" % (folder, name), "w").write(bad)
+    for name in ("sitecustomize", "usercustomize", "json", "collector", "link", "os"): open("%s/%s.py" % (folder, name), "w").write(bad)
 open(user + "/evil.pth", "w").write("import os; " + bad)
 open("/tmp/.pythonrc", "w").write(bad)
 print("written")

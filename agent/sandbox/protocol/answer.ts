@@ -1,7 +1,7 @@
 import type { CallAnswer } from "../job.ts";
 import { dataBytes, encodeFrame } from "./frames.ts";
 
-/** The frames of an answer to a call; python/interpreter/tools.py reads what they bring. */
+/** The frames of an answer to a call; python/tools.py reads what they bring. */
 export function* answerFrames(id: number, answer: CallAnswer): Generator<Buffer> {
   const given =
     "error" in answer ? `"error":${JSON.stringify(answer.error)}` : `"result":${answer.resultJson}`;

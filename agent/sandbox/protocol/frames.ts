@@ -1,4 +1,4 @@
-/** Frames between agent and supervisor; python/common/link.py is the other end and lists the types. */
+/** Frames between agent and supervisor; python/link.py is the other end and lists the types. */
 export interface Frame {
   /** One ASCII letter. */
   readonly type: string;

@@ -3,7 +3,7 @@ import { JsonObjectSchema } from "../../../shared/wire/json-object.ts";
 import { MimeBundle } from "../../../shared/wire/result-item.ts";
 import { FrameError } from "./frames.ts";
 
-/** JSON payloads of the supervisor's frames; python/pid1/supervisor.py and python/collector/collect.py write them. */
+/** JSON payloads of the supervisor's frames; python/supervisor.py and python/collector.py write them. */
 export const Ready = z.object({
   python_version: z.string().regex(/^3\.[0-9]{1,4}\.[0-9]{1,4}$/),
   preload_errors: z.record(z.string(), z.string()),
@@ -75,7 +75,7 @@ const SkipReason = z.enum([
   "not_searched",
 ]);
 
-/** A name as collect.py escapes it for logs and messages. */
+/** A name as collector.py escapes it for logs and messages. */
 const ShownName = z.string().regex(/^[ -~]{0,200}$/);
 
 export const OutputSummary = z.object({

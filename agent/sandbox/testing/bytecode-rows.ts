@@ -19,7 +19,7 @@ export function bytecodeRows(python: () => Python): void {
 
   test("a job's container gets no module that only sessions and cells need", async () => {
     const { bytecode } = await open({});
-    const later = ["call_files", "cells", "context", "serve", "session"];
+    const later = ["cells", "serve", "session", "tools"];
     expect(modulesIn(bytecode!.later)).toEqual(new Set(later));
     expect(later.filter((name) => modulesIn(bytecode!.program).has(name))).toEqual([]);
     expect(bytecode!.program.length).toBeLessThan(maxPayloadBytes / 2);

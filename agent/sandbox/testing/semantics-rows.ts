@@ -79,7 +79,7 @@ export function semanticsRows(python: () => Python): void {
 /** What each program does without a supervisor. */
 function runPlain(python: Python): Map<string, Outcome> {
   const plain = readFileSync(new URL("plain.py", import.meta.url), "utf8");
-  const program = loadModules({ ...sources(["common/files", "common/kernel"]), plain });
+  const program = loadModules({ ...sources(["kernel"]), plain });
   const [file = "", ...args] = inNamespace(python, ["python3", "-I", "-S", "-c", program]);
   const told = [...Object.values(programs).map((code) => ({ code })), withInputs].map(
     ({ code, ...given }: { code: string | Uint8Array } & Inputs) => [

@@ -1,21 +1,26 @@
-"""Runs in PID 1 of a forked sandbox, as root of its user namespace, from its fork to its first frame.
+"""Runs in a zygote and in PID 1 of a forked sandbox, as root of its user namespace, from the preload list to its end.
 
-How a fork of a zygote becomes PID 1 of a job: namespaces, root, limits, filter.
+How a zygote forks jobs, and how a fork becomes PID 1 of a job (namespaces, root, limits, filter) and runs the
+supervisor, whose own child returns to the gate. It is loaded after the preload list, and removed in that child.
 
 It runs on the Python of the job's image, before a byte of the job is read.
 """
 
+import _signal
+import _socket
+import gc
 import os
 import posix
 import resource
+import sys
 import time
 
 import kernel
-import usage
-from files import read_lines, write_file
-from ids import END_OF_CODE, FIRST_OF_CODE
-from fork_request import REQUEST
-from kernel import CODE_UID
+import supervisor
+from ids import END_OF_CODE, FIRST_OF_CODE, REQUEST
+from job import prefer_for_oom
+from kernel import CODE_UID, read_lines, write_file
+from link import to_json
 
 STAGE = "/input"
 _ROOT = STAGE + "/root"
@@ -37,6 +42,112 @@ _PAGE = 4096
 _LOCKS_FD = 1020
 # As `tcpBuffers` in container/container-profile.ts.
 _TCP_BUFFERS = b"4096 16384 65536"
+
+
+class Forked(BaseException):
+    pass
+
+
+class Forker:
+    """Starts the interpreter of a job, for the supervisor."""
+
+    def __init__(self, load, codes, blocked, go_fd, tell_fd):
+        self.load, self.codes = load, codes
+        self._blocked, self._go_fd, self._tell_fd = blocked, go_fd, tell_fd
+
+    def start(self, go, tell, out, err, groups=()):
+        if posix.fork():
+            return
+        self._become_interpreter(groups, go, tell, out, err)
+        raise Forked
+
+    def release(self):
+        pass
+
+    def _become_interpreter(self, groups, go, tell, out, err):
+        posix.setsid()
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._blocked)
+        prefer_for_oom()
+        null = posix.open("/dev/null", posix.O_RDONLY)
+        for fd, target in ((go, self._go_fd), (tell, self._tell_fd), (out, 1), (err, 2), (null, 0)):
+            posix.dup2(fd, target)
+        kernel.close_descriptors_except({0, 1, 2, self._go_fd, self._tell_fd})
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        _signal.set_wakeup_fd(-1)
+        kernel.become_unprivileged(groups)
+        kernel.open_memory()
+        posix.chdir("/output")
+
+
+def serve_mother(load, codes, took_ms, go_fd, tell_fd, control_fd, code_filter, most_inherited):
+    """Returns only in the interpreters of jobs. The filter is that of the code; a job may inherit so many bytes."""
+    problem = find_problem(control_fd, most_inherited)
+    blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+    # The kernel then reaps every child.
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
+    # The first fork is a trial: libraries with fork handlers end their threads at it, and an interpreter that
+    # cannot fork fails here, before it is reported as ready.
+    if posix.fork() == 0:
+        posix._exit(0)
+    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control_fd)
+    plan = Plan()
+    null = posix.open("/dev/null", posix.O_RDWR)
+    for fd in (0, 1, 2):
+        posix.dup2(null, fd)
+    posix.close(null)
+    control.send(to_json({"problem": problem, "took_ms": took_ms}))
+    gc.collect()
+    kernel.use_large_pages()
+    while True:
+        request, rights, _, _ = control.recvmsg(REQUEST.size, _socket.CMSG_SPACE(8))
+        if not request:
+            posix._exit(0)
+        data = rights[0][2]
+        stream, stderr = (int.from_bytes(data[i : i + 4], sys.byteorder) for i in (0, 4))
+        try:
+            pid = kernel.fork_into(kernel.JOB_NAMESPACES)
+            if pid == 0:
+                break
+            give_ids(pid, request)
+        except OSError:
+            pass  # the mother reads the end of the job's stream, or the agent gives it up
+        posix.close(stream)
+        posix.close(stderr)
+    try:
+        # A preload may have blocked signals. PID 1 needs them, above all the one for the end of a child.
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        enter(plan, request, stream, stderr, code_filter)
+        kernel.drop_rights()
+        supervisor.Supervisor(Forker(load, codes, blocked, go_fd, tell_fd)).run()
+        posix._exit(0)
+    except Forked:
+        pass
+    except BaseException as error:
+        words = ("%s: %s" % (type(error).__name__, error)).encode()
+        try:
+            posix.write(stderr, words)
+        except OSError:
+            posix.write(2, words)
+        posix._exit(1)
+
+
+def find_problem(control_fd, most_inherited):
+    """Why a fork would not be like an interpreter that has just imported the preload list; or ""."""
+    with open("/proc/self/maps") as maps:
+        if any(line.split()[1] in ("rw-s", "-w-s", "rwxs") for line in maps):
+            return "a preloaded module shares memory"
+    opened = {int(fd) for fd in posix.listdir("/proc/self/fd")}
+    # One more lists the folder.
+    if len(opened - {0, 1, 2, control_fd}) > 1:
+        return "a preloaded module keeps files open"
+    threading = sys.modules.get("threading")
+    if threading and threading.active_count() > 1:
+        return "a preloaded module has started a thread"
+    with open("/proc/self/statm") as sizes:
+        inherited = int(sizes.read().split()[1]) * resource.getpagesize()
+    if inherited > most_inherited:
+        return "what is preloaded takes %d MiB, more than half of memory_limit" % (inherited >> 20)
+    return ""
 
 
 class Plan:
@@ -118,7 +229,7 @@ def _make_root(plan, memory, shm, writable, packages):
     else:
         kernel.mount("cgroup", root + "/sys/fs/cgroup", "cgroup2", kernel.RDONLY | kernel.SAFE)
     locks = os.open(root + "/proc/locks", os.O_RDONLY)
-    usage.locks_fd = os.dup2(locks, _LOCKS_FD, inheritable=False)
+    supervisor.locks_fd = os.dup2(locks, _LOCKS_FD, inheritable=False)
     os.close(locks)
     for path in plan.read_only:
         kernel.bind(root + path, root + path, kernel.RDONLY | kernel.SAFE)

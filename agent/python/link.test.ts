@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { expect, test } from "vitest";
-import { loadModules, sources } from "../program.ts";
+import { loadModules, sources } from "./program.ts";
 
 /** What Python code finds out about an Outbox whose clock it sets. */
 function told(what: string): unknown {
@@ -16,7 +16,7 @@ outbox = link.Outbox(os.open(os.devnull, os.O_WRONLY))
 told = []
 ${what}
 sys.stdout.write(json.dumps(told))`;
-  const program = loadModules({ ...sources(["common/link"]), probe });
+  const program = loadModules({ ...sources(["link"]), probe });
   return JSON.parse(execFileSync("python3", ["-I", "-S", "-c", program], { encoding: "utf8" }));
 }
 

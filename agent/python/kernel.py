@@ -1,6 +1,6 @@
 """Runs in the mother, a zygote and PID 1, as root, from the start of each to its end.
 
-System calls that Python's os module lacks, and rights of processes.
+System calls that Python's os module lacks, and rights of processes; small files, whole.
 
 Sources: mount(2), unshare(2), clone(2), madvise(2), pivot_root(2), prctl(2), capset(2), capabilities(7), seccomp(2),
 keyctl(2), netdevice(7).
@@ -11,8 +11,6 @@ import os
 import resource
 import struct
 import sys
-
-from files import read_lines
 
 CODE_UID = 1000
 
@@ -46,6 +44,38 @@ _AF_UNIX, _SOCK_DGRAM = 1, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 # Its calls keep the interpreter's lock.
 _python = ctypes.PyDLL(None, use_errno=True)
+_PIECE = 64 * 1024
+
+
+def read_lines(path):
+    """The built-in `open` takes three times as long."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(fd, _PIECE), b"")).decode().splitlines()
+    finally:
+        os.close(fd)
+
+
+def write_file(path, data, how=os.O_TRUNC):
+    """Writes a whole file, or appends to it if `how` is os.O_APPEND."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+
+
+def begin_file(path, last):
+    """Makes a file that nobody can write later, and returns the descriptor for its data. Closes `last`."""
+    if last is not None:
+        os.close(last)
+    os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
 
 def unshare(flags):

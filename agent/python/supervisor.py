@@ -1,24 +1,42 @@
 """Runs in PID 1 of a sandbox, as root of the sandbox, from its start to its end.
 
-Runs one job and reports it to the agent, or becomes a Session. See link.py for the frames. Any error in here ends PID 1,
-and with it every process of the container."""
+Runs one job and reports it to the agent, or becomes a Session. See link.py for the frames. Any error in here ends
+PID 1, and with it every process of the container. What begins it is main() in a container of the job's own, and
+forks.py in a fork.
+
+Below it: what the sandbox uses, such as CPU time, sockets, locks of files, and memory that the OOM killer had to free."""
 
 import _signal as signal  # the module around it imports enum, which takes longer than all of PID 1
+import marshal
 import os
+import resource
 import select
 import sys
 import time
 
-from files import begin_file, write_file
-from job import INPUTS, Job, exit_of, file_limits, fork_to
+from job import INPUTS, Job, Stream, exec_as_code, exit_of, file_limits, fork_to, prepare_program
+from kernel import (
+    become_unprivileged,
+    begin_file,
+    harden_supervisor,
+    read_lines,
+    remove_ipc_of_code,
+    write_file,
+)
 from link import Inbox, Outbox, from_numbers
-from kernel import become_unprivileged, remove_ipc_of_code
-from relay import Stream
-from usage import Watch, children_cpu_ms, count_oom_kills, memory_left, others_cpu_ms
 
 _REAP_LIMIT_S = 5
 # The collector takes up to 1 MiB of the memory that the code has left free.
 _COLLECTOR_BYTES = 4 << 20
+# Between two looks at the number of sockets, where there were few, and where there were many.
+_LOOK_S, _SOON_S = 0.02, 0.005
+# Counting locks holds up every lock of the host for up to 30 ms. In this time in the kernel, code makes some 10 MiB.
+_LOCKS_AFTER_MS, _MOST_LOCKS = 50, 4096
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# The same between calls while nothing runs.
+_IDLE_S = 0.25
+GATE_DIR = "/code/.gate"
+_GATE = GATE_DIR + "/sitecustomize.pyc"
 
 
 class Supervisor:
@@ -72,7 +90,7 @@ class Supervisor:
 
     def prepare(self):
         """Returns how the job ended if it needs no run."""
-        return None if self.program is None else load("program").prepare(self)  # noqa: F821
+        return None if self.program is None else prepare_program(self)
 
     def tell_start(self):
         """Before the code runs: if the whole container dies after this, the code is the cause."""
@@ -201,7 +219,7 @@ class Supervisor:
 
     def send_files(self):
         become_unprivileged()
-        load("collect").Collector(self.outbox.fd, *file_limits(self.orders)).run()  # noqa: F821
+        self.interpreter.load("collector").Collector(self.outbox.fd, *file_limits(self.orders)).run()
 
     def flush(self):
         self.outbox.patient = False
@@ -242,7 +260,7 @@ class Supervisor:
             self.inputs = set()
             self.orders = from_numbers(payload)
             if "results" in self.orders:
-                self.job.cells = self.interpreter.cells
+                self.job.codes = self.interpreter.codes
             write_file(self.code_file, b"")
             write_file("/input/data.json", b"")
         elif kind == b"W":
@@ -274,8 +292,7 @@ class Supervisor:
         elif kind == b"B":
             self.interpreter.take_modules(payload)
         elif kind == b"N":
-            load("context")  # noqa: F821  its loader gives it this
-            self.__class__ = load("session").Session  # noqa: F821
+            self.__class__ = self.interpreter.load("session").Session
             self.begin(payload)
         elif kind == b"L":
             write_file("/input/_requirements.txt", payload)
@@ -308,3 +325,211 @@ class Supervisor:
         self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
         if pid == self.job.pid:
             self.exit = (time.monotonic(), status)
+
+
+class Interpreter:
+    """An interpreter that runs one job and is started before the job is known.
+
+    `codes` has the bytecode of modules, by name; `load` makes one of them when it is needed.
+    """
+
+    def __init__(self, load, codes, preload):
+        self.load, self.codes, self._preload = load, codes, preload
+
+    def take_modules(self, payload):
+        self.codes.update(marshal.loads(payload))
+
+    def start(self, go, tell, out, err, groups=()):
+        """Starts the interpreter, which imports what it preloads and then waits."""
+        go_fd, tell_fd = _high_descriptors()
+        os.mkdir(GATE_DIR, 0o755)
+        python_path = os.environ.get("PYTHONPATH")
+        settings = (go_fd, tell_fd, GATE_DIR, python_path, tuple(self._preload), None)
+        _write_gate(marshal.loads(self.codes["gate"]), settings)
+        try:
+            pid = os.fork()
+        except OSError:
+            self.release()
+            raise
+        if pid == 0:
+            try:
+                null = os.open(os.devnull, os.O_RDONLY)
+                env = dict(os.environ)
+                env.setdefault("PYTHONUNBUFFERED", "1")
+                env["PYTHONPATH"] = ":".join(filter(None, [GATE_DIR, python_path]))
+                descriptors = {0: null, 1: out, 2: err, go_fd: go, tell_fd: tell}
+                exec_as_code(["python3", "/code/main.py"], descriptors, env, groups)
+            except BaseException as error:
+                os.write(err, repr(error).encode())
+                os._exit(127)
+
+    def release(self):
+        """Removes what only the start of the interpreter needed."""
+        os.unlink(_GATE)
+        os.rmdir(GATE_DIR)
+
+    def begin_packages(self, outbox, payload):
+        import json
+
+        order = json.loads(payload)
+        for name, text in order["modules"].items():
+            module = self.load(name, text)
+        return module.Packages(outbox, order, count_oom_kills)
+
+
+class Watch:
+    """Looks for what no limit of the kernel counts: sockets, and locks of files. There is one for all calls of a
+    session: each may make few locks, and they stay."""
+
+    due = float("inf")
+    _looked_ms, _used_ms = None, 0.0
+
+    def begin(self, most_sockets):
+        """Starts to look, or goes on. The next look comes soon, also if the last ones were far apart."""
+        self._most = most_sockets
+        if self._looked_ms is None:
+            self._looked_ms = system_ms()
+        self.due = min(self.due, time.monotonic() + _LOOK_S)
+        return self
+
+    def look(self, now):
+        """Returns what there is too much of, or None."""
+        sockets = count_sockets() if self._most else 0
+        if sockets > self._most:
+            return "sockets"
+        used_ms = system_ms()
+        if used_ms - self._looked_ms > _LOCKS_AFTER_MS:
+            self._looked_ms = used_ms
+            if has_more_locks(_MOST_LOCKS):
+                return "locks"
+        self.due = now + (_SOON_S if sockets > self._most // 16 else _LOOK_S)
+        return None
+
+    def look_between_calls(self, now):
+        """The same, and seldom while nothing uses CPU time."""
+        excess = self.look(now)
+        used_ms, before_ms = others_cpu_ms(), self._used_ms
+        self._used_ms = used_ms
+        if used_ms - before_ms < 0.1:
+            self.due = now + _IDLE_S
+        return excess
+
+
+def children_cpu_ms():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def cpu_ms_of(pid):
+    """CPU time of a process; 0 if its end was seen. Then children_cpu_ms has it."""
+    try:
+        after_name = read_lines("/proc/%s/stat" % pid)[0].rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(after_name[11]) + int(after_name[12])) * 1000 / _TICKS_PER_S
+
+
+def others_cpu_ms():
+    """CPU time of this container without PID 1, from cgroup v2 or v1; 0 if neither can be read."""
+    own_ms = time.process_time() * 1000
+    try:
+        stat = dict(line.split() for line in read_lines("/sys/fs/cgroup/cpu.stat"))
+        if "nr_periods" in stat:  # else it is the host's
+            return int(stat["usage_usec"]) / 1e3 - own_ms
+    except OSError:
+        pass
+    try:
+        return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage")[0]) / 1e6 - own_ms
+    except OSError:
+        return 0.0
+
+
+def system_ms():
+    """CPU time of this container in the kernel, from cgroup v2 or v1; 0 if neither can be read."""
+    try:
+        stat = dict(line.split() for line in read_lines("/sys/fs/cgroup/cpu.stat"))
+        if "nr_periods" in stat:  # else it is the host's
+            return int(stat["system_usec"]) / 1e3
+    except OSError:
+        pass
+    try:
+        return int(read_lines("/sys/fs/cgroup/cpuacct/cpuacct.usage_sys")[0]) / 1e6
+    except OSError:
+        return 0.0
+
+
+# /proc/locks, which forks.py opened before it was masked; None in a container of the job's own.
+locks_fd = None
+
+
+def has_more_locks(most):
+    """Whether processes of this container have more locks of files; not if gVisor hides them."""
+    count = 0
+    try:
+        if locks_fd is not None:
+            os.lseek(locks_fd, 0, os.SEEK_SET)
+        with open("/proc/locks" if locks_fd is None else os.dup(locks_fd)) as lines:
+            for line in lines:
+                # The kernel shows those of open file descriptions everywhere; the filter lets the code make none.
+                count += " OFDLCK " not in line
+                if count > most:
+                    return True
+    except OSError:
+        pass
+    return False
+
+
+def count_sockets():
+    """Sockets of this container's network namespace, of every kind and state; 0 if gVisor hides them."""
+    try:
+        return int(read_lines("/proc/net/sockstat")[0].split()[-1])
+    except (OSError, ValueError):
+        return 0
+
+
+def memory_left():
+    """Unused bytes of this container's memory limit, from cgroup v2 or v1; a huge number if neither can be read."""
+    for used, most in (("memory.current", "memory.max"), ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes")):
+        try:
+            used, most = (int(read_lines("/sys/fs/cgroup/" + name)[0]) for name in (used, most))
+            return most - used
+        except (OSError, ValueError):
+            pass
+    return 1 << 62
+
+
+def count_oom_kills():
+    """Number of processes of this container that the OOM killer killed, from cgroup v2 or v1."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            return int(dict(line.split() for line in read_lines(path))["oom_kill"])
+        except (OSError, KeyError, ValueError):
+            pass
+    return 0
+
+
+def _high_descriptors():
+    """High numbers for go and tell that code rarely uses, but below the limit of select(2)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    top = min(soft, 1024) if soft > 0 else 1024
+    return top - 2, top - 1
+
+
+def _write_gate(gate, settings):
+    """Writes a .pyc file whose one constant "settings" is these. Its form: PEP 552, marshal."""
+    constants = tuple([settings if value == "settings" else value for value in gate.co_consts])
+    magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
+    write_file(_GATE, magic + bytes(12) + marshal.dumps(gate.replace(co_consts=constants)))
+
+
+def main(load, codes, preload, compiled):
+    """Runs until the job is over. It first sends the bytecode that it compiled."""
+    if os.getpid() != 1:
+        raise SystemExit("not PID 1: its signals to every process would reach the host's")
+    harden_supervisor()
+    supervisor = Supervisor(Interpreter(load, codes, preload))
+    while compiled:
+        supervisor.outbox.put(b"B", compiled.pop(0))
+    supervisor.run()
+    # A normal exit of the interpreter would take as long as a short job.
+    os._exit(0)

@@ -1,12 +1,12 @@
 import { execFileSync } from "node:child_process";
 import { expect, test } from "vitest";
-import { loadModules, sources } from "../program.ts";
+import { loadModules, sources } from "./program.ts";
 
 const configured = [0x7000_0000, 65_536];
 
 /** The ids of zygotes in a container with this /proc/self/uid_map. */
 function idsWith(map: string): number[] {
-  const program = `${loadModules(sources(["common/ids"]))}
+  const program = `${loadModules(sources(["ids"]))}
 import ids
 print(ids.fit({"ids": ${JSON.stringify(configured)}}, 0)["ids"])`;
   const printed = execFileSync("python3", ["-I", "-S", "-c", program], {

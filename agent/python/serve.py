@@ -1,12 +1,20 @@
 # Runs in the code's interpreter, as uid 1000, from the start of a session to the interpreter's end.
-# Comes after cells.py: serves the calls of a session. The code of each is a cell.
+# Serves the calls of a session. The code of each is a cell. Like cells.py, it has builtins of its own.
 import _signal
+import builtins
 import io
 import linecache
+import os
+import sys
+from fcntl import ioctl
 from os import fsdecode
 from time import tzset
-from posix import O_RDONLY, _exit, close, dup2, read
+from posix import F_OK, O_RDONLY, _exit, access, close, dup2, read
 from posix import open as open_fd
+
+import cells
+from cells import OURS, Cell, Channel, Figures, Results, complain, flush, offer_display, show_failure
+from tools import FIONREAD, Calls, ToolError, make_functions
 
 ENV, CALL, CODE = "/code/.env", "/code/.call", "/code/main.py"
 STDIN, ARGS, ANSWERS = "/input/_stdin", "/input/_args", "/code/.answers"
@@ -14,10 +22,10 @@ MOST_OF_MESSAGE = 64 << 10
 LONG_CODE = 64 << 10  # as in session.py
 interrupt, set_handler, handler_of = _signal.SIGINT, _signal.signal, _signal.getsignal
 environ, text_file, buffered, file_io = os.environ, io.TextIOWrapper, io.BufferedReader, io.FileIO
-OURS.add((lambda: 0).__code__.co_filename)  # noqa: F821  see results.py
+OURS.add((lambda: 0).__code__.co_filename)
 
 
-class SessionCell(Cell):  # noqa: F821  see cells.py
+class SessionCell(Cell):
     def __init__(self, names, channel):
         super().__init__(names)
         self._channel = channel
@@ -62,7 +70,7 @@ class Caller:
             tzset()
 
     def _open_stdin(self, has_inputs):
-        has_stdin = has_inputs and access(STDIN, F_OK)  # noqa: F821  see results.py
+        has_stdin = has_inputs and access(STDIN, F_OK)
         if has_stdin or self._has_stdin:
             fd = open_fd(STDIN if has_stdin else "/dev/null", O_RDONLY)
             dup2(fd, 0)
@@ -76,7 +84,7 @@ class Caller:
         return dict(fsdecode(word).split("=", 1) for word in words)
 
 
-class CallsOfCell(Calls):  # noqa: F821  see tools.py
+class CallsOfCell(Calls):
     """A function that the code has kept may read until it is gone, too."""
 
     def __del__(self):
@@ -89,9 +97,9 @@ class CellTools:
     def __init__(self, names, channel):
         self._names = names
         self._calls = CallsOfCell(channel, open_fd(ANSWERS, O_RDONLY))
-        self._functions = make_functions(self._calls)  # noqa: F821
+        self._functions = make_functions(self._calls)
         self._hidden = {name: names[name] for name in self._functions if name in names}
-        names.update(self._functions, ToolError=ToolError)  # noqa: F821
+        names.update(self._functions, ToolError=ToolError)
 
     def end(self):
         self._calls.end("The call of the session that brought this tool has ended.")
@@ -106,7 +114,7 @@ class CellTools:
 
 def words_of(path):
     """The words of a file, with a NUL behind or between them."""
-    if not access(path, F_OK):  # noqa: F821
+    if not access(path, F_OK):
         return []
     with file_io(path) as file:
         return [word for word in file.readall().split(b"\0") if word]
@@ -124,17 +132,17 @@ def hear_late(*_):
 
 
 class Server:
-    def __init__(self, tell_fd, go_fd):
-        self._go_fd = go_fd
-        self._channel = Channel(tell_fd)  # noqa: F821
-        self._results = Results(self._channel)  # noqa: F821
+    def __init__(self, tell_fd, report, go_fd):
+        self._go_fd, self._report = go_fd, report
+        self._channel = Channel(tell_fd)
+        self._results = Results(self._channel)
         self._caller = Caller()
-        self._figures = Figures(self._results)  # noqa: F821
+        self._figures = Figures(self._results)
         self._figures.offer()
         self._names = sys.modules["__main__"].__dict__
         self._cell = SessionCell(self._names, self._channel)
         self._handler = _signal.default_int_handler
-        offer_display(self._results)  # noqa: F821
+        offer_display(self._results)
         if sys.version_info < (3, 13):
             sys.excepthook = show_with_lines
 
@@ -145,7 +153,7 @@ class Server:
             except OSError:
                 _exit(1)
             except BaseException as error:  # a handler of a signal raised it
-                complain(error)  # noqa: F821
+                complain(error)
                 continue
             if word == b"k":
                 continue  # it was meant for a call that has already ended
@@ -162,11 +170,10 @@ class Server:
 
     def _call(self, word):
         """Runs one cell. Returns its exit status."""
-        global code_file
         number = self._caller.begin(word != b"g")
         tools = CellTools(self._names, self._channel) if word == b"t" else None
         self._results.begin()
-        code_file = "<cell %d>" % number
+        cells.code_file = path = "<cell %d>" % number
         with file_io(CODE) as file:
             source = file.readall()
         value = failure = None
@@ -177,14 +184,14 @@ class Server:
             set_handler(interrupt, self._handler)
             self._end_if_told()
             try:
-                value = self._run(source)
+                value = self._run(source, path)
             except SystemExit as error:
                 status = status_of(error)
             except BaseException as error:
                 failure = error
 
         # Each part may run functions of the code. An interrupt ends the part in which it comes.
-        parts = [run, lambda: self._show_figures(value), lambda: self._fail(failure), flush]  # noqa: F821
+        parts = [run, lambda: self._show_figures(value), lambda: self._fail(failure), flush]
         while True:
             try:
                 while parts:
@@ -201,19 +208,19 @@ class Server:
                 if caller is not None:
                     caller.end()
             except BaseException as error:
-                complain(error)  # noqa: F821
+                complain(error)
         return status if failure is None else 1
 
     def _end_if_told(self):
         """PID 1 sends an interrupt as a word too, because a signal before this point is ignored."""
-        if ioctl(self._go_fd, FIONREAD, bytes(4)) != bytes(4):  # noqa: F821  see results.py
+        if ioctl(self._go_fd, FIONREAD, bytes(4)) != bytes(4):
             set_handler(interrupt, hear_late)
             raise KeyboardInterrupt
 
-    def _run(self, source):
+    def _run(self, source, path):
         lines = source.decode("utf-8", "replace").splitlines()
-        linecache.cache[code_file] = len(source), None, [line + "\n" for line in lines], code_file
-        value = self._cell.run(source, code_file)
+        linecache.cache[path] = len(source), None, [line + "\n" for line in lines], path
+        value = self._cell.run(source, path)
         if value is not None:
             builtins._ = value
             self._results.send(value, True)
@@ -223,13 +230,13 @@ class Server:
         try:
             self._figures.end(value)
         except Exception as error:
-            complain(error)  # noqa: F821
+            complain(error)
 
     def _fail(self, failure):
         if failure is not None:
             self._channel.finish()  # before Python 3.10, an audit hook reports the exception past the channel
-            show_failure(failure)  # noqa: F821
-            report(MOST_OF_MESSAGE, self._channel.send)  # noqa: F821  see gate.py
+            show_failure(failure)
+            self._report(MOST_OF_MESSAGE, self._channel.send)
 
 
 def status_of(error):
@@ -241,8 +248,8 @@ def status_of(error):
     return 1
 
 
-def run_once(tell_fd, go_fd):
+def run(tell_fd, report, go_fd):
     set_handler(interrupt, hear_late)
     # Cells find the modules that they have written.
     sys.path.insert(0, "/output")
-    Server(tell_fd, go_fd).serve()
+    Server(tell_fd, report, go_fd).serve()

@@ -1,7 +1,13 @@
 """Runs in the mother, a zygote and the unpacker, as root, from the start of each to its end.
 
-The user and group ids of zygotes, as the container sees them, and those among them that the code of jobs has."""
+The user and group ids of zygotes, as the container sees them; those among them that the code of jobs has, and the
+request for a job, which brings one of those."""
 
+import struct
+
+# What the mother asks of a zygote for one job: bytes of memory, of /dev/shm, of /tmp and /output each; the
+# id of the code among the zygote's ids; the limit of pending signals; the name of its bundle of packages, or zeros.
+REQUEST = struct.Struct("=QQQII32s")
 # In the container of an engine without root: above 1000, the user of code in a container of its own.
 _OF_ROOTLESS = (1024, 64000)
 # In a zygote's range. Each running job has one of these for its code: what the kernel does not charge to a control

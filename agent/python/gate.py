@@ -2,10 +2,10 @@
 # The job's interpreter imports this file as `sitecustomize` when it starts, and waits here for the
 # job. It leaves nothing that the code could find: modules, paths, __main__, sys.argv, frames and
 # tracebacks are those of a fresh interpreter.
-# With a control_fd, forks.py precedes this code.
 
-# The supervisor puts the values where "settings" stands; see job.py.
-go_fd, tell_fd, control_fd, gate_dir, python_path, preload = "settings"
+# Values take the place of "settings", by _write_gate of supervisor.py or begin of zygote.py. The last one is None, or in
+# a zygote the bytecode of zygote.py and what fork_jobs gets.
+go_fd, tell_fd, gate_dir, python_path, preload, of_zygote = "settings"
 
 
 def report_exception_at_exit():
@@ -121,18 +121,18 @@ def wait_for_go(job, kept, report):
 
     forget_gate()
     count_cpus()
-    watch = None if control_fd is None else Watch()  # noqa: F821  see forks.py
+    watch = zygote and zygote.Watch()
     failures = "".join(import_ahead(name) for name in preload)
     # Makes the finders read the folders of sys.path before the job arrives.
     sys.meta_path[-1].find_spec("-", None)
     known = seed_anew = None
     if watch:
-        known, seed_anew = import_for_forks(), watch.end()  # noqa: F821
+        known, seed_anew = (set(sys.modules), set(sys.path_importer_cache)), watch.end()
     if sys.version_info >= (3, 10):
         freeze_start_up(kept)
     if watch:
         watch = None
-        fork_jobs(known, seed_anew, took_ms)  # noqa: F821
+        zygote.fork_jobs(known, seed_anew, took_ms, go_fd, tell_fd, *of_zygote[1:])
     job[0] = posix.getpid()
     # A call of a session may be interrupted before serve.py listens.
     handler = _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
@@ -141,9 +141,9 @@ def wait_for_go(job, kept, report):
     word = posix.read(go_fd, 1)
     if not word:
         posix._exit(1)
-    codes = []
+    modules = []
     while word == b"c":
-        codes.append(receive(posix.read))
+        modules.append(receive(posix.read).partition(b"\0"))
         word = posix.read(go_fd, 1)
     # With "t", answers to calls come over it; with "s", the words for the calls of a session.
     stays = word in (b"t", b"s")
@@ -157,8 +157,8 @@ def wait_for_go(job, kept, report):
         take_inputs()
     add_packages()
     posix.set_inheritable(tell_fd, False)
-    if codes:
-        begin_cells(codes, report, go_fd if stays else None)
+    if modules:
+        begin_cells(modules, report, go_fd if stays else None)
     else:
         posix.set_blocking(tell_fd, False)
     del sys.modules["sitecustomize"]
@@ -172,14 +172,27 @@ def receive(read):
     return data
 
 
-def begin_cells(codes, report, kept_fd):
+def begin_cells(modules, report, kept_fd):
+    """Loads tools.py, cells.py and, in a session, serve.py: each can import those before it. They have their own builtins
+    and are never in sys.modules. The last one runs the code.
+    """
     import builtins
     import marshal
+    import sys
 
-    names = {"__builtins__": dict(vars(builtins)), "__name__": "cells", "report": report}
-    for code in codes:
-        exec(marshal.loads(code), names)
-    names["begin"](tell_fd, kept_fd)
+    own, found = dict(vars(builtins)), {}
+    import_other = own["__import__"]
+
+    def import_module(name, *rest):
+        return found[name] if name in found else import_other(name, *rest)
+
+    own["__import__"] = import_module
+    for name, _, code in modules:
+        module = found[name.decode()] = type(sys)(name.decode())
+        module.__builtins__ = own
+        exec(marshal.loads(code), module.__dict__)
+    own["__import__"] = import_other
+    found["cells"].begin(module.run, tell_fd, report, kept_fd)
 
 
 def forget_gate():
@@ -287,5 +300,14 @@ def add_packages():
     sys.path += [path for path in behind if path not in sys.path]
 
 
+def load_zygote(code, *_):
+    import sys
+
+    module = type(sys)("zygote")
+    exec(code, module.__dict__)
+    return module
+
+
+zygote = of_zygote and load_zygote(*of_zygote)
 wait_for_go(*report_exception_at_exit())
 import sitecustomize  # noqa: E402,F401  the image's own, if there is one

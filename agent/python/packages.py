@@ -1,15 +1,8 @@
-"""Runs in PID 1 of a sandbox, as root of the sandbox, from an order to install packages to the end of its job.
+"""Runs in PID 1 and the installer, as root, from an order to install packages to the end of pip or of the job.
 
-Puts a job's packages into /packages, which the code can only read, before the code arrives.
+Installs packages with pip: for a job (Packages), before its code arrives, or into an image (install_into_image).
 
-Comes with the order, so that jobs without packages do not load it. The order is JSON:
-`runner` (the source of run_pip.py), `keep`, `max_bytes` (what the packages may take, or null), and `pip_env`,
-which is null if the packages themselves follow. /input/_requirements.txt is there already.
-
-to the supervisor    A head of a file below /packages (JSON)  D its data  Z no more files: install
-to the agent         A, D the installed files, if they are to be cached
-                     P the end (JSON): exit_status, exit_signal, out_of_memory, too_large, output
-both ways            the frames of tunnel.py
+Comes to PID 1 with the order, so that jobs without packages do not load it.
 """
 
 import errno
@@ -18,12 +11,12 @@ import os
 import select
 import shutil
 import signal
+import socket
 import stat
+import sys
 import time
 
-from job import exit_of, prefer_for_oom
-from link import MAX_DATA
-from tunnel import Tunnel
+from link import MAX_DATA, Inbox, Outbox
 
 _ROOT = "/packages"
 _WORK = _ROOT + "/.pip"
@@ -36,10 +29,22 @@ _BLOCK = 4096
 # Nobody imports the files of tests, and they are half of many packages.
 _COMPILE = ["-m", "compileall", "-qq", "-j", "2", "-x", "/tests?/", _ROOT]
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_BUILD_FOLDER = "/tmp/airlock-build"
+WINDOW = 256 * 1024
+_MAX_CONNECTIONS = 16
 
 
 class Packages:
-    """One installation, by pip or from files that the agent cached."""
+    """One installation into /packages, which the code can only read, by pip or from files that the agent cached.
+
+    The order is JSON: `runner` (the source of run_pip.py), `keep`, `max_bytes` (what the packages may take, or null),
+    and `pip_env`, which is null if the packages themselves follow. /input/_requirements.txt is there already.
+
+    to the supervisor    A head of a file below /packages (JSON)  D its data  Z no more files: install
+    to the agent         A, D the installed files, if they are to be cached
+                         P the end (JSON): exit_status, exit_signal, out_of_memory, too_large, output
+    both ways            the frames of the tunnel
+    """
 
     def __init__(self, outbox, order, count_oom_kills):
         self.pid = None  # pip's, while it runs
@@ -175,6 +180,8 @@ class Packages:
         return bool(chunk)
 
     def _tell(self, status):
+        from job import exit_of  # the installer has no such module
+
         end = {
             **exit_of(status),
             "out_of_memory": self._count_oom_kills() > self._oom_kills,
@@ -229,6 +236,138 @@ class Packages:
             self._outbox.write()
 
 
+class Tunnel:
+    """The tunnel from pip to the agent: a proxy's port on loopback, whose connections travel over the link.
+    It is closed before the code runs.
+
+    both ways       d data  w window: bytes passed on, as 4 bytes  e end of what this side says
+                    x the connection is over
+    to the agent    o opened
+    Each payload begins with the number of the connection, 4 bytes. A side sends at most WINDOW bytes more than
+    the other has passed on.
+    """
+
+    def __init__(self, outbox):
+        self._outbox = outbox
+        self._connections = {}
+        self._opened = 0
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+
+    def to_poll(self):
+        """What to poll for: (descriptor, events, handler)."""
+        if len(self._connections) < _MAX_CONNECTIONS:
+            yield self._listener.fileno(), select.POLLIN, self._accept
+        for connection in list(self._connections.values()):
+            events = connection.events(self._outbox)
+            if events:
+                handler = lambda connection=connection: self._serve(connection)  # noqa: E731
+                yield connection.fileno(), events, handler
+
+    def take(self, kind, payload):
+        """Handles a frame of the agent. A frame for a closed connection crossed its end and is
+        ignored.
+        """
+        connection = self._connections.get(payload[:4])
+        if connection is None:
+            return
+        if kind == b"x" and connection.pending and not connection.hears:
+            connection.speaks = False  # what it sent before is passed on first
+        elif kind == b"x":
+            self._forget(connection)
+        else:
+            connection.take(kind, payload[4:])
+
+    def close(self):
+        self._listener.close()
+        for connection in list(self._connections.values()):
+            self._forget(connection)
+
+    def _accept(self):
+        try:
+            accepted, _ = self._listener.accept()
+        except OSError:
+            return
+        self._opened += 1
+        number = self._opened.to_bytes(4, "big")
+        self._connections[number] = _Connection(number, accepted)
+        self._outbox.put(b"o", number)
+
+    def _serve(self, connection):
+        if connection.number not in self._connections:
+            return
+        try:
+            connection.serve(self._outbox)
+        except OSError:
+            self._outbox.put(b"x", connection.number)
+            connection.hears = connection.speaks = False
+            connection.pending.clear()
+        if connection.over:
+            self._forget(connection)
+
+    def _forget(self, connection):
+        del self._connections[connection.number]
+        connection.close()
+
+
+class _Connection:
+    def __init__(self, number, accepted):
+        self.number = number
+        self.hears = self.speaks = True  # the agent has more for it; it may have more for the agent
+        self.pending = bytearray()  # from the agent, not yet passed on
+        self._credit = WINDOW
+        self._socket = accepted
+        self._ended = False
+        accepted.setblocking(False)
+        self.fileno, self.close = accepted.fileno, accepted.close
+
+    @property
+    def over(self):
+        return not (self.speaks or self.hears or self.pending)
+
+    def events(self, outbox):
+        may_read = self.speaks and self._credit > 0 and not outbox.full
+        may_write = self.pending or not (self.hears or self._ended)
+        return (select.POLLIN if may_read else 0) | (select.POLLOUT if may_write else 0)
+
+    def take(self, kind, data):
+        if kind == b"d":
+            self.pending += data
+        elif kind == b"w":
+            self._credit += int.from_bytes(data, "big")
+        elif kind == b"e":
+            self.hears = False
+
+    def serve(self, outbox):
+        if self.pending:
+            self._write(outbox)
+        if not (self.hears or self.pending or self._ended):
+            self._ended = True
+            self._socket.shutdown(socket.SHUT_WR)
+        if self.speaks and self._credit > 0:
+            self._read(outbox)
+
+    def _write(self, outbox):
+        try:
+            sent = self._socket.send(self.pending[:MAX_DATA])
+        except BlockingIOError:
+            return
+        del self.pending[:sent]
+        outbox.put(b"w", self.number + sent.to_bytes(4, "big"))
+
+    def _read(self, outbox):
+        try:
+            chunk = self._socket.recv(min(self._credit, MAX_DATA))
+        except BlockingIOError:
+            return
+        self._credit -= len(chunk)
+        self.speaks = bool(chunk)
+        outbox.put(b"d" if chunk else b"e", self.number + chunk)
+
+
 def _exec_pip(order, proxy, output):
     os.chdir(_WORK)
     env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
@@ -240,6 +379,8 @@ def _exec_pip(order, proxy, output):
 
 def _exec_python(arguments, output, env):
     """Becomes Python, as root without capabilities: exec drops them because the bounding set is empty."""
+    from job import prefer_for_oom  # see above
+
     os.setsid()
     prefer_for_oom()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -290,3 +431,83 @@ def _end_strangers(known):
                 os.waitpid(pid, 0)
             except (ProcessLookupError, ChildProcessError):
                 pass
+
+
+def install_into_image():
+    """Installs packages into the image that this container is to become.
+
+    Reads from stdin one line of JSON, {"requirements", "pip_env", "files": [{"name", "size"}]}, and then the
+    files' bytes. The container has no network: pip's connections go over stdin and stdout as the frames of the
+    tunnel. The last frame is P with {"python_version"}. The log goes to stderr. Secrets and other data that
+    must not stay in the image come over stdin and are kept in memory and in /tmp, which is a volume.
+    """
+    os.umask(0o022)
+    orders = json.loads(sys.stdin.buffer.readline())
+    for file in orders["files"]:
+        receive(os.path.join(_BUILD_FOLDER, file["name"]), file["size"])
+    outbox = Outbox(1)
+    if orders["requirements"]:
+        install(orders["requirements"], orders["pip_env"], outbox)
+    outbox.put_json(b"P", {"python_version": "%d.%d.%d" % sys.version_info[:3]})
+    os.set_blocking(1, True)
+    while not outbox.empty:
+        outbox.write()
+
+
+def receive(path, size):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        while size > 0:
+            chunk = sys.stdin.buffer.read(min(size, 1024 * 1024))
+            if not chunk:
+                raise SystemExit("the agent hung up")
+            file.write(chunk)
+            size -= len(chunk)
+
+
+def install(requirements, pip_env, outbox):
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    tunnel = Tunnel(outbox)
+    pip = start_pip(requirements, pip_env, "http://127.0.0.1:%d" % tunnel.port)
+    serve_until(lambda: pip.poll() is not None, ended, tunnel, outbox)
+    tunnel.close()
+    if pip.returncode != 0:
+        raise SystemExit(pip.returncode if pip.returncode > 0 else 128 - pip.returncode)
+
+
+def start_pip(requirements, pip_env, proxy):
+    import subprocess
+
+    env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
+    env.update(pip_env, HOME="/tmp", PIP_PROXY=proxy, http_proxy=proxy, https_proxy=proxy)
+    # -B: pip's own bytecode does not belong in the image. It compiles the packages' bytecode anyway.
+    command = [shutil.which("python3"), "-B", "-m", "pip", "install", "--", *requirements]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env)
+
+
+def serve_until(is_over, ended, tunnel, outbox):
+    inbox = Inbox(0)
+
+    def take_frames():
+        for kind, payload in inbox.read():
+            tunnel.take(kind, payload)
+
+    while not is_over():
+        polled = [
+            (ended, select.POLLIN, lambda: os.read(ended, 4096)),
+            (inbox.fd, select.POLLIN, take_frames),
+            *tunnel.to_poll(),
+        ]
+        if not outbox.empty:
+            polled.append((outbox.fd, select.POLLOUT, outbox.write))
+        poll = select.poll()
+        for fd, events, _ in polled:
+            poll.register(fd, events)
+        handlers = {fd: handler for fd, _, handler in polled}
+        for fd, _ in poll.poll():
+            handlers[fd]()
+
+

@@ -1,12 +1,27 @@
-# Runs in a zygote, as root of its user namespace, from its exec to its end after 1,000 jobs or 10 minutes.
-# Comes before forked.py and gate.py: the interpreter that has imported the preload list waits here and
-# forks. Each fork becomes PID 1 of a job (enter.py) and runs the supervisor; the supervisor's own
-# child returns to the gate.
+"""Runs in a zygote, as root of its user namespace, from its first exec to its end after 1,000 jobs or 10 minutes.
 
-# The agent puts the values where "forks" stands below: modules by name, where begin.py puts their bytecode, the filter
-# of the code, the most memory in bytes that a job may inherit, and the modules that are loaded when they are needed.
-modules, code_filter, most_inherited, apart = "forks"
-program = dict(modules)
+The interpreter that the gate makes import the preload list, and that then forks jobs. The code of a job runs in it, so
+it leaves nothing in sys.modules, and this module is never there.
+"""
+
+codes = {}  # of the modules that fork_jobs loads, by name
+
+
+def begin(compiled, folder, settings, *own):
+    """Writes the gate, which Python imports when it starts, and becomes the zygote. `compiled` are all modules by name;
+    fork_jobs gets the others, and `own`: which of them to load at once, and what serve_mother gets.
+    """
+    import marshal
+    import os
+    import sys
+
+    gate, zygote = compiled.pop("gate"), compiled.pop("zygote")
+    settings = (*settings, (zygote, tuple(compiled.items()), own))
+    code = gate.replace(co_consts=tuple([settings if value == "settings" else value for value in gate.co_consts]))
+    magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
+    with open(folder + "/sitecustomize.pyc", "wb") as file:
+        file.write(magic + bytes(12) + marshal.dumps(code))  # its form: PEP 552
+    os.execvp("python3", ["python3", "/code/main.py"])
 
 
 class Watch:
@@ -213,111 +228,51 @@ def _plain(state):
     return state.tolist() if hasattr(state, "tolist") else state
 
 
-def import_for_forks():
-    """Returns what there was before fork_jobs: modules, and importers."""
+def load(name):
     import sys
 
-    return set(sys.modules), set(sys.path_importer_cache)
+    module = sys.modules[name] = type(sys)(name)
+    exec(codes[name], module.__dict__)
+    return module
 
 
-def serve_mother(took_ms):
-    import _signal
-    import _socket
+def fork_jobs(known, seed_anew, took_ms, go_fd, tell_fd, modules, own):
+    """Forks at each request of the mother. Returns only in the interpreters of jobs: removes what was loaded for PID 1.
+    `known` is what there was before: modules, and importers.
+    """
+    import sys
+
+    # A search for garbage that finds a dict empty stops tracking it. So gc.freeze leaves it out: see freeze_start_up.
+    main = sys.modules["__main__"].__dict__
+    entries = dict(main)
+    main.clear()
+    codes.update(modules)
+    at_once, *own = own
+    for name in at_once:
+        load(name)
+    sys.modules["forks"].serve_mother(load, codes, took_ms, go_fd, tell_fd, *own)
     import gc
-    import posix
-    import resource
-    import sys
 
-    def load(name):
-        module = sys.modules[name] = type(sys)(name)
-        module.load = load
-        exec(program[name], module.__dict__)
-        return module
-
-    def find_problem():
-        """Why a fork would not be like an interpreter that has just imported the preload list; or ""."""
-        with open("/proc/self/maps") as maps:
-            if any(line.split()[1] in ("rw-s", "-w-s", "rwxs") for line in maps):
-                return "a preloaded module shares memory"
-        opened = {int(fd) for fd in posix.listdir("/proc/self/fd")}
-        # One more lists the folder.
-        if len(opened - {0, 1, 2, control_fd}) > 1:
-            return "a preloaded module keeps files open"
-        threading = sys.modules.get("threading")
-        if threading and threading.active_count() > 1:
-            return "a preloaded module has started a thread"
-        with open("/proc/self/statm") as sizes:
-            inherited = int(sizes.read().split()[1]) * resource.getpagesize()
-        if inherited > most_inherited:
-            return "what is preloaded takes %d MiB, more than half of memory_limit" % (inherited >> 20)
-        return ""
-
-    class Forked(BaseException):
-        pass
-
-    class Forker:
-        """Starts the interpreter of a job, for the supervisor."""
-
-        cells, serve = program["cells"], program["serve"]
-
-        def start(self, go, tell, out, err, groups=()):
-            if posix.fork():
-                return
-            become_interpreter(blocked, groups, go, tell, out, err)  # noqa: F821
-            raise Forked
-
-        def release(self):
-            pass
-
-    for name in program:
-        if name not in apart:
-            load(name)
-    enter, kernel, supervisor = map(sys.modules.get, ("enter", "kernel", "supervisor"))
-    problem = find_problem()
-    blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
-    # The kernel then reaps every child.
-    _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)
-    # The first fork is a trial: libraries with fork handlers end their threads at it, and an interpreter that
-    # cannot fork fails here, before it is reported as ready.
-    if posix.fork() == 0:
-        posix._exit(0)
-    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control_fd)
-    plan = enter.Plan()
-    null = posix.open("/dev/null", posix.O_RDWR)
-    for fd in (0, 1, 2):
-        posix.dup2(null, fd)
-    posix.close(null)
-    control.send(sys.modules["link"].to_json({"problem": problem, "took_ms": took_ms}))
-    gc.collect()
-    kernel.use_large_pages()
-    while True:
-        request, rights, _, _ = control.recvmsg(enter.REQUEST.size, _socket.CMSG_SPACE(8))
-        if not request:
-            posix._exit(0)
-        data = rights[0][2]
-        stream, stderr = (int.from_bytes(data[i : i + 4], sys.byteorder) for i in (0, 4))
-        try:
-            pid = kernel.fork_into(kernel.JOB_NAMESPACES)
-            if pid == 0:
-                break
-            enter.give_ids(pid, request)
-        except OSError:
-            pass  # the mother reads the end of the job's stream, or the agent gives it up
-        posix.close(stream)
-        posix.close(stderr)
-    try:
-        # A preload may have blocked signals. PID 1 needs them, above all the one for the end of a child.
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        enter.enter(plan, request, stream, stderr, code_filter)
-        kernel.drop_rights()
-        supervisor.Supervisor(Forker()).run()
-        posix._exit(0)
-    except Forked:
-        pass
-    except BaseException as error:
-        words = ("%s: %s" % (type(error).__name__, error)).encode()
-        try:
-            posix.write(stderr, words)
-        except OSError:
-            posix.write(2, words)
-        posix._exit(1)
+    for record, names in zip((sys.modules, sys.path_importer_cache), known):
+        for name in set(record) - names:
+            del record[name]
+    # Searches for garbage leave out what is loaded so far. To free it here would copy most of the memory that the fork
+    # shares, which takes 1 ms.
+    if sys.version_info >= (3, 10) and not gc.is_tracked(main):
+        gc.freeze()
+    else:
+        gc.collect()
+    main.update(entries)
+    # The other generators, those of random itself, OpenSSL and the C library, notice a fork.
+    seed_anew()
+    if "multiprocessing.process" in sys.modules:
+        process = sys.modules["multiprocessing.process"]
+        process.current_process().authkey = sys.modules["posix"].urandom(32)
+    if "sympy.core.symbol" in sys.modules:
+        dummy = sys.modules["sympy.core.symbol"].Dummy
+        dummy._prng.seed()
+        dummy._base_dummy_index = dummy._prng.randint(10**6, 9 * 10**6)
+    # Times of log records are relative to this one.
+    if "logging" in sys.modules:
+        logging, time = sys.modules["logging"], sys.modules["time"]
+        logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()

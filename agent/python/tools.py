@@ -1,7 +1,10 @@
-# Runs in the code's interpreter, as uid 1000, from the gate to the end of the code, if its job or call brought tools.
-# Comes between results.py and cells.py: functions of the caller, whose calls go to PID 1.
-from _thread import RLock
+# Runs in the code's interpreter, as uid 1000, from the gate to the end of the code, if the job asked for results.
+# Functions of the caller, whose calls go to PID 1 through a channel of cells.py.
+from _thread import RLock, allocate_lock
+from fcntl import ioctl
 from posix import read
+
+FIONREAD = 0x541B
 
 MOST_PENDING, MOST_CALLS, MOST_OF_CALL, MOST_OF_CALLS = 32, 1000, 1 << 20, 32 << 20
 
@@ -127,8 +130,7 @@ class Calls:
                     number, payload = self._unsent.pop(0)
                     if number in self._takers:
                         self._sent.add(number)
-                        flush()
-                        self._channel.send(b"q", payload)
+                        self._channel.send_after_output(b"q", payload)
             finally:
                 self._sending.release()
 
