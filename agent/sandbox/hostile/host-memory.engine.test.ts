@@ -16,8 +16,7 @@ const bounds = { memory: limitMiB + 128, sockets: limitMiB + 64, filters: 16 };
 const refused = { end: "succeeded - 0", ending: "exited", first: "0", beyond: [] };
 const ended = { end: "oom oom 137", ending: "sockets", first: "", beyond: [] };
 
-const program = (name: string): string =>
-  readFileSync(new URL(`../testing/programs/taking/${name}.py`, import.meta.url), "utf8");
+const program = readFileSync(new URL("../testing/programs/taking.py", import.meta.url), "utf8");
 
 needsThroughout("root");
 
@@ -27,8 +26,8 @@ hostileCases(({ run, isGvisor }) => {
     const kernel = watchKernel();
     try {
       const spec = { memoryBytes: limitMiB * 1024 ** 2 };
-      const job = { args, maxSockets: 1024, timeoutMs: 30_000 };
-      const running = run(program(name), { spec, job });
+      const job = { args: [name, ...args], maxSockets: 1024, timeoutMs: 30_000 };
+      const running = run(program, { spec, job });
       expect((await run("print(6 * 7)")).out).toBe("42\n");
       const seen = await running;
       const most = Object.entries(kernel.most());
