@@ -469,14 +469,15 @@ export const jobOperations: readonly Operation[] = [
       const code = `print(ask_caller(question="question of ${mark}"))`;
       const tools = [{ name: "ask_caller", parameters: { properties: { question: {} } } }];
       const body = { code, tools, metadata: { mark }, startup_timeout: 300, idempotency_key: mark };
-      const submitted = await client.ask("POST /execute/async", { body });
-      const id = submitted.json["job_id"] as string;
+      // Its call would hold a slot for tool_timeout if its client did not insist.
+      const submitted = await client.insist("POST /execute/async", { body });
+      const id = (submitted.json["job_id"] ?? submitted.json["execution_id"]) as string;
       const stdout = `answer to ${mark}\n`;
       // Code with tools starts once.
       client.acknowledge(id, ["succeeded", ...(client.watch.isCalm ? [] : ofFaults)], stdout);
       for (;;) {
         const waiting = { path: { id }, query: { wait: 20 } };
-        const told = await client.ask("GET /jobs/{id}/tool-calls", waiting);
+        const told = await client.insist("GET /jobs/{id}/tool-calls", waiting);
         const [call] = told.json["calls"] as { number: number; arguments: Json }[];
         if (call === undefined) {
           const { status } = told.json as { status: string };
@@ -487,8 +488,9 @@ export const jobOperations: readonly Operation[] = [
         }
         client.check(told, { question: `question of ${mark}` }, call.arguments);
         const path = { id, number: String(call.number) };
-        const answer = { path, body: { result: `answer to ${mark}` } };
-        await client.ask("POST /jobs/{id}/tool-calls/{number}", answer);
+        const expect = client.watch.isCalm ? {} : { expect: [200, 409] };
+        const answer = { path, body: { result: `answer to ${mark}` }, ...expect };
+        await client.insist("POST /jobs/{id}/tool-calls/{number}", answer);
         break;
       }
       await untilEnded(client, id);
