@@ -51,7 +51,7 @@ async function grade(url: string, n: number): Promise<unknown[]> {
 test("verl's 128 workers get every verdict, with the default queue of 100", async () => {
   const api = { AIRLOCK_COMPAT: "sandbox-fusion", AIRLOCK_COMPAT_KEY: key };
   await using service = await startTestService({ key, api });
-  await service.startAgent();
+  await service.startAgent("agent", { AIRLOCK_CONTAINER_BACKEND: "zygote" });
   const url = `${service.url}/compat/sandbox-fusion`;
   const all = Array.from({ length: samples }, (_, n) => n);
   const verdicts: unknown[] = [];

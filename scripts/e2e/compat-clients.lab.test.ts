@@ -16,7 +16,10 @@ const pinned = {
 const run = promisify(execFile);
 const key = "lab-key-0123456789abcdef";
 
-useTestService({ key, api: { AIRLOCK_COMPAT: "sandbox-fusion,piston", AIRLOCK_COMPAT_KEY: key } });
+useTestService(
+  { key, api: { AIRLOCK_COMPAT: "sandbox-fusion,piston", AIRLOCK_COMPAT_KEY: key } },
+  { AIRLOCK_CONTAINER_BACKEND: "zygote" },
+);
 
 describe("SandboxFusion's users", needs("venv"), () => {
   const folder = tempFolder();

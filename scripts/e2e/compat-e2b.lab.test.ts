@@ -127,7 +127,8 @@ describe('smolagents with executor_type="e2b"', needs("venv"), () => {
     });
     const { items } = (await own.send<{ items: { status: string }[] }>("GET", "/sessions")).json;
     expect(items.map(({ status }) => status)).toEqual(["ended"]);
-  });
+    // It installs packages of 300 MB.
+  }, 1_200_000);
 });
 
 const program = `import { Sandbox } from "@e2b/code-interpreter";
