@@ -6,18 +6,18 @@
 ``help(airlock.Airlock)`` has all calls. ``airlock.connect_async`` is the same for asyncio.
 """
 
-from .aio.client import AsyncAirlock as AsyncAirlock
-from .aio.client import connect_async as connect_async
-from .aio.sessions import AsyncOpenSession as AsyncOpenSession
+from .aio import AsyncAirlock as AsyncAirlock
+from .aio import AsyncOpenSession as AsyncOpenSession
+from .aio import connect_async as connect_async
 from .client import Airlock as Airlock
 from .client import connect as connect
 from .errors import *  # noqa: F403
-from .event import JobEvent as JobEvent
-from .event import JobEventData as JobEventData
 from .problems import *  # noqa: F403
+from .record import JobEvent as JobEvent
+from .record import JobEventData as JobEventData
 from .record import Record as Record
-from .sessions.open_session import OpenSession as OpenSession
-from .transport.cancel import Cancel as Cancel
+from .sessions import OpenSession as OpenSession
+from .transport import Cancel as Cancel
 from .types import *  # noqa: F403
 from .webhook import WebhookError as WebhookError
 from .webhook import verify_webhook as verify_webhook

@@ -1,11 +1,25 @@
-"""Answers of the service: dicts whose fields are also attributes."""
+"""Answers of the service: dicts whose fields are also attributes. The events of a job, too."""
 
 from __future__ import annotations
 
 import functools
 import html
 import json
-from typing import TYPE_CHECKING, Any, Dict, List, Type, TypeVar, cast, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    List,
+    Optional,
+    Type,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+)
+
+_FRAME = "width: 100%; height: 20em; border: 0; background: white"
+
 
 
 class Record(Dict[str, Any]):
@@ -42,7 +56,39 @@ class Shown(Record):
         return data
 
 
-_FRAME = "width: 100%; height: 20em; border: 0; background: white"
+class JobEventData(Record):
+    """docs/guides/live-output.md says which of these each event has."""
+
+    job_id: str
+    attempt: int
+    at: str
+    status: Optional[str]
+    #: Why a queued job waits.
+    reason: Optional[str]
+    position: Optional[int]
+    #: Name of the agent that runs it.
+    agent: Optional[str]
+    #: Output.
+    text: Optional[str]
+    #: ``stdout`` or ``stderr``.
+    stream: Optional[str]
+    #: What the code showed, by MIME type; ``number`` and ``main`` are those of a ResultItem.
+    data: Optional[Dict[str, str]]
+    number: Optional[int]
+    main: Optional[bool]
+    #: A call of a tool: ``number`` names it.
+    name: Optional[str]
+    arguments: Optional[Dict[str, Any]]
+
+
+class JobEvent(Record):
+    """What happens to a job. Newer services may send other events: ignore what you do not know."""
+
+    #: Give it as ``after`` to continue. An event that may come again has none.
+    id: Optional[str]
+    event: str
+    data: JobEventData
+
 
 Kind = TypeVar("Kind", bound=Record)
 

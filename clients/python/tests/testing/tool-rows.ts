@@ -23,7 +23,7 @@ def search(text: str, limit: int = 10, *, kinds: Optional[List[str]] = None, ord
     """
 def first(a, /): pass
 async def wait(n: "int"): pass
-from airlock.tools.describe import describe
+from airlock.tools import describe
 class Odd:
     def __call__(self): pass
 def problem(tool):

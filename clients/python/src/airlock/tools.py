@@ -1,4 +1,4 @@
-"""What a request says of functions that the code of a job can call."""
+"""Functions of this program that the code of a job can call: what a request says of them, and their answers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     List,
     Literal,
     Mapping,
     Optional,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
 )
 
+from .errors import AirlockError, ProblemError
+from .record import JobEventData
+from .transport import Transport
+
 if TYPE_CHECKING:
-    from ..types import Tool
+    from .types import Tool
 
 #: A function, or what a request says of one that somebody else answers.
 AnyTool = Union["Tool", Callable[..., Any]]
@@ -97,3 +103,48 @@ def schema_of(hint: Any) -> Dict[str, Any]:
         return {}
     items = schema_of(parts[0]) if kind is list and parts else None
     return {"type": name, **({"items": items} if items else {})}
+
+
+class Tools(List[AnyTool]):
+    """Answers the calls of its functions, one after the other, in the thread that follows the job."""
+
+    def __init__(self, tools: Iterable[AnyTool]) -> None:
+        super().__init__(tools)
+        self.functions = {
+            cast(str, describe(tool)["name"]): tool for tool in self if callable(tool)
+        }
+
+    def take(self, transport: Transport, job_id: str, call: JobEventData) -> None:
+        function = self.functions.get(call.name or "")
+        if function is None:
+            return
+        try:
+            answer = {"result": function(**(call.arguments or {}))}
+        except Exception as error:
+            answer = failure(error)
+        post(transport, job_id, call, answer)
+
+
+def failure(error: Exception) -> Dict[str, Any]:
+    """What the code gets of an exception."""
+    text = f"{type(error).__name__}: {error}"
+    return {"error": text.encode("utf-8", "replace").decode()}
+
+
+def post(
+    transport: Transport, job_id: str, call: JobEventData, answer: Dict[str, Any]
+) -> None:
+    path = f"/jobs/{job_id}/tool-calls/{call.number}"
+    try:
+        transport.send("POST", path, body=answer)
+    except ProblemError as error:
+        # It has this answer already, or the job has ended.
+        if error.code == "conflict":
+            return
+        if error.code != "too_large":
+            raise
+        post(transport, job_id, call, {"error": "The result is larger than an answer may be."})
+    except AirlockError as error:
+        if not isinstance(error.__cause__, (TypeError, ValueError, RecursionError)):
+            raise
+        post(transport, job_id, call, {"error": f"The result is no JSON: {error.__cause__}"})

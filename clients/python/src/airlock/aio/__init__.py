@@ -1,1 +1,0 @@
-"""The client for asyncio: the same calls, each in a thread of its own."""

@@ -1,1 +1,0 @@
-"""What is made of jobs: their events, ends, files, batches and dead letters."""

@@ -1,1 +1,0 @@
-"""Sessions: interpreters that remember from call to call."""

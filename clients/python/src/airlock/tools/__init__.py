@@ -1,1 +1,0 @@
-"""Functions of this program that the code of a job can call."""

@@ -1,1 +1,0 @@
-"""Requests: connections, retries, time-outs, idempotency keys, cancelling."""
