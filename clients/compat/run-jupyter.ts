@@ -8,6 +8,7 @@ import {
   asThere,
   type Call,
   contentOf,
+  isOwnError,
   parseBody,
   post,
   Refusal,
@@ -30,7 +31,7 @@ type RunJupyter = z.infer<typeof RunJupyter>;
 const waitS = 5;
 
 /**
- * SandboxFusion's POST /run_jupyter: a session for one request. A cell that fails stops no other. Source:
+ * SandboxFusion's POST /run_jupyter: a session for one request. A cell whose code fails stops no other. Source:
  * github.com/bytedance/SandboxFusion, sandbox/server/sandbox_api.py.
  */
 export async function runJupyter(call: Call): Promise<Response> {
@@ -68,6 +69,8 @@ async function runCells(call: Call, session: string, asked: RunJupyter): Promise
     if (record.status === "timeout" && performance.now() >= endMs) {
       return answerOf("Failed", { driver: late(asked) });
     }
+    // What the service did to a cell is no verdict on it.
+    if (isOwnError(record)) return answerOf("SandboxError", { message: record.error!.message });
     cells.push(cellOf(asThere(record)));
   }
   const fetched: Record<string, string> = {};

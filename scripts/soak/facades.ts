@@ -78,6 +78,8 @@ async function runJupyter(client: Client): Promise<void> {
     body,
     isKeyless: true,
   });
+  if (!client.watch.isCalm && answer.json["status"] === "SandboxError")
+    throw new LostToFault("a notebook of SandboxFusion");
   client.check(answer, { status: "Success" });
   client.check(answer, true, answer.text.includes(`'x of ${mark}'`));
 }

@@ -127,6 +127,22 @@ export const compatRows = on(server, [
     },
   ),
   {
+    rule: "SandboxFusion: a notebook whose cell is lost with its agent is SandboxError, and its session ends",
+    async check(api) {
+      const agent = api.agent();
+      agent.maxSessions = 1;
+      const reply = call(api, "/run_jupyter", { cells: ["1", "2", "3"] });
+      await agent.startSession();
+      await agent.result((await agent.takeCall()).lease_id);
+      await agent.result((await agent.takeCall()).lease_id, failed("internal_error", null));
+      expect(await reply).toMatchObject({
+        status: 200,
+        json: { status: "SandboxError", message: "why", driver: null, cells: [] },
+      });
+      expect(body(await api.get("/sessions?status=ready", key))).toMatchObject({ count: 0 });
+    },
+  },
+  {
     rule: "A result.json that knows nothing of Airlock is a file like any other: Dify and SandboxFusion",
     async check(api) {
       const agent = api.agent();
