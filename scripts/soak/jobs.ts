@@ -190,7 +190,7 @@ export async function submit(
       client.acknowledge(id, job.ends, job.stdout);
       return id;
     }
-    client.watch.end.throwIfAborted();
+    if (client.watch.end.aborted) throw new LostToFault("POST /execute/async given up at the end");
     await sleep(300);
   }
 }
