@@ -3,15 +3,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { WebSocket } from "undici";
 import { reservePort } from "../api/testing/reserve-port.ts";
+import { readArguments, wrongArguments } from "./command/arguments.ts";
 import { runMain } from "./command/operator-error.ts";
 import { readConfig } from "./command/config.ts";
 import { setUp } from "./setup/set-up.ts";
 import { startTestService } from "./testing/test-service.ts";
 
-/**
- * Counts the TypeScript files, folders and functions that one warm POST /execute enters in the API and in the agent, with
- * V8's precise coverage. What timers enter meanwhile is left out: it is what most requests do not enter.
- */
+const command = "npm run way";
+const help = `Usage: ${command}
+
+Counts the TypeScript files, folders and functions that one warm POST /execute enters in the API and in the agent, with
+V8's precise coverage, and lists the files. What timers enter meanwhile is left out: most requests do not enter it.
+`;
 
 type Entered = { readonly file: string; readonly functions: readonly string[] };
 type Coverage = {
@@ -67,6 +70,9 @@ async function connectDebugger(port: number) {
 const inspect = (port: number) => ({ NODE_OPTIONS: `--inspect=127.0.0.1:${port}` });
 
 await runMain(async () => {
+  const args = readArguments(command, help);
+  if (!args) return;
+  if (args.length > 0) throw wrongArguments("it takes no arguments", command);
   const { dockerHost } = await setUp(readConfig(process.env));
   process.env["AIRLOCK_DOCKER_HOST"] = dockerHost;
   const [apiPort, agentPort] = [await reservePort(), await reservePort()];

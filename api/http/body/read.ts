@@ -30,14 +30,18 @@ export function holdBytes(
   clientOf: (c: Context<AppEnv>) => string,
   most: { bodies: Most; answers: Most },
 ): MiddlewareHandler<AppEnv> {
-  const bodies = countHeld(most.bodies, smallRoomBytes, (whose, bytes) => {
-    const which = `The bodies of ${whose} that are under way`;
-    return `${which} would have more than ${bytes} bytes together: send fewer or smaller ones at a time.`;
-  });
-  const answers = countHeld(most.answers, 0, (whose, bytes) => {
-    const which = `The answers to ${whose} that are under way`;
-    return `${which} would hold more than ${bytes} bytes together: read them to their end, or ask for fewer at a time.`;
-  });
+  const bodies = countHeld(
+    most.bodies,
+    smallRoomBytes,
+    (whose, bytes) =>
+      `The bodies of ${whose} that are under way would have more than ${bytes} bytes together: send fewer or smaller ones at a time.`,
+  );
+  const answers = countHeld(
+    most.answers,
+    0,
+    (whose, bytes) =>
+      `The answers to ${whose} that are under way would hold more than ${bytes} bytes together: read them to their end, or ask for fewer at a time.`,
+  );
   return async (c, next) => {
     const body = bodies(() => clientOf(c));
     c.set("body", body);
