@@ -292,6 +292,7 @@ class Supervisor:
         elif kind == b"B":
             self.interpreter.take_modules(payload)
         elif kind == b"N":
+            self.interpreter.load("collector")
             self.__class__ = self.interpreter.load("session").Session
             self.begin(payload)
         elif kind == b"L":
