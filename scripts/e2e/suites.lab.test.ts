@@ -85,10 +85,13 @@ print(json.dumps(told))
   const differing: readonly (readonly [test: RegExp, reason: string])[] = [
     [/^test_ftplib\.TestIPv6Environment\./, "the bare container has no IPv6 loopback"],
     [/^test_mmap\.LargeMmapTests\./, "a file may be as large as the memory limit (RLIMIT_FSIZE)"],
+    [
+      /^test_io\..*test_large_file_ops/,
+      "a file may be as large as the memory limit (RLIMIT_FSIZE)",
+    ],
     [/^test_resource\..*fsize/, "a file may be as large as the memory limit (RLIMIT_FSIZE)"],
     [/^test_fcntl\..*fcntl_64_bit/, "F_NOTIFY is refused"],
     [/^test_os\.CPUCountTests\./, "PYTHON_CPU_COUNT says how many processors the job has"],
-    [/^test_os\.PosixUidGidTests\.test_set(e|re)?gid/, "setgid is refused"],
   ];
 
   /** CPYTHON_MODULES runs those that match it; by default, all. */
@@ -125,7 +128,7 @@ print(json.dumps(told))
 
   async function bare(module: string): Promise<Told> {
     const limits =
-      "--rm --network none --user 1000 --read-only --tmpfs /tmp:exec --memory 2g --pids-limit 512 --cap-drop ALL";
+      "--rm --network none --user 1000:1000 --read-only --tmpfs /tmp:exec --memory 2g --pids-limit 512 --cap-drop ALL";
     const args = ["run", ...limits.split(" "), image, "python3", "-c", driver(module)];
     const { stdout } = await run("docker", args, { maxBuffer: 1 << 26 });
     return JSON.parse(stdout) as Told;
