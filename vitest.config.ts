@@ -6,7 +6,7 @@ import { type Tier, tiers } from "./scripts/setup/tools.ts";
 /** Two cores compute unit tests; most others wait for processes and containers. */
 const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, zygote: 4, lab: 2 };
 
-/** An emulated machine needs more time: scripts/vm sets the factor. */
+/** An emulated machine needs more time: scripts/lab/vm sets the factor. */
 const patience = Number(process.env["TEST_PATIENCE"] ?? 1);
 
 /** What hangs is ended; what is right has its time on the slowest machine. */

@@ -1,19 +1,16 @@
-import type { LeasedBuild, LeasedJob } from "../shared/wire/agent/lease.ts";
-import type { LeasedSession } from "../shared/wire/agent/session.ts";
+import type { EventEmitter } from "node:events";
 import { describeError } from "../shared/log-line.ts";
-import { abortable } from "./waiting/abortable.ts";
-import { ApiError } from "./api/errors.ts";
-import { type BuildDeps, runBuild } from "./build/build.ts";
-import type { Client } from "./api/client.ts";
-import { keepReady } from "./job/keep-ready.ts";
-import { deadline } from "./waiting/clock.ts";
-import type { Lease, Leases } from "./lease/leases.ts";
-import { MISSING_MS, type PollDeps, pollForJobs } from "./lease/poll.ts";
-import { renewLeases } from "./lease/renew.ts";
-import { runLease } from "./job/run.ts";
-import { holdSession, type SessionDeps } from "./session/hold-session.ts";
-import { runCall } from "./session/open-sessions.ts";
-import type { SpoolDir } from "./sandbox/output/spool-dir.ts";
+import type { LeasedBuild, LeasedJob, LeasedSession } from "../shared/wire/leases.ts";
+import { type BuildDeps, runBuild } from "./builds/build.ts";
+import type { Client } from "./client/client.ts";
+import { ApiError } from "./client/http.ts";
+import type { SpoolDir } from "./host/files.ts";
+import { abortable, type Clock, deadline } from "./waiting.ts";
+import { keepReady } from "./work/acquire.ts";
+import type { Lease, Leases } from "./work/leases.ts";
+import { MISSING_MS, type PollDeps, pollForJobs, renewLeases } from "./work/poll.ts";
+import { runLease } from "./work/run.ts";
+import { holdSession, runCall, type SessionDeps } from "./work/session.ts";
 
 export type AgentDeps = SessionDeps &
   BuildDeps &
@@ -200,4 +197,29 @@ async function leave(
     log.warn("could not sign off from the API: {reason}", { reason: describeError(error) });
     return false;
   }
+}
+
+/** Under npm one Ctrl-C arrives twice, from the terminal and from npm: both count as one. */
+const SAME_PRESS_MS = 1000;
+
+/**
+ * SIGTERM, SIGINT or the end of the parent process: take no more work. A second signal: end now.
+ */
+export function listenForStop(
+  process: EventEmitter,
+  { nowMs }: Pick<Clock, "nowMs">,
+): AgentSignals {
+  const stop = new AbortController();
+  const abort = new AbortController();
+  let first: { readonly name: string; readonly atMs: number } | undefined;
+
+  const onSignal = (name: string): void => {
+    const isEcho = name === first?.name && nowMs() - first.atMs < SAME_PRESS_MS;
+    if (first && !isEcho) abort.abort();
+    first ??= { name, atMs: nowMs() };
+    stop.abort();
+  };
+  process.on("SIGTERM", onSignal).on("SIGINT", onSignal);
+  process.once("disconnect", () => stop.abort());
+  return { stop: stop.signal, abort: abort.signal };
 }

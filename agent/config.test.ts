@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { beforeEach, expect, it } from "vitest";
-import { tempFolder } from "../shared/testing/temp-folder.ts";
+import { tempFolder } from "../shared/testing/test-file.ts";
 import { configHelp, readAgentConfig } from "./config.ts";
 
 const AIRLOCK_AGENT_TOKEN = "a-token-of-16-characters";

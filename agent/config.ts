@@ -1,16 +1,14 @@
-import type { RuntimePolicy } from "./policy/runtime-choice.ts";
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import { Config, ConfigError, intervalsOf } from "../shared/config/config.ts";
-import type { Intervals } from "../shared/wire/agent/lease.ts";
-import { readConfig } from "../shared/process/config-file.node.ts";
+import { readConfig } from "../shared/process/files.node.ts";
 import type { LogConfig } from "../shared/process/log.ts";
-import { type ApiAddress, apiAddress } from "./api/connection.ts";
-import { readCredentials } from "./api/credentials.ts";
-import type { PipConfig } from "./packages/source.ts";
-import type { Policy } from "./policy/policy.ts";
-import { fixedToken, joinedToken, type TokenSource } from "./api/token-source.ts";
-import type { Registry } from "./image/registry.ts";
+import type { Intervals } from "../shared/wire/leases.ts";
+import { fixedToken, joinedToken, readCredentials, type TokenSource } from "./client/http.ts";
+import { type ApiAddress, apiAddress } from "./client/join.ts";
+import type { Policy, RuntimePolicy } from "./host/policy.ts";
+import type { Registry } from "./images/transfer.ts";
+import type { PipConfig } from "./packages/proxy.ts";
 
 /** The part of the configuration that an agent uses. */
 export type AgentConfig = {

@@ -1,51 +1,37 @@
-import { describeError } from "../shared/log-line.ts";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { AgentIdentity, LeasedBuild } from "../shared/wire/agent/lease.ts";
-import type { LeasedSession } from "../shared/wire/agent/session.ts";
+import { describeError } from "../shared/log-line.ts";
 import { startLog } from "../shared/process/log.ts";
-import { connectApi } from "./api/connection.ts";
-import { createAdmission } from "./policy/admission.ts";
+import type { AgentIdentity, LeasedBuild, LeasedSession } from "../shared/wire/leases.ts";
 import type { AgentDeps } from "./agent.ts";
-import { isAlive } from "./health/alive.ts";
-import { createChangeSignal } from "./waiting/change-signal.ts";
-import { createClient } from "./api/client.ts";
-import { rotateToken } from "./api/join.ts";
-import { createRotation } from "./api/rotation.ts";
-import { systemClock } from "./waiting/clock.ts";
+import { chooseSandbox, withGpus } from "./backends/choose.ts";
+import { createContainerSource, createReaper, openSandbox } from "./backends/containers.ts";
+import { createForks, type Forks, idCount, motherSpec } from "./backends/forks.ts";
+import { createVolumeReaper } from "./backends/volumes.ts";
+import { makeImage } from "./builds/build.ts";
+import { createClient } from "./client/client.ts";
+import { connectApi, createRotation, rotateToken } from "./client/join.ts";
 import type { AgentConfig } from "./config.ts";
-import { countErrors } from "./health/count-errors.ts";
-import { engineHost } from "./engine/engine-host.ts";
-import { createEngineMonitor } from "./health/engine-monitor.ts";
-import { createImageFetcher } from "./image/fetch-images.ts";
-import { createFetchedImages } from "./image/fetched-images.ts";
-import { createFileStore } from "./files/file-store.ts";
-import { createGpus } from "./backend/gpus.ts";
-import { withGpus } from "./backend/gpu-sandbox.ts";
-import { createImages, type Images } from "./image/images.ts";
-import { createInventory } from "./image/inventory.ts";
-import { createLanguageFinder } from "./job/languages.ts";
-import { createLeases } from "./lease/leases.ts";
-import { createCrashReporter } from "./lease/report-crash.ts";
+import { connectEngine, engineHost } from "./engine/engine.ts";
+import { countErrors, createEngineMonitor } from "./engine/health.ts";
+import { hostScope, isAlive } from "./host/alive.ts";
+import { createFileStore, openSpoolDir } from "./host/files.ts";
+import { createGpus } from "./host/gpus.ts";
+import { buildLimits, createAdmission, createRuntimeChoice, mostMemory } from "./host/policy.ts";
+import { createImages, createInventory, type Images } from "./images/images.ts";
+import {
+  authFor,
+  createFetchedImages,
+  createImageFetcher,
+  pushTimes,
+  shareImage,
+} from "./images/transfer.ts";
 import { openPackageCache } from "./packages/cache.ts";
-import { buildLimits, mostMemory } from "./policy/policy.ts";
-import { createContainerSource } from "./container/container-source.ts";
-import type { SandboxSource } from "./sandbox/sandbox-source.ts";
-import { chooseSandbox } from "./backend/choose-sandbox.ts";
-import { createForks, type Forks } from "./fork/forks.ts";
-import { EngineError } from "./sandbox/errors.ts";
-import { idCount, motherSpec } from "./fork/keep-mother.ts";
-import { createVolumeReaper } from "./volume/volumes.ts";
-import { authFor } from "./image/registry.ts";
-import { createRuntimeChoice } from "./policy/runtime-choice.ts";
-import { classify } from "./sandbox/output/classify.ts";
-import { connectEngine } from "./engine/engine.ts";
-import { makeImage } from "./build/image-build.ts";
-import { hostScope } from "./engine/host-scope.ts";
-import { createReaper } from "./container/reap.ts";
-import { openSandbox } from "./container/open-sandbox.ts";
-import { pushTimes, shareImage } from "./image/share-image.ts";
-import { openSpoolDir } from "./sandbox/output/spool-dir.ts";
+import { classify } from "./sandbox/report.ts";
+import { EngineError, type SandboxSource } from "./sandbox/sandbox.ts";
+import { createChangeSignal, systemClock } from "./waiting.ts";
+import { createLanguageFinder } from "./work/acquire.ts";
+import { createCrashReporter, createLeases } from "./work/leases.ts";
 
 const BUILDS_AT_ONCE = 1;
 

@@ -1,7 +1,7 @@
 import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { tempFolder } from "../shared/testing/temp-folder.ts";
+import { tempFolder } from "../shared/testing/test-file.ts";
 import { type AgentProcess, startAgent } from "./testing/agent-process.ts";
 import { type FakeApi, startFakeApi } from "./testing/fake-api.ts";
 

@@ -1,16 +1,15 @@
 import { randomUUID } from "node:crypto";
 import manifest from "../package.json" with { type: "json" };
 import { ConfigError } from "../shared/config/config.ts";
-import type { AgentIdentity } from "../shared/wire/agent/lease.ts";
 import { describeError } from "../shared/log-line.ts";
-import { type AgentSignals, runAgent } from "./agent.ts";
-import { showAlive } from "./health/alive.ts";
-import { ApiError } from "./api/errors.ts";
-import { systemClock } from "./waiting/clock.ts";
+import type { AgentIdentity } from "../shared/wire/leases.ts";
+import { type AgentSignals, listenForStop, runAgent } from "./agent.ts";
+import { ApiError } from "./client/http.ts";
+import { joinApi, rotateToken } from "./client/join.ts";
 import { type AgentConfig, configHelp, readAgentConfig } from "./config.ts";
 import { createDeps } from "./deps.ts";
-import { joinApi, rotateToken } from "./api/join.ts";
-import { listenForStop } from "./stop-signals.ts";
+import { showAlive } from "./host/alive.ts";
+import { systemClock } from "./waiting.ts";
 
 const help = `Usage: npm run agent [-- <command>]
 

@@ -1,52 +1,34 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
-import type { Context } from "hono";
-import type { Deps } from "./deps.ts";
-import { openStreams } from "./events/open-streams.ts";
-import { bindClient } from "./http/access/bind-client.ts";
-import { findCallers, identifyCaller } from "./http/access/identify.ts";
-import { checkTable, requireScope } from "./http/access/scopes.ts";
-import { clientNetwork } from "./http/access/client-network.ts";
-import { holdBytes, unbounded } from "./http/body/read.ts";
-import type { AppEnv } from "./http/context.ts";
-import { correlation } from "./http/correlation.ts";
-import { measure } from "./http/measure.ts";
-import { answerOnDisk } from "./http/on-disk.ts";
-import { refuseUnrouted } from "./http/not-found.ts";
-import { onError } from "./http/problem.ts";
-import { refuseForeignPages } from "./http/access/foreign-pages.ts";
-import { rateLimit } from "./http/access/rate-limit.ts";
-import { securityHeaders } from "./http/security-headers.ts";
-import { onInvalid } from "./http/body/validation.ts";
-import { agentRoutes } from "./routes/agents/protocol.ts";
-import { auditRoutes } from "./routes/audit.ts";
-import { artifactRoutes } from "./routes/jobs/artifacts.ts";
-import { batchRoutes } from "./routes/jobs/batches.ts";
-import { compatRoutes } from "./routes/compat.ts";
-import { consoleRoutes } from "./routes/pages/console.ts";
-import { deadLetterRoutes } from "./routes/jobs/dead-letters.ts";
-import { docsRoutes } from "./routes/pages/docs.ts";
-import { eventRoutes } from "./routes/jobs/events.ts";
-import { deriveRoutes } from "./routes/jobs/derive.ts";
-import { executeRoutes } from "./routes/jobs/execute.ts";
-import { executionRoutes } from "./routes/jobs/executions.ts";
-import { fileRoutes } from "./routes/files.ts";
-import { healthRoutes } from "./routes/monitoring/health.ts";
-import { hostRoutes } from "./routes/agents/hosts.ts";
-import { keyRoutes } from "./routes/keys.ts";
-import { jobTypeRoutes } from "./routes/job-types.ts";
-import { jobRoutes } from "./routes/jobs/jobs.ts";
-import { toolCallRoutes } from "./routes/jobs/tool-calls.ts";
-import { allowMcpOrigins, mcpRoute } from "./routes/mcp.ts";
-import { metricsRoute } from "./routes/monitoring/metrics.ts";
-import { openApiRoute } from "./openapi/openapi.ts";
-import { probeRoutes } from "./routes/monitoring/probes.ts";
-import { sessionRoutes } from "./routes/sessions/sessions.ts";
-import { callRoutes } from "./routes/sessions/calls.ts";
-import { contextRoutes } from "./routes/sessions/contexts.ts";
-import { sessionFileRoutes } from "./routes/sessions/files.ts";
-import { usageRoute } from "./routes/usage.ts";
-import { tenantRoutes } from "./routes/tenants.ts";
-import { webhookRoutes } from "./routes/webhooks.ts";
+import type { Context, ErrorHandler, Hono, MiddlewareHandler, NotFoundHandler } from "hono";
+import { HTTPException } from "hono/http-exception";
+import { matchedRoutes } from "hono/route";
+import { TrieRouter } from "hono/router/trie-router";
+import { describeError } from "../shared/log-line.ts";
+import { hostRoutes } from "./agents/hosts.ts";
+import { agentRoutes } from "./agents/routes.ts";
+import { ArtifactOutage, type Deps } from "./deps.ts";
+import { AppError, errorStatus, problemOf, unavailable } from "./errors.ts";
+import { eventRoutes, openStreams } from "./events/routes.ts";
+import { allowMcpOrigins, compatRoutes, mcpRoute } from "./facades/routes.ts";
+import { artifactRoutes, fileRoutes } from "./files/routes.ts";
+import { holdBytes, onInvalid, unbounded } from "./http/body.ts";
+import { type AppEnv, type HeldBytes, isHealthPath, securityHeaders } from "./http/context.ts";
+import { clientNetwork, findCallers, identifyCaller } from "./http/identity.ts";
+import { openApiRoute } from "./http/openapi.ts";
+import { consoleRoutes, docsRoutes } from "./http/pages.ts";
+import { rateLimit } from "./http/rate-limit.ts";
+import { bindClient, checkTable, refuseForeignPages, requireScope } from "./http/scopes.ts";
+import { jobTypeRoutes } from "./images/routes.ts";
+import { batchRoutes } from "./jobs/batches.ts";
+import { deadLetterRoutes, executionRoutes } from "./jobs/executions.ts";
+import { deriveRoutes, executeRoutes, jobRoutes } from "./jobs/routes.ts";
+import { toolCallRoutes } from "./jobs/tool-calls.ts";
+import { healthRoutes, probeRoutes } from "./monitoring/health.ts";
+import { metricsRoute } from "./monitoring/metrics.ts";
+import { callRoutes, contextRoutes, sessionFileRoutes, sessionRoutes } from "./sessions/routes.ts";
+import { isStoreOutage } from "./store/outage.ts";
+import { auditRoutes, keyRoutes, tenantRoutes, usageRoute } from "./tenants/routes.ts";
+import { webhookRoutes } from "./webhooks/routes.ts";
 
 /** The whole HTTP API, made from its dependencies; the same on Node and on an edge runtime. */
 export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
@@ -101,4 +83,132 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   app.notFound(refuseUnrouted(app));
   checkTable(app);
   return app;
+}
+
+/** Counts every answer in the process's metrics, if the platform has them. */
+export function measure({ processMetrics, now }: Deps): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    if (!processMetrics) return next();
+    const startedAt = now();
+    await next();
+    const { method } = c.req;
+    const seconds = (now() - startedAt) / 1000;
+    processMetrics.answered({ method, route: routeOf(c), status: c.res.status, seconds });
+    if (c.error instanceof ArtifactOutage) processMetrics.storeFailed("artifacts");
+    else if (c.error && isStoreOutage(c.error)) processMetrics.storeFailed("database");
+  };
+}
+
+/** The endpoint's path as declared, which limits the number of series to the number of endpoints. */
+function routeOf(c: Context): string {
+  const path = matchedRoutes(c).findLast((route) => !route.path.endsWith("*"))?.path;
+  return path?.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}") ?? "none";
+}
+
+const acceptable = /^[A-Za-z0-9._:/+=@-]{1,128}$/;
+
+/** Agents and monitors send requests all the time; their log lines would bury those of clients. */
+function isRoutine(path: string): boolean {
+  return path.startsWith("/agent/") || path === "/metrics" || isHealthPath(path);
+}
+
+/**
+ * Gives every request a correlation id and a logger that carries it. The client's own id is used if it
+ * is a plain token. Sends the id with every response, and logs one line per request.
+ * See docs/contract.md 1.10.
+ */
+export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    const given = c.req.header("X-Correlation-ID");
+    const id = given !== undefined && acceptable.test(given) ? given : newId();
+    c.set("correlationId", id);
+    const traceparent = traceparentOf(c.req.header("traceparent"));
+    c.set("traceparent", traceparent);
+    c.set("log", log.with({ correlationId: id, ...(traceparent && { traceparent }) }));
+    const startedAt = now();
+    await next();
+    c.res.headers.set("X-Correlation-ID", id);
+    const level = isRoutine(c.req.path) && c.res.status < 400 ? "debug" : "info";
+    c.get("log")[level]("{method} {path} {status} {ms} ms", {
+      method: c.req.method,
+      path: c.req.path,
+      status: c.res.status,
+      ms: now() - startedAt,
+    });
+  };
+}
+
+const form = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+/** The W3C trace context of a request; undefined if it has none, or none that is valid. */
+export function traceparentOf(header: string | undefined): string | undefined {
+  return header !== undefined && form.test(header) ? header : undefined;
+}
+
+/**
+ * Delays each answer until every earlier commit is on disk: what the request wrote, and what it read.
+ * Only a poll does not wait. If a power cut undoes a lease, the job is leased again, and posts for the
+ * first lease are refused.
+ */
+export function answerOnDisk({ db }: Deps): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    await next();
+    if (c.req.path !== "/agent/v1/poll") await db.durable();
+  };
+}
+
+/** Turns any thrown error into problem details (RFC 9457). The text of an unknown error is not shown. */
+export const onError: ErrorHandler<AppEnv> = (error, c) => {
+  const refusal = asRefusal(error);
+  // The answer that this one replaces is never read.
+  (c.get("answer") as HeldBytes | undefined)?.release();
+  const isOutage =
+    refusal.code === "unavailable" && (refusal !== error || refusal.cause !== undefined);
+  if (isOutage || refusal.code === "internal") {
+    c.get("log").error("{method} {path} failed: {reason}", {
+      method: c.req.method,
+      path: c.req.path,
+      reason: describeError(error),
+    });
+  }
+  const problem = problemOf(refusal, c.get("correlationId"));
+  return c.body(JSON.stringify(problem), errorStatus[refusal.code], {
+    "Content-Type": "application/problem+json",
+    ...refusal.headers,
+  });
+};
+
+function asRefusal(error: Error): AppError {
+  if (error instanceof AppError) return error;
+  if (error instanceof HTTPException && error.status < 500) {
+    return new AppError("invalid_request", error.message);
+  }
+  if (error instanceof ArtifactOutage) {
+    return unavailable("The artifact store is unavailable for the moment; try again.", 5);
+  }
+  if (isStoreOutage(error)) {
+    return unavailable("The database is unavailable for the moment; try again.", 5);
+  }
+  return new AppError(
+    "internal",
+    "Something went wrong; the service's log has more under the correlation id.",
+  );
+}
+
+/** Answers requests that match no route: 405 with Allow if the path is an endpoint's, else 404. */
+export function refuseUnrouted({ routes }: Pick<Hono<AppEnv>, "routes">): NotFoundHandler<AppEnv> {
+  const methods = new TrieRouter<string>();
+  for (const { method, path } of routes) if (method !== "ALL") methods.add("ALL", path, method);
+  return (c) => {
+    const { method, path } = c.req;
+    const allowed = new Set(methods.match("ALL", path)[0].map(([name]) => name));
+    if (allowed.has("GET")) allowed.add("HEAD");
+    if (allowed.size === 0) {
+      const detail = `${method} ${path} is not an endpoint; see /openapi.json.`;
+      throw new AppError("not_found", detail);
+    }
+    const Allow = [...allowed].sort().join(", ");
+    const detail = `${path} does not take the method ${method}, but ${Allow}.`;
+    throw new AppError("method_not_allowed", detail, {}, { Allow });
+  };
 }

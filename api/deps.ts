@@ -1,7 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import type { Context } from "hono";
 import type { Config } from "../shared/config/config.ts";
-import type { ByteRange } from "./domain/files/byte-range.ts";
+import type { ByteRange } from "./files/rules.ts";
 import type { Database } from "./store/database.ts";
 import { bindTenant, type TenantDb } from "./store/tenant.ts";
 
@@ -134,3 +134,9 @@ export class UploadMismatch extends Error {
 export class ArtifactOutage extends Error {
   override name = "ArtifactOutage";
 }
+
+/** Wake-ups are hints, so the database is queried at least this often. */
+export const backstopMs = 5_000;
+
+/** Proxies close a connection on which no byte comes: most after a minute, some after 20 s. */
+export const silenceMs = 10_000;

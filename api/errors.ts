@@ -1,7 +1,12 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
-import type { EndReason } from "../shared/wire/end-reason.ts";
-import type { Quota } from "../shared/wire/tenant.ts";
-import type { ExecutionError, FieldError, Problem, ProblemCode } from "../shared/wire/errors.ts";
+import type { Quota } from "../shared/wire/access.ts";
+import type {
+  EndReason,
+  ExecutionError,
+  FieldError,
+  Problem,
+  ProblemCode,
+} from "../shared/wire/errors.ts";
 
 /** Codes of refused requests with their HTTP status: docs/contract.md 9.10 to 9.18. */
 export const errorStatus = {

@@ -3,33 +3,34 @@ import type { AddressInfo } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Config, ConfigError } from "../shared/config/config.ts";
 import { describeError } from "../shared/log-line.ts";
-import { readConfig } from "../shared/process/config-file.node.ts";
-import { closeToOthers } from "../shared/process/close-to-others.node.ts";
+import { closeToOthers, readConfig } from "../shared/process/files.node.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
-import type { Deps, Notifier } from "./deps.ts";
-import { checkExposure, requireSomeKey } from "./http/access/exposure.ts";
-import { newId } from "./new-id.ts";
-import { clientAddress } from "./platform/client-address.node.ts";
-import { asset } from "./platform/assets.node.ts";
-import { sha256 } from "./platform/hash.node.ts";
-import { httpServer } from "./platform/http-server.node.ts";
-import { openDatabase, storedPaths } from "./platform/libsql.node.ts";
-import { sharedReads } from "./platform/shared-reads.node.ts";
-import { stderrByTick } from "./platform/stderr.node.ts";
-import { memoryNotifier } from "./platform/notifier/notifier-memory.ts";
-import { pollingNotifier } from "./platform/notifier/notifier-polling.ts";
-import { postFromNode } from "./platform/webhooks/post.node.ts";
-import { openArtifacts } from "./platform/artifacts/open-artifacts.node.ts";
-import { processMetrics } from "./platform/process-metrics.node.ts";
-import { expire, removeOld } from "./upkeep/sweep.ts";
+import { type Deps, type Notifier, silenceMs } from "./deps.ts";
+import { checkExposure, requireSomeKey } from "./http/identity.ts";
+import { newId } from "./ids.ts";
+import { openArtifacts } from "./platform/artifacts.node.ts";
+import { clientAddress, httpServer } from "./platform/http-server.node.ts";
+import { memoryNotifier, pollingNotifier, readChanges } from "./platform/notifier.ts";
+import {
+  asset,
+  processMetrics,
+  sha256,
+  sharedReads,
+  stderrByTick,
+} from "./platform/process.node.ts";
+import { openDatabase, storedPaths } from "./platform/sqlite.node.ts";
+import { postFromNode } from "./platform/webhook-post.node.ts";
 import { database } from "./store/database.ts";
-import { readChanges } from "./store/changes.ts";
-import { keepWantedTypes } from "./store/webhooks/events.ts";
-import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
-import { sendForever, webhookSender } from "./webhooks/sender.ts";
-import { wakingSender } from "./webhooks/wake.ts";
-import { silenceMs } from "./waiting.ts";
+import { expire, removeOld } from "./sweep.ts";
+import {
+  hasReceivers,
+  sendForever,
+  wakingSender,
+  wantedTypes,
+  webhookSender,
+} from "./webhooks/deliver.ts";
+import { keepWantedTypes } from "./webhooks/sql.ts";
 
 const expireEveryMs = 1000;
 /** Retention is counted in days. */

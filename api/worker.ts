@@ -1,30 +1,27 @@
-import { waitUntil } from "cloudflare:workers";
 import { createClient } from "@libsql/client/web";
+import { waitUntil } from "cloudflare:workers";
 import type { ExecutionContext } from "hono";
 import { ConfigError, loadConfig } from "../shared/config/config.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
-import type { Deps } from "./deps.ts";
-import { checkExposure, requireSomeKey } from "./http/access/exposure.ts";
-import { sha256 } from "./hash.ts";
-import { newId } from "./new-id.ts";
-import { artifactBucket, type Bucket } from "./platform/artifacts/artifacts-r2.worker.ts";
-import { boundedFetch, remoteTimeoutMs } from "./platform/bounded-fetch.ts";
-import { objectNotifier, type WakesObjects } from "./platform/notifier/notifier-object.worker.ts";
+import { type Deps, silenceMs } from "./deps.ts";
+import { checkExposure, requireSomeKey } from "./http/identity.ts";
+import { newId, sha256 } from "./ids.ts";
+import { artifactBucket, type Bucket } from "./platform/artifacts.worker.ts";
 import {
+  objectNotifier,
   SendingObject,
   wakeObject,
   wakeObjectLater,
+  type WakesObjects,
   type WebhooksObjects,
-} from "./platform/webhooks/webhooks-object.worker.ts";
-import { database } from "./store/database.ts";
-import { keepWantedTypes } from "./store/webhooks/events.ts";
-import { sweep } from "./upkeep/sweep.ts";
-import { hasReceivers, wantedTypes } from "./webhooks/receivers.ts";
-import { wakingSender } from "./webhooks/wake.ts";
-import { silenceMs } from "./waiting.ts";
+} from "./platform/objects.worker.ts";
+import { boundedFetch, database, remoteTimeoutMs } from "./store/database.ts";
+import { sweep } from "./sweep.ts";
+import { hasReceivers, wakingSender, wantedTypes } from "./webhooks/deliver.ts";
+import { keepWantedTypes } from "./webhooks/sql.ts";
 
-export { Wakes } from "./platform/notifier/wakes.worker.ts";
+export { Wakes } from "./platform/objects.worker.ts";
 
 /** Sends webhooks: a Durable Object, because a worker itself runs only while it answers. */
 export class Webhooks extends SendingObject {

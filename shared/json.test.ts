@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
+import { concatBytes, parseBytes } from "./bytes.ts";
 import {
   canonicalJson,
   canonicalJsonInPieces,
@@ -14,6 +15,7 @@ import {
   writeJson,
   writeJsonInPieces,
 } from "./json.ts";
+import { letOthersRun, takeTurn } from "./turns.ts";
 
 const roundTrip = (text: string): string => JSON.stringify(parseJson(text, { depth: 512 }));
 
@@ -338,4 +340,67 @@ test("a text with too many values is refused before any more of it is read", asy
   await expect(parseJsonInPieces(text, { depth: 8, values: 99 })).rejects.toThrow(JsonError);
   expect(parse.mock.calls).toEqual([['"a\\n"']]);
   parse.mockRestore();
+});
+
+test.each([
+  ["0", 0],
+  ["1024", 1024],
+  ["7b", 7],
+  ["1k", 1024],
+  ["512m", 512 * 1024 ** 2],
+  ["2G", 2 * 1024 ** 3],
+])("%s is %d bytes", (text, bytes) => {
+  expect(parseBytes(text)).toBe(bytes);
+});
+
+test.each(["", "m", "-1m", "1.5g", "1 m", "1kb", "0x10", "1t", "١m"])(
+  "%j is not a size",
+  (text) => {
+    expect(() => parseBytes(text)).toThrow(`not a size: ${text}`);
+  },
+);
+
+test("parts of any size are joined in order", () => {
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array()), (parts) => {
+      expect([...concatBytes(parts)]).toEqual(parts.flatMap((part) => [...part]));
+    }),
+  );
+});
+
+/** Calls back in each turn of the event loop. */
+function countTurns() {
+  let turn = 0;
+  let next = setImmediate(function count() {
+    turn++;
+    next = setImmediate(count);
+  });
+  return { now: () => turn, [Symbol.dispose]: () => clearImmediate(next) };
+}
+
+test.each([
+  ["work that pauses", letOthersRun],
+  ["work that waits for its data", takeTurn],
+])("a turn of the event loop has one piece of all %s", async (_, pause) => {
+  using turns = countTurns();
+  const pieces: number[] = [];
+  const work = async (): Promise<void> => {
+    for (let n = 0; n < 20; n++) {
+      await pause();
+      pieces.push(turns.now());
+    }
+  };
+  await pause();
+  await Promise.all(Array.from({ length: 10 }, work));
+  // The first and the last to work are alone.
+  const others = pieces.slice(10, -20);
+  expect(new Set(others).size).toBe(others.length);
+});
+
+test("lone work that waits for its data does not pause", async () => {
+  using turns = countTurns();
+  await letOthersRun();
+  const start = turns.now();
+  await takeTurn();
+  expect(turns.now()).toBe(start);
 });

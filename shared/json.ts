@@ -1,5 +1,5 @@
 import { concatBytes } from "./bytes.ts";
-import { letOthersRun } from "./let-others-run.ts";
+import { letOthersRun } from "./turns.ts";
 
 /** A JSON object as received. */
 export type JsonObject = { [key: string]: unknown };

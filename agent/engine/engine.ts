@@ -1,21 +1,15 @@
 import { randomUUID } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import { join } from "node:path";
 import type { Duplex, Readable } from "node:stream";
 import Docker from "dockerode";
 import type { EngineHealth } from "../../shared/wire/health.ts";
-import { attachStreams } from "./attach.ts";
-import { engineError } from "./engine-error.ts";
-import { type FilterForm, nextForm, refusesProfile, withFilter } from "./engine-filter.ts";
-import { type EngineInfo, hidesLimits, limitsProblem } from "./engine-info.ts";
-import { type ImageCalls, imageCalls } from "./image-calls.ts";
-import { forPodman, readPodmanInfo } from "./podman.ts";
-import { hostScope } from "./host-scope.ts";
-import { labels, namePrefix } from "../sandbox/labels.ts";
-import { EngineError } from "../sandbox/errors.ts";
-import { type VolumeCalls, volumeCalls } from "./volume-calls.ts";
+import { hostScope } from "../host/alive.ts";
+import { engineDemux, type Link } from "../sandbox/frames.ts";
+import { EngineError, type EngineErrorCode, labels, namePrefix } from "../sandbox/sandbox.ts";
+import { type ImageCalls, imageCalls } from "./images.ts";
 
 export interface ContainerState {
   readonly isRunning: boolean;
@@ -31,7 +25,7 @@ export interface ContainerEntry {
 }
 
 /** The body of a create call; its labels name the agent. Source: Docker Engine API 1.41, ContainerCreate. */
-export interface CreateCall {
+interface CreateCall {
   readonly Image: string;
   readonly Labels: Readonly<Record<string, string>> & Record<typeof labels.agentId, string>;
   readonly HostConfig: { readonly SecurityOpt: readonly string[] };
@@ -240,4 +234,344 @@ function connection(host: string): Docker.DockerOptions {
     cert: read("cert.pem"),
     key: read("key.pem"),
   };
+}
+
+/** A request on dockerode's connection, with the options used here. */
+type Dial = (
+  request: {
+    path: string;
+    method: "POST";
+    options: { _query: Record<string, boolean> };
+    file: Buffer;
+    headers: Record<string, string>;
+    hijack: true;
+    isStream: true;
+    openStdin: false;
+    statusCodes: Record<number, true | string>;
+    abortSignal: AbortSignal;
+  },
+  callback: (error: Error | null, stream: Duplex) => void,
+) => void;
+
+/**
+ * Opens a container's stdin, and its stdout and stderr multiplexed. dockerode's own call is not
+ * used: it sends a body, which Podman passes to the container as input. Source: Docker Engine API
+ * 1.41, ContainerAttach.
+ */
+async function attachStreams(
+  docker: Docker,
+  id: string,
+  abortSignal: AbortSignal,
+): Promise<Duplex> {
+  const modem = docker.modem as { dial: Dial };
+  return new Promise((resolve, reject) => {
+    const request = {
+      path: `/containers/${id}/attach?`,
+      method: "POST",
+      options: { _query: { stream: true, stdin: true, stdout: true, stderr: true } },
+      // Sends Content-Length: 0. Without it the body would be an empty chunked one, which is five
+      // bytes long.
+      file: Buffer.alloc(0),
+      headers: {},
+      hijack: true,
+      isStream: true,
+      openStdin: false,
+      statusCodes: { 200: true, 404: "no such container", 500: "server error" },
+      abortSignal,
+    } as const;
+    modem.dial(request, (error, stream) => (error ? reject(error) : resolve(stream)));
+  });
+}
+
+/** The link to PID 1 of an attached container: its stdin, its stdout, and the last bytes of its stderr. */
+export function linkOf(stream: Duplex): Link {
+  let diagnostics = "";
+  stream.on("error", () => {});
+
+  async function* output(): AsyncGenerator<Uint8Array> {
+    const demux = engineDemux();
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      for (const { stream: name, bytes } of demux(chunk)) {
+        if (name === "stdout") yield bytes;
+        else diagnostics = (diagnostics + bytes.toString("utf8")).slice(-4096);
+      }
+    }
+  }
+  return {
+    input: stream,
+    output: output(),
+    diagnostics: () => diagnostics,
+    destroy: () => stream.destroy(),
+  };
+}
+
+/** A volume of one agent. If agents share it, `agentName` is empty. */
+export interface VolumeEntry {
+  readonly name: string;
+  readonly agentName: string;
+}
+
+/** What an engine does with volumes. Every method throws EngineError, or its signal's reason on abort. */
+export interface VolumeCalls {
+  /** Makes a volume for an agent, unless it exists. With an empty `agentName`, all agents share it. */
+  createVolume(name: string, agentName: string, signal: AbortSignal): Promise<void>;
+  /** Volumes of agents that no container uses, whether it runs or not. */
+  unusedVolumes(signal: AbortSignal): Promise<VolumeEntry[]>;
+  /** Removes a volume, unless a container uses it. A missing volume is no error. */
+  removeVolume(name: string, signal: AbortSignal): Promise<void>;
+}
+
+type Call = <T>(
+  signal: AbortSignal,
+  request: (abortSignal: AbortSignal) => Promise<T>,
+) => Promise<T>;
+
+function volumeCalls(docker: Docker, call: Call): VolumeCalls {
+  return {
+    createVolume: (name, agentName, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker.createVolume({
+          Name: name,
+          Labels: { [labels.agentName]: agentName },
+          abortSignal,
+        });
+      }),
+    unusedVolumes: (signal) =>
+      call(signal, async (abortSignal) => {
+        const filters = { label: [labels.agentName], dangling: ["true"] };
+        const { Volumes } = await docker.listVolumes({ filters, abortSignal });
+        return (Volumes ?? []).map(({ Name, Labels }) => ({
+          name: Name,
+          agentName: Labels[labels.agentName] ?? "",
+        }));
+      }),
+    removeVolume: (name, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker
+          .getVolume(name)
+          .remove({ abortSignal })
+          .catch((error: unknown) => {
+            const { statusCode } = error as { statusCode?: number };
+            if (statusCode !== 404 && statusCode !== 409) throw error;
+          });
+      }),
+  };
+}
+
+/**
+ * What the engine's client throws: an answer with an error status, or a failure without an answer.
+ */
+interface ClientError {
+  readonly message: string;
+  readonly statusCode?: number;
+}
+
+/**
+ * Translates an error of the engine's client to an EngineError; only this file knows the engine's
+ * wording.
+ */
+function engineError(error: unknown): EngineError {
+  if (error instanceof EngineError) return error;
+  const { message, statusCode } = error as ClientError;
+  return new EngineError(codeOf(message, statusCode), message.trim(), {
+    cause: error,
+    transient: statusCode === undefined || statusCode >= 500,
+  });
+}
+
+/** @throws EngineError always: a container of the agent itself failed and wrote this to stderr. */
+export function failedContainer(what: string, stderr: string): never {
+  throw new EngineError(isDiskFull(stderr) ? "disk_full" : "other", `${what}: ${stderr.trim()}`);
+}
+
+/** Matches the messages of the C library, which engines and Python pass on. */
+function isDiskFull(message: string): boolean {
+  return /no space left on device|disk quota exceeded/i.test(message);
+}
+
+function codeOf(message: string, statusCode: number | undefined): EngineErrorCode {
+  if (statusCode === undefined) return "unavailable";
+  if (statusCode >= 500 && isDiskFull(message)) return "disk_full";
+  if (statusCode === 404 && /no such image|image not known/i.test(message)) {
+    return "image_not_found";
+  }
+  // The messages of runc and of gVisor.
+  if (/executable file not found|exec(utable)?:? .*no such file or directory/i.test(message)) {
+    return "command_not_found";
+  }
+  return statusCode === 409 ? "conflict" : "other";
+}
+
+/**
+ * The fields of an engine's answer to GET /info that are used here. Source: Docker Engine API 1.41,
+ * Podman 4.3.
+ */
+interface EngineInfo {
+  readonly ServerVersion: string;
+  readonly DefaultRuntime?: string;
+  readonly Runtimes?: Readonly<Record<string, unknown>>;
+  readonly CgroupVersion?: string;
+  readonly MemoryLimit?: boolean;
+  readonly CpuCfsQuota?: boolean;
+  readonly PidsLimit?: boolean;
+  /** Docker says here that it is rootless. */
+  readonly SecurityOptions?: readonly string[];
+  /** Podman says here that it is rootless. */
+  readonly Rootless?: boolean;
+  /** Only Podman sets this. */
+  readonly BuildahVersion?: string;
+}
+
+/**
+ * The fields of an engine's answer to GET /libpod/info that are used here. Source: Podman 4.0 API.
+ */
+interface PodmanInfo {
+  readonly host?: { readonly cgroupControllers?: readonly string[] };
+}
+
+const limitsRemedy = "start the host with cgroup v2 and let the engine's user have its controllers";
+
+const controllerOf = { memory: "memory", cpu: "CPU", pids: "processes" };
+
+/**
+ * Whether /info does not say which limits the engine enforces. On cgroup v2 Podman always reports
+ * memory and process limits and no CPU limit there; the controllers in its own info are right.
+ */
+function hidesLimits(info: EngineInfo): boolean {
+  return info.BuildahVersion !== undefined && info.CgroupVersion === "2";
+}
+
+/**
+ * Why jobs on this engine would run without limits; null if the engine enforces them. A rootless
+ * Podman on cgroup v1 accepts limits and reports them, but does not enforce them.
+ */
+function limitsProblem(info: EngineInfo, podman?: PodmanInfo): string | null {
+  const isRootless = info.Rootless === true || info.SecurityOptions?.includes("name=rootless");
+  if (isRootless && info.CgroupVersion === "1") {
+    return `the engine is rootless on cgroup v1, where it holds none of a job's limits: ${limitsRemedy}, or run the engine as root`;
+  }
+  const missing = hidesLimits(info) ? missingControllers(podman) : missingLimits(info);
+  if (missing.length === 0) return null;
+  return `the engine cannot limit a job's ${missing.join(", ")}: ${limitsRemedy}`;
+}
+
+function missingLimits(info: EngineInfo): string[] {
+  const limits = { memory: info.MemoryLimit, CPU: info.CpuCfsQuota, processes: info.PidsLimit };
+  return Object.entries(limits).flatMap(([what, held]) => (held === false ? what : []));
+}
+
+function missingControllers(podman: PodmanInfo | undefined): string[] {
+  const controllers = podman?.host?.cgroupControllers ?? [];
+  return Object.entries(controllerOf).flatMap(([controller, what]) =>
+    controllers.includes(controller) ? [] : what,
+  );
+}
+
+interface Mounted {
+  readonly HostConfig: object;
+}
+
+interface Settings {
+  readonly ReadonlyRootfs?: boolean;
+  readonly Tmpfs?: Readonly<Record<string, string>>;
+  readonly SecurityOpt?: readonly string[];
+  readonly MaskedPaths?: readonly string[];
+}
+
+/**
+ * The profile in Podman's terms. Podman adds mounts of unlimited size to read-only containers: a
+ * world-writable /var/tmp, and with Podman 5 a /run/lock. It ignores an empty list of masked paths.
+ */
+export function forPodman<T extends Mounted>(profile: T): T {
+  const HostConfig: Settings = profile.HostConfig;
+  const { ReadonlyRootfs, Tmpfs, SecurityOpt = [], MaskedPaths } = HostConfig;
+  const closed = "ro,nosuid,nodev,noexec";
+  return {
+    ...profile,
+    HostConfig: {
+      ...HostConfig,
+      ...(ReadonlyRootfs && { Tmpfs: { ...Tmpfs, "/var/tmp": closed, "/run/lock": closed } }),
+      ...(MaskedPaths?.length === 0 && { SecurityOpt: [...SecurityOpt, "unmask=ALL"] }),
+    },
+  };
+}
+
+/** Reads Podman's own info; every Podman from 4.0 on answers at this address. */
+function readPodmanInfo(docker: Docker, abortSignal: AbortSignal): Promise<PodmanInfo> {
+  return new Promise((resolve, reject) => {
+    const statusCodes = { 200: true, 500: "server error" };
+    const request = { path: "/v4.0.0/libpod/info", method: "GET", statusCodes, abortSignal };
+    docker.modem.dial(request, (error, info) => {
+      if (error) reject(error);
+      else resolve(info as PodmanInfo);
+    });
+  });
+}
+
+/**
+ * How the filter of system calls is passed to the engine, best first: as text, as a file, or not at
+ * all.
+ */
+type FilterForm = "text" | "file" | "none";
+
+interface Filtered {
+  readonly HostConfig: { readonly SecurityOpt: readonly string[] };
+}
+
+const prefix = "seccomp={";
+
+/**
+ * Podman takes the seccomp profile in a create call as a file name, and refuses it. Source:
+ * github.com/containers/podman issue 27710.
+ */
+function refusesProfile({ message }: EngineError): boolean {
+  return /seccomp profile.*(file name too long|no such file|permission denied)/is.test(message);
+}
+
+/**
+ * The form to try after the engine has refused one. `file` is a path that the engine can read. If
+ * the file has been removed since, for example by a cleaner of temporary files, it is written
+ * again; the filter stays on.
+ */
+function nextForm(form: FilterForm, profile: Filtered, file: string | null): FilterForm {
+  const text = profile.HostConfig.SecurityOpt.find((option) => option.startsWith(prefix));
+  if (text === undefined || file === null) return "none";
+  if (form === "file" && existsSync(file)) return "none";
+  writeFileSync(file, text.slice("seccomp=".length));
+  return "file";
+}
+
+/** The profile with its filter in another form. */
+function withFilter<T extends Filtered>(profile: T, form: FilterForm, file: string | null): T {
+  if (form === "text") return profile;
+  const SecurityOpt = profile.HostConfig.SecurityOpt.flatMap((option) => {
+    if (!option.startsWith(prefix)) return option;
+    return form === "none" ? [] : `seccomp=${file}`;
+  });
+  return { ...profile, HostConfig: { ...profile.HostConfig, SecurityOpt } };
+}
+
+const DEFAULT_SOCKET = "/var/run/docker.sock";
+
+/**
+ * The address of the engine: `configured`, else DOCKER_HOST, else the first socket of Docker or
+ * Podman that exists.
+ */
+export function engineHost(
+  configured: string | undefined,
+  env: NodeJS.ProcessEnv,
+  exists: (path: string) => boolean = existsSync,
+): string {
+  const given = configured || env["DOCKER_HOST"];
+  if (given) return given;
+  const runtimeDir = env["XDG_RUNTIME_DIR"];
+  const home = env["HOME"];
+  const sockets = [
+    DEFAULT_SOCKET,
+    ...(runtimeDir ? [`${runtimeDir}/docker.sock`] : []),
+    ...(home ? [`${home}/.docker/run/docker.sock`] : []),
+    ...(runtimeDir ? [`${runtimeDir}/podman/podman.sock`] : []),
+    "/run/podman/podman.sock",
+  ];
+  return `unix://${sockets.find(exists) ?? DEFAULT_SOCKET}`;
 }

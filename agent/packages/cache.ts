@@ -3,8 +3,8 @@ import { type FileHandle, open, readdir, rename, rm, stat, utimes } from "node:f
 import { join } from "node:path";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import { makeFolder } from "../../shared/process/make-folder.node.ts";
-import { ownerOf, toEvict } from "../policy/evict.ts";
+import { makeFolder } from "../../shared/process/files.node.ts";
+import { ownerOf, toEvict } from "../host/files.ts";
 
 /** Caches installed packages for the next job of a tenant with the same requirements. A key begins with `ownerOf`. */
 export type PackageCache = {

@@ -1,15 +1,22 @@
+import { createHash } from "node:crypto";
+import { lookup as lookUp } from "node:dns/promises";
+import { once } from "node:events";
 import { createReadStream } from "node:fs";
+import { readdir, readFile, stat } from "node:fs/promises";
 import {
   createServer,
   type IncomingHttpHeaders,
   type IncomingMessage,
   request as httpRequest,
+  type RequestOptions,
   type ServerResponse,
 } from "node:http";
+import { connect, type LookupFunction } from "node:net";
+import { join } from "node:path";
 import { type Duplex, pipeline } from "node:stream";
 import { describeError } from "../../shared/log-line.ts";
-import type { PackageFile } from "./source.ts";
-import { type Hosts, openTunnel, Refusal, requestOptions } from "./route.ts";
+import { isPublicAddress } from "../../shared/process/public-address.node.ts";
+import { JobRefusal } from "../host/policy.ts";
 
 /** The hosts that pip may reach, and the files that the agent offers under `filesUrl`. */
 export type Reach = Hosts & { readonly files: readonly PackageFile[] };
@@ -131,4 +138,283 @@ function serveFile(files: readonly PackageFile[], { pathname }: URL, response: S
 function send(response: ServerResponse, { status, text }: Answer): void {
   if (response.headersSent) response.destroy();
   else response.writeHead(status, text, { connection: "close" }).end();
+}
+
+/** The agent's keys `pip_…`: where packages come from. */
+export type PipConfig = {
+  readonly indexUrl: string | undefined;
+  readonly findLinks: string | undefined;
+  readonly caFile: string | undefined;
+  /**
+   * `host` or `host:port` of hosts that may be reached in addition to the index, public or private.
+   */
+  readonly hosts: readonly string[];
+  readonly proxyUrl: string | undefined;
+};
+
+/** A file of the agent's host that pip needs. */
+type PackageFile = {
+  readonly name: string;
+  readonly path: string;
+  readonly sizeBytes: number;
+};
+
+type PackageSource = {
+  readonly files: readonly PackageFile[];
+  /** Settings of pip, with the paths of the files in `folder`. */
+  readonly pipEnv: Readonly<Record<string, string>>;
+  readonly hosts: Hosts;
+};
+
+/** Where a build finds its files. */
+const FOLDER = "/tmp/airlock-build";
+
+/** Settings of pip for every source of packages. */
+const pipAlways = {
+  // On Debian only apt may install into the system's Python (PEP 668); in a single-purpose image
+  // pip may.
+  PIP_BREAK_SYSTEM_PACKAGES: "1",
+  PIP_ROOT_USER_ACTION: "ignore",
+  PIP_DISABLE_PIP_VERSION_CHECK: "1",
+  PIP_NO_CACHE_DIR: "1",
+  PIP_NO_INPUT: "1",
+  PIP_PROGRESS_BAR: "off",
+};
+
+/** @throws JobRefusal if a configured file or folder cannot be read. */
+export async function readPackageSource(config: PipConfig): Promise<PackageSource> {
+  const { indexUrl, findLinks, caFile } = config;
+  const wheels = (await listPackages(findLinks)).map((file) => ({
+    ...file,
+    name: `packages/${file.name}`,
+  }));
+  const ca = caFile === undefined ? [] : [await describeFile("pip_ca_file", caFile, "ca.pem")];
+  return {
+    files: [...wheels, ...ca],
+    pipEnv: {
+      ...pipAlways,
+      ...(indexUrl !== undefined && indexEnv(indexUrl)),
+      ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
+      ...(caFile !== undefined && { PIP_CERT: `${FOLDER}/ca.pem` }),
+      ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
+    },
+    hosts: reachableHosts(config),
+  };
+}
+
+/** The hosts that pip may reach through the agent; the container itself has no network. */
+function reachableHosts(config: PipConfig): Hosts {
+  const { proxyUrl } = config;
+  const proxy = proxyUrl === undefined ? null : new URL(proxyUrl);
+  return { hosts: namedHosts(config), internet: asksIndex(config), proxy };
+}
+
+/** PyPI's hosts: its index, and its files. */
+const pypi = ["pypi.org:443", "files.pythonhosted.org:443"];
+
+function namedHosts(config: PipConfig): string[] {
+  const { indexUrl, hosts } = config;
+  const index = indexUrl === undefined ? [] : [placeOf(indexUrl)];
+  // Through a proxy, only named hosts are allowed.
+  const usual = asksIndex(config) && indexUrl === undefined && config.proxyUrl ? pypi : [];
+  const further = hosts.flatMap((host) =>
+    /:[0-9]+$/.test(host) ? [host] : [`${host}:80`, `${host}:443`],
+  );
+  return [...index, ...usual, ...further];
+}
+
+function placeOf(indexUrl: string): string {
+  const { protocol, hostname, port } = new URL(indexUrl);
+  return `${hostname}:${port || (protocol === "http:" ? 80 : 443)}`;
+}
+
+/**
+ * Whether pip uses an index: PyPI unless another is configured; none if only files are configured.
+ */
+function asksIndex({ indexUrl, findLinks }: PipConfig): boolean {
+  return findLinks === undefined || indexUrl !== undefined;
+}
+
+/** pip ignores an index without TLS unless it is listed as trusted. */
+function indexEnv(indexUrl: string): Record<string, string> {
+  const { protocol, host } = new URL(indexUrl);
+  return { PIP_INDEX_URL: indexUrl, ...(protocol === "http:" && { PIP_TRUSTED_HOST: host }) };
+}
+
+/** The packages in the folder `pip_find_links`, by name. */
+async function listPackages(folder: string | undefined): Promise<PackageFile[]> {
+  if (folder === undefined) return [];
+  const names = await readdir(folder).catch((error: unknown) => {
+    throw unreadable("pip_find_links", folder, error);
+  });
+  const packages = names.filter((name) => /\.(whl|zip|tar\.gz)$/.test(name)).sort();
+  return Promise.all(
+    packages.map((name) => describeFile("pip_find_links", join(folder, name), name)),
+  );
+}
+
+async function describeFile(key: string, path: string, name: string): Promise<PackageFile> {
+  const { size } = await stat(path).catch((error: unknown) => {
+    throw unreadable(key, path, error);
+  });
+  return { name, path, sizeBytes: size };
+}
+
+function unreadable(key: string, path: string, cause: unknown): JobRefusal {
+  const reason = describeError(cause);
+  return new JobRefusal("config_error", `${key} of the agent cannot be read: ${path}: ${reason}`, {
+    cause,
+  });
+}
+
+/** Where pip gets packages for a job. */
+type RuntimeSource = {
+  readonly pipEnv: Readonly<Record<string, string>>;
+  readonly reach: Reach;
+  /** Certificates (PEM) that pip trusts; null if none are configured. */
+  readonly certificates: Uint8Array | null;
+  /** Changes when packages come from another place. */
+  readonly fingerprint: string;
+};
+
+/** The path of the certificates; python/packages.py creates the folder. */
+export const certificatesName = ".pip/ca.pem";
+
+/** @throws JobRefusal if a configured file or folder cannot be read. */
+export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSource> {
+  const { indexUrl, findLinks, caFile } = config;
+  const files = await listPackages(findLinks);
+  const certificates = caFile === undefined ? null : await readCertificates(caFile);
+  const index = indexUrl === undefined ? {} : indexEnv(indexUrl);
+  const trusted = [index["PIP_TRUSTED_HOST"] ?? [], files.length > 0 ? new URL(filesUrl).host : []];
+  const pipEnv = {
+    ...pipAlways,
+    // Few retries: a refused host stays refused, and the start-up time is short.
+    PIP_RETRIES: "1",
+    ...index,
+    ...(trusted.flat().length > 0 && { PIP_TRUSTED_HOST: trusted.flat().join(" ") }),
+    ...(findLinks !== undefined && { PIP_FIND_LINKS: filesUrl }),
+    ...(certificates !== null && { PIP_CERT: `/packages/${certificatesName}` }),
+    ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
+  };
+  const offered = files.map(({ name, sizeBytes }) => [name, sizeBytes]);
+  const fingerprint = createHash("sha256")
+    .update(JSON.stringify([pipEnv, offered]))
+    .digest("hex");
+  return {
+    pipEnv,
+    reach: { ...reachableHosts(config), files },
+    certificates,
+    fingerprint,
+  };
+}
+
+async function readCertificates(path: string): Promise<Uint8Array> {
+  return readFile(path).catch((error: unknown) => {
+    throw unreadable("pip_ca_file", path, error);
+  });
+}
+
+/** The only hosts that pip may reach while it installs packages. */
+type Hosts = {
+  /** `host:port` of the operator's index and of further configured hosts, public or private. */
+  readonly hosts: readonly string[];
+  /**
+   * Whether ports 80 and 443 of every public address are allowed. False behind a proxy: the agent
+   * cannot see which addresses the proxy would reach.
+   */
+  readonly internet: boolean;
+  /** HTTP proxy for named hosts without a private address; null for none. */
+  readonly proxy: URL | null;
+};
+
+class Refusal extends Error {}
+
+type Route = { readonly proxy: URL } | { readonly lookup: LookupFunction };
+
+/** Opens a connection to a host that pip chose. */
+async function openTunnel(
+  hosts: Hosts,
+  target: URL,
+  port: number,
+  signal: AbortSignal,
+): Promise<Duplex> {
+  const route = await findRoute(hosts, target, port);
+  if ("lookup" in route) {
+    const direct = connect({ host: bare(target), port, lookup: route.lookup, signal });
+    await once(direct, "connect");
+    return direct;
+  }
+  const asked = httpRequest({
+    ...throughProxy(route.proxy),
+    method: "CONNECT",
+    path: `${target.hostname}:${port}`,
+    signal,
+  }).end();
+  const { promise, resolve, reject } = Promise.withResolvers<Duplex>();
+  asked.on("error", reject);
+  asked.on("connect", ({ statusCode, statusMessage }: IncomingMessage, socket: Duplex, head) => {
+    if (statusCode === 200) {
+      if (head.length > 0) socket.unshift(head);
+      return resolve(socket);
+    }
+    socket.destroy();
+    reject(new Error(`pip_proxy answered ${statusCode} ${statusMessage}`));
+  });
+  return promise;
+}
+
+/** Where to send a request without TLS, and with which path and headers. */
+async function requestOptions(
+  hosts: Hosts,
+  target: URL,
+): Promise<Omit<RequestOptions, "headers"> & { readonly headers: Record<string, string> }> {
+  const port = Number(target.port || 80);
+  const path = target.pathname + target.search;
+  const route = await findRoute(hosts, target, port);
+  if ("lookup" in route) {
+    return { host: bare(target), port, path, lookup: route.lookup, headers: {} };
+  }
+  return { ...throughProxy(route.proxy), path: `${target.origin}${path}` };
+}
+
+/** Names are resolved here, and the connection goes to the checked address. */
+async function findRoute(
+  { hosts, internet, proxy }: Hosts,
+  target: URL,
+  port: number,
+): Promise<Route> {
+  const place = `${target.hostname}:${port}`;
+  const isNamed = hosts.includes(place);
+  const isOpen = internet && proxy === null && (port === 80 || port === 443);
+  if (!isNamed && !isOpen) {
+    throw new Refusal(`${place} may not be reached while packages are installed (pip_hosts)`);
+  }
+  const looking = lookUp(bare(target), { all: true });
+  const addresses = await (proxy === null ? looking : looking.catch(() => []));
+  const isHidden = addresses.some(({ address }) => !isPublicAddress(address));
+  if (proxy !== null && !isHidden) return { proxy };
+  if (isHidden && !isNamed) throw new Refusal(`${place} is not on the internet (pip_hosts)`);
+  return {
+    lookup: (_hostname, options, done) => {
+      const [first] = addresses;
+      if (options.all) done(null, addresses);
+      else done(null, first?.address ?? "", first?.family);
+    },
+  };
+}
+
+function throughProxy(proxy: URL) {
+  const { username, password, port } = proxy;
+  const headers: Record<string, string> = {};
+  if (username !== "") {
+    const credentials = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+    headers["proxy-authorization"] = `Basic ${Buffer.from(credentials).toString("base64")}`;
+  }
+  return { host: bare(proxy), port: port || 80, headers };
+}
+
+/** A host's name or address; IPv6 without brackets. */
+function bare({ hostname }: URL): string {
+  return hostname.replace(/^\[|\]$/g, "");
 }

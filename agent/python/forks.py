@@ -29,7 +29,7 @@ _GROUPS = STAGE + "/groups"
 _BUNDLES = STAGE + "/bundles"
 # Java looks for its limits only where cpuset is mounted too. Source: OpenJDK 21, cgroupSubsystem_linux.cpp.
 _CONTROLLERS = ("memory", "pids", "cpu", "cpuacct", "cpuset")
-# As `maskedPaths` in container/container-profile.ts, and what Docker makes read-only. Source: moby, oci/defaults.go.
+# As `maskedPaths` in backends/profiles.ts, and what Docker makes read-only. Source: moby, oci/defaults.go.
 # Each read of /proc/locks delays all locks and new files of the host. It is masked too, and PID 1 opens it before.
 _MASKED = (
     "/proc/acpi /proc/asound /proc/fs /proc/interrupts /proc/kallsyms /proc/kcore /proc/keys /proc/latency_stats "
@@ -40,7 +40,7 @@ _READ_ONLY = "/proc/bus /proc/irq /proc/sys /proc/sysrq-trigger".split()
 _PAGE = 4096
 # A high number, because the low ones become the job's streams.
 _LOCKS_FD = 1020
-# As `tcpBuffers` in container/container-profile.ts.
+# As `tcpBuffers` in backends/profiles.ts.
 _TCP_BUFFERS = b"4096 16384 65536"
 
 

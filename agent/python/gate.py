@@ -114,7 +114,7 @@ def wait_for_go(job, kept, report):
         except BaseException as error:
             return "%s\0%s: %s\0" % (name, type(error).__name__, error)
         took = int(1000 * (time.monotonic() - began))
-        # Leaves out a module whose import is not clean: it is not learned (learn-preloads.ts).
+        # Leaves out a module whose import is not clean: it is not learned (backends/zygotes.ts).
         if watch and watch.is_clean():
             took_ms[name] = took
         return ""

@@ -1,10 +1,10 @@
-import { beforeAll, describe, expect, test } from "vitest";
 import { once } from "node:events";
 import { readdirSync } from "node:fs";
-import { sandboxRuntime } from "./testing/backend.ts";
-import { rawEngine } from "./testing/raw-engine.ts";
-import { testEngine } from "./testing/engine.ts";
-import { openSession } from "./testing/open-session.ts";
+import { beforeAll, describe, expect, test } from "vitest";
+import { sandboxRuntime } from "../testing/backend.ts";
+import { testEngine } from "../testing/engine.ts";
+import { rawEngine } from "../testing/raw-engine.ts";
+import { openSession } from "../testing/run-code.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
 beforeAll(async () => void (place = await testEngine()));

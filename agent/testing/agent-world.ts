@@ -1,12 +1,27 @@
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
-import { afterEach, beforeEach } from "vitest";
-import { tempFolder } from "../../shared/testing/temp-folder.ts";
-import type { ResultReport } from "../../shared/wire/agent/lease.ts";
-import { engineHost } from "../engine/engine-host.ts";
-import { rawEngine, removeContainersOf } from "../sandbox/testing/raw-engine.ts";
+import { afterEach, beforeEach, expect, vi } from "vitest";
+import { tempFolder } from "../../shared/testing/test-file.ts";
+import type { LeasedJob, ResultReport } from "../../shared/wire/leases.ts";
+import { motherSpec } from "../backends/forks.ts";
+import { type ImageRequest, makeImage } from "../builds/build.ts";
+import { engineHost } from "../engine/engine.ts";
+import { buildLimits } from "../host/policy.ts";
+import { createPackageProxy, type PipConfig, readPackageSource } from "../packages/proxy.ts";
+import { labels } from "../sandbox/sandbox.ts";
 import { type AgentProcess, startAgent } from "./agent-process.ts";
+import { testEngine } from "./engine.ts";
 import { type FakeApi, startFakeApi } from "./fake-api.ts";
+import { pipConfig } from "./fakes.ts";
+import {
+  type IndexOptions,
+  type PackageIndex,
+  startIndex,
+  type Wheel,
+  writeWheels,
+} from "./package-index.ts";
+import { rawEngine, removeContainersOf, removeImages } from "./raw-engine.ts";
+import { testJob } from "./test-agent.ts";
 
 export const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
 
@@ -60,8 +75,164 @@ export const printed = ({ stdout_base64 }: ResultReport): string =>
   Buffer.from(stdout_base64, "base64").toString();
 
 /** Labels of the leases whose containers there are. */
-export async function leaseLabels(filter: object = {}): Promise<string[]> {
+async function leaseLabels(filter: object = {}): Promise<string[]> {
   const filters = { label: [`io.airlock.owner=${name}`], ...filter };
   const found = await rawEngine.listContainers({ all: true, filters });
   return found.map(({ Labels }) => Labels["io.airlock.lease"] ?? "");
+}
+
+export const MiB = 1024 ** 2;
+export const probe = { name: "airlock_probe", version: "1.0", source: "n = 42\n" };
+export const code = "import airlock_probe; print(airlock_probe.n)";
+export const wheel = (letter: string, mebibytes: number): Wheel => ({
+  ...probe,
+  name: `airlock_${letter}`,
+  files: { [`${letter}.txt`]: letter.repeat(mebibytes * MiB) },
+});
+
+export const indexOf = (options: Partial<IndexOptions> = {}): Promise<PackageIndex> =>
+  startIndex({ wheels: [probe], ...options });
+
+/** An agent that forks its jobs and lets them bring packages, from this index where there is one. */
+export const startForking = (
+  index: PackageIndex | undefined,
+  env: Record<string, string> = {},
+): Promise<AgentProcess> =>
+  start({
+    AIRLOCK_WARM_POOL_SIZE: "0",
+    AIRLOCK_CONTAINER_BACKEND: "zygote",
+    AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true",
+    ...(index && { AIRLOCK_PIP_INDEX_URL: index.url }),
+    ...env,
+  });
+
+export const cached = { AIRLOCK_ENABLE_RUNTIME_DEPENDENCY_CACHE: "true" };
+
+export function offer(job: Partial<LeasedJob> = {}): LeasedJob {
+  const offered = testJob({ code, requirements: ["airlock-probe"], ...job });
+  api.offer(offered);
+  return offered;
+}
+export async function run(job: Partial<LeasedJob> = {}): Promise<ResultReport> {
+  offer(job);
+  return nextResult();
+}
+/** What ended, and what it printed. */
+export const told = (report: ResultReport) => [
+  report.status,
+  printed(report) || report.error?.message,
+];
+
+/** Waits until an agent's container with a label of this kind runs. */
+export async function untilRunning(kind: string): Promise<void> {
+  await vi.waitFor(
+    async () => {
+      expect(await leaseLabels({ status: ["running"] })).toContainEqual(
+        expect.stringContaining(kind),
+      );
+    },
+    { timeout: 240_000, interval: 10 },
+  );
+}
+
+/** What the volume of an agent's packages holds: the names of bundles, and half-written ones. */
+export async function bundlesInVolume(agentName: string): Promise<string[]> {
+  const { image } = await testEngine();
+  const { bundles } = motherSpec({ id: "", name: agentName } as never, 1, null, 0);
+  const container = await rawEngine.createContainer({
+    Image: image,
+    Entrypoint: ["sh", "-c"],
+    Cmd: ["ls /bundles"],
+    Tty: true,
+    HostConfig: { Binds: [`${bundles}:/bundles:ro`] },
+  });
+  try {
+    const stream = await container.attach({ stream: true, stdout: true });
+    const said = new Promise<string>((resolve) => {
+      let text = "";
+      stream.on("data", (chunk: Buffer) => (text += chunk.toString()));
+      stream.on("end", () => resolve(text));
+    });
+    await container.start();
+    await container.wait();
+    return (await said).split(/\s+/).filter(Boolean);
+  } finally {
+    await container.remove({ force: true });
+  }
+}
+
+const builtPackage = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
+/** Code that prints 42 if the package is there. */
+export const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
+
+const limits = buildLimits({ agent_builds: true });
+
+export const soon = (): AbortSignal => AbortSignal.timeout(60_000);
+
+/** A real engine, and a package to build images with: airlock_probe, as a wheel in `folder`. */
+export async function openBuildWorld() {
+  const { engine, image } = await testEngine();
+  const folder = tempFolder();
+  writeWheels(folder, builtPackage);
+  const repository = `airlock-test-${randomUUID()}`;
+  const owner = { agentId: randomUUID(), agentName: repository, leaseId: randomUUID() };
+  /** Images to remove at the end. */
+  const made: string[] = [];
+
+  /** The request of a build that installs airlock_probe. */
+  async function requestFor(
+    pip: Partial<PipConfig>,
+    changes: Partial<ImageRequest> = {},
+  ): Promise<ImageRequest> {
+    const { files, pipEnv, hosts } = await readPackageSource(pipConfig(pip));
+    return {
+      files,
+      pipEnv,
+      serve: createPackageProxy({ ...hosts, files: [] }, () => {}),
+      baseImage: image,
+      requirements: ["airlock_probe"],
+      jobType: "science",
+      repository,
+      tags: ["v1.2.3", "latest"],
+      owner,
+      limits,
+      ...changes,
+    };
+  }
+
+  /** Containers that build now. */
+  const containers = () => engine.list(labels.agentName, repository, soon());
+
+  /** Builds an image, and checks that no container is left. */
+  async function build(pip: Partial<PipConfig>, changes: Partial<ImageRequest> = {}) {
+    const log: Uint8Array[] = [];
+    try {
+      const request = await requestFor(pip, changes);
+      const result = await makeImage(engine, request, (bytes) => log.push(bytes), soon());
+      made.push(result.digest);
+      return { ...result, log: Buffer.concat(log).toString("utf8") };
+    } finally {
+      expect(await containers()).toEqual([]);
+    }
+  }
+
+  return {
+    engine,
+    image,
+    folder,
+    repository,
+    limits,
+    made,
+    requestFor,
+    containers,
+    build,
+    /** A package index with airlock_probe. */
+    serve: (options: Partial<IndexOptions> = {}): Promise<PackageIndex> =>
+      startIndex({ wheels: [builtPackage], ...options }),
+    async close() {
+      const filters = { label: [`io.airlock.repository=${repository}`] };
+      const left = await rawEngine.listImages({ filters });
+      await removeImages(...made, ...left.map(({ Id }) => Id));
+    },
+  };
 }

@@ -1,16 +1,17 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { buffer } from "node:stream/consumers";
-import { listen } from "../../shared/testing/listen.ts";
-import type {
-  Intervals,
-  LeasedBuild,
-  LeasedJob,
-  PollReply,
-  PollRequest,
-  ReadyKind,
-} from "../../shared/wire/agent/lease.ts";
-import type { LeasedSession } from "../../shared/wire/agent/session.ts";
-import { protocolHeader, protocolVersion } from "../../shared/wire/agent/protocol.ts";
+import { listen } from "../../shared/testing/http.ts";
+import {
+  type Intervals,
+  type LeasedBuild,
+  type LeasedJob,
+  type LeasedSession,
+  type PollReply,
+  type PollRequest,
+  protocolHeader,
+  protocolVersion,
+  type ReadyKind,
+} from "../../shared/wire/leases.ts";
 
 /** One request as it came in; `path` without /agent/v1. */
 export type Received = {

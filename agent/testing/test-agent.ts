@@ -1,34 +1,40 @@
+import { randomUUID } from "node:crypto";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
 import { Agent } from "undici";
-import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
-import type { LeasedBuild, LeasedJob } from "../../shared/wire/agent/lease.ts";
-import type { LeasedCall, LeasedSession } from "../../shared/wire/agent/session.ts";
-import { createAdmission } from "../policy/admission.ts";
+import type {
+  LeasedBuild,
+  LeasedCall,
+  LeasedJob,
+  LeasedSession,
+} from "../../shared/wire/leases.ts";
 import { type AgentDeps, runAgent } from "../agent.ts";
-import type { MakeImage, ShareImage } from "../build/build.ts";
-import { createChangeSignal } from "../waiting/change-signal.ts";
-import { createClient } from "../api/client.ts";
-import { createEngineMonitor, type EngineMonitor } from "../health/engine-monitor.ts";
-import { createGpus } from "../backend/gpus.ts";
-import { withGpus } from "../backend/gpu-sandbox.ts";
-import { createImages } from "../image/images.ts";
-import { createInventory } from "../image/inventory.ts";
-import { createLeases, type Lease } from "../lease/leases.ts";
-import { createContainerSource, type StartSandbox } from "../container/container-source.ts";
-import { runLease } from "../job/run.ts";
-import { createRuntimeChoice } from "../policy/runtime-choice.ts";
-import type { SandboxSpec } from "../sandbox/spec.ts";
-import { createFileStore } from "../files/file-store.ts";
-import { openSpoolDir } from "../sandbox/output/spool-dir.ts";
-import { fixedToken } from "../api/token-source.ts";
-import { createFakeSandbox, type FakeSandbox, judgeSimply } from "./fake-sandbox.ts";
+import { withGpus } from "../backends/choose.ts";
+import { createContainerSource, type StartSandbox } from "../backends/containers.ts";
+import type { MakeImage, ShareImage } from "../builds/build.ts";
+import { createClient } from "../client/client.ts";
+import { fixedToken } from "../client/http.ts";
+import { createEngineMonitor, type EngineMonitor } from "../engine/health.ts";
+import { createFileStore, openSpoolDir } from "../host/files.ts";
+import { createGpus } from "../host/gpus.ts";
+import { createAdmission, createRuntimeChoice } from "../host/policy.ts";
+import { createImages, createInventory } from "../images/images.ts";
+import type { SandboxSpec } from "../sandbox/sandbox.ts";
+import { createChangeSignal } from "../waiting.ts";
+import { createLeases, type Lease } from "../work/leases.ts";
+import { runLease } from "../work/run.ts";
 import { type FakeApi, startFakeApi } from "./fake-api.ts";
-import { createTestClock, type TestClock } from "./test-clock.ts";
-import { pipConfig } from "./pip-config.ts";
+import {
+  createFakeSandbox,
+  createTestClock,
+  type FakeSandbox,
+  judgeSimply,
+  pipConfig,
+  type TestClock,
+} from "./fakes.ts";
 
 export const testImage = `sha256:${"ab".repeat(32)}`;
 export const goodEngine: EngineHealth = { available: true, version: "test", runtimes: ["runc"] };

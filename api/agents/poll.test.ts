@@ -1,278 +1,757 @@
+import { randomBytes, randomUUID } from "node:crypto";
 import { setImmediate as nextTick } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { PollRequest } from "../../shared/wire/agent/lease.ts";
-import type { Deps } from "../deps.ts";
-import { addJoinCode, askForRotation, exchangeCode } from "../store/agents/agent-tokens.ts";
-import { JobTypeDefinition } from "../../shared/wire/job-type.ts";
-import { findExecution } from "../store/jobs/read.ts";
-import { setLimits } from "../store/tenants.ts";
-import { limitTenant } from "../keys/tenants.ts";
-import { leave } from "./leave.ts";
-import { recordResult } from "./lease-posts.ts";
-import { poll } from "./poll.ts";
+import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
+import {
+  type PollReply,
+  type PollRequest,
+  type ResultReply,
+  takeHeader,
+} from "../../shared/wire/leases.ts";
+import { createApp } from "../app.ts";
+import type { Deps, Notifier } from "../deps.ts";
+import { findExecution } from "../jobs/sql.ts";
 import { submit } from "../jobs/submit.ts";
-import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
-import { by, noLimits, openTempStore, type TempStore } from "../testing/temp-store.ts";
-import { clientOf, testDeps } from "../testing/test-deps.ts";
+import { sha256 } from "../platform/process.node.ts";
+import { sweepSessions } from "../sessions/lease.ts";
+import { findSession } from "../sessions/sql.ts";
+import { setLimits } from "../tenants/sql.ts";
+import { limitTenant } from "../tenants/tenants.ts";
+import { readyReport, ScriptedAgent, success } from "../testing/scripted-agent.ts";
+import { created, newCall } from "../testing/session-store.ts";
+import {
+  by,
+  clientOf,
+  noLimits,
+  openTempStore,
+  type TempStore,
+  testDeps,
+} from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
+import { addJoinCode, askForRotation, exchangeCode, findAgent, listAgents } from "./agents.ts";
+import { leave, poll } from "./poll.ts";
+import { recordResult } from "./posts.ts";
 
-const tokenHash = "token";
-const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
+describe("poll", () => {
+  const tokenHash = "token";
+  const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
 
-let store: TempStore;
-let deps: Deps;
-let asked: string[];
-let over: AbortController;
-beforeEach(async () => {
-  // Even on a slow machine, no poll reaches its backstop.
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-  store = await openTempStore();
-  deps = testDeps(store.db, store.folder, Date.now);
-  asked = [];
-  over = new AbortController();
-  const { client } = store.db;
-  const execute = client.execute.bind(client);
-  client.execute = (statement: Parameters<typeof execute>[0]) => {
-    asked.push(typeof statement === "string" ? statement : (statement as { sql: string }).sql);
-    return execute(statement);
-  };
-});
-afterEach(async () => {
-  over.abort();
-  await quiet();
-  store.close();
-  vi.useRealTimers();
-});
+  let store: TempStore;
+  let deps: Deps;
+  let asked: string[];
+  let over: AbortController;
+  beforeEach(async () => {
+    // Even on a slow machine, no poll reaches its backstop.
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    store = await openTempStore();
+    deps = testDeps(store.db, store.folder, Date.now);
+    asked = [];
+    over = new AbortController();
+    const { client } = store.db;
+    const execute = client.execute.bind(client);
+    client.execute = (statement: Parameters<typeof execute>[0]) => {
+      asked.push(typeof statement === "string" ? statement : (statement as { sql: string }).sql);
+      return execute(statement);
+    };
+  });
+  afterEach(async () => {
+    over.abort();
+    await quiet();
+    store.close();
+    vi.useRealTimers();
+  });
 
-/** Resolves when all work is done: a local database answers within a tick of the event loop. */
-async function quiet(): Promise<void> {
-  let idleTicks = 0;
-  for (let before = asked.length; idleTicks < 20; before = asked.length) {
-    await nextTick();
-    idleTicks = asked.length === before ? idleTicks + 1 : 0;
+  /** Resolves when all work is done: a local database answers within a tick of the event loop. */
+  async function quiet(): Promise<void> {
+    let idleTicks = 0;
+    for (let before = asked.length; idleTicks < 20; before = asked.length) {
+      await nextTick();
+      idleTicks = asked.length === before ? idleTicks + 1 : 0;
+    }
   }
-}
 
-type Parked = { reply: ReturnType<typeof poll> };
+  type Parked = { reply: ReturnType<typeof poll> };
 
-/** Starts the poll of another agent, and resolves when it has found nothing and waits. */
-async function park(changes: Partial<PollRequest> = {}, signal = over.signal): Promise<Parked> {
-  const agent = new ScriptedAgent("http://unused", "");
-  const images = [deps.config.base_image];
-  const request = agent.pollRequest({ images, free_slots: 1, wait_s: 20, ...changes });
-  const reply = poll(deps, request, tokenHash, signal);
-  await quiet();
-  return { reply };
-}
-
-/** Submits a job, and returns the database calls from then on. */
-async function afterJob(): Promise<string[]> {
-  asked = [];
-  await submit(
-    clientOf(deps),
-    { code: "1", input_data: {}, startup_timeout: 60, job_type: "default", requirements: [] },
-    origin,
-  );
-  await quiet();
-  return [...asked];
-}
-
-test("a job wakes only one of the waiting agents, so many cost no more than few", async () => {
-  const first = await park();
-  const few = await afterJob();
-  expect((await first.reply).jobs).toHaveLength(1);
-
-  const [next] = [await park()];
-  for (let i = 0; i < 50; i++) await park();
-  expect((await afterJob()).length).toBe(few.length);
-  expect((await next.reply).jobs).toHaveLength(1);
-});
-
-test("an agent without a free slot is not woken for a job", async () => {
-  const alone = (await afterJob()).length;
-  for (let i = 0; i < 5; i++) await park({ free_slots: 0, free_builds: 1 });
-  expect((await afterJob()).length).toBe(alone);
-});
-
-test("a job passes from agents that may not run it to an agent that may", async () => {
-  const { agent } = new ScriptedAgent("http://unused", "").status();
-  const accepts = { job_types: ["other"], builds: false };
-  for (let i = 0; i < 3; i++) {
-    await park({ agent: { ...agent, id: crypto.randomUUID(), accepts } });
+  /** Starts the poll of another agent, and resolves when it has found nothing and waits. */
+  async function park(changes: Partial<PollRequest> = {}, signal = over.signal): Promise<Parked> {
+    const agent = new ScriptedAgent("http://unused", "");
+    const images = [deps.config.base_image];
+    const request = agent.pollRequest({ images, free_slots: 1, wait_s: 20, ...changes });
+    const reply = poll(deps, request, tokenHash, signal);
+    await quiet();
+    return { reply };
   }
-  const able = await park();
-  await afterJob();
-  expect((await able.reply).jobs).toHaveLength(1);
-});
 
-test("a job passes on from an agent that hangs up when it is woken", async () => {
-  const hanging = new AbortController();
-  const gone = await park({}, hanging.signal);
-  const other = await park();
-  const notify = deps.notifier.notify.bind(deps.notifier);
-  deps.notifier.notify = (...args) => {
-    const isWoken = notify(...args);
-    hanging.abort();
-    return isWoken;
-  };
-  await afterJob();
-  expect((await gone.reply).jobs).toEqual([]);
-  expect((await other.reply).jobs).toHaveLength(1);
-});
+  /** Submits a job, and returns the database calls from then on. */
+  async function afterJob(): Promise<string[]> {
+    asked = [];
+    await submit(
+      clientOf(deps),
+      { code: "1", input_data: {}, startup_timeout: 60, job_type: "default", requirements: [] },
+      origin,
+    );
+    await quiet();
+    return [...asked];
+  }
 
-test("a job passes on from an agent whose poll fails while it looks for the job", async () => {
-  const failing = await park();
-  const other = await park();
-  const { client } = store.db;
-  const execute = client.execute.bind(client);
-  let isBroken = false;
-  const notify = deps.notifier.notify.bind(deps.notifier);
-  deps.notifier.notify = (...args) => {
-    isBroken = true;
-    return notify(...args);
-  };
-  client.execute = (statement: Parameters<typeof execute>[0]) => {
-    if (!isBroken) return execute(statement);
-    isBroken = false;
-    return Promise.reject(new Error("no answer"));
-  };
-  const failed = failing.reply.catch((error: unknown) => String(error));
-  await afterJob();
-  expect(await failed).toContain("no answer");
-  expect((await other.reply).jobs).toHaveLength(1);
-});
+  test("a job wakes only one of the waiting agents, so many cost no more than few", async () => {
+    const first = await park();
+    const few = await afterJob();
+    expect((await first.reply).jobs).toHaveLength(1);
 
-test("two jobs at once go to two agents", async () => {
-  const agents = [await park(), await park(), await park()];
-  await Promise.all([afterJob(), afterJob()]);
-  over.abort();
-  const replies = await Promise.all(agents.map(({ reply }) => reply));
-  expect(replies.map(({ jobs }) => jobs.length)).toEqual([1, 1, 0]);
-});
+    const [next] = [await park()];
+    for (let i = 0; i < 50; i++) await park();
+    expect((await afterJob()).length).toBe(few.length);
+    expect((await next.reply).jobs).toHaveLength(1);
+  });
 
-describe("jobs that max_running holds back", () => {
-  const limit = (most: number | null) =>
-    limitTenant(deps, by(), "default", { ...noLimits, max_running: most });
-  const allFree = { free_slots: 4, wait_s: 20 };
+  test("an agent without a free slot is not woken for a job", async () => {
+    const alone = (await afterJob()).length;
+    for (let i = 0; i < 5; i++) await park({ free_slots: 0, free_builds: 1 });
+    expect((await afterJob()).length).toBe(alone);
+  });
 
-  test("start as soon as another job of their tenant ends, also on an agent with free slots", async () => {
-    await limit(1);
+  test("a job passes from agents that may not run it to an agent that may", async () => {
+    const { agent } = new ScriptedAgent("http://unused", "").status();
+    const accepts = { job_types: ["other"], builds: false };
+    for (let i = 0; i < 3; i++) {
+      await park({ agent: { ...agent, id: crypto.randomUUID(), accepts } });
+    }
+    const able = await park();
     await afterJob();
+    expect((await able.reply).jobs).toHaveLength(1);
+  });
+
+  test("a job passes on from an agent that hangs up when it is woken", async () => {
+    const hanging = new AbortController();
+    const gone = await park({}, hanging.signal);
+    const other = await park();
+    const notify = deps.notifier.notify.bind(deps.notifier);
+    deps.notifier.notify = (...args) => {
+      const isWoken = notify(...args);
+      hanging.abort();
+      return isWoken;
+    };
     await afterJob();
-    const [first] = (await (await park(allFree)).reply).jobs;
-    const waiting = await park(allFree);
+    expect((await gone.reply).jobs).toEqual([]);
+    expect((await other.reply).jobs).toHaveLength(1);
+  });
+
+  test("a job passes on from an agent whose poll fails while it looks for the job", async () => {
+    const failing = await park();
+    const other = await park();
+    const { client } = store.db;
+    const execute = client.execute.bind(client);
+    let isBroken = false;
+    const notify = deps.notifier.notify.bind(deps.notifier);
+    deps.notifier.notify = (...args) => {
+      isBroken = true;
+      return notify(...args);
+    };
+    client.execute = (statement: Parameters<typeof execute>[0]) => {
+      if (!isBroken) return execute(statement);
+      isBroken = false;
+      return Promise.reject(new Error("no answer"));
+    };
+    const failed = failing.reply.catch((error: unknown) => String(error));
+    await afterJob();
+    expect(await failed).toContain("no answer");
+    expect((await other.reply).jobs).toHaveLength(1);
+  });
+
+  test("two jobs at once go to two agents", async () => {
+    const agents = [await park(), await park(), await park()];
+    await Promise.all([afterJob(), afterJob()]);
+    over.abort();
+    const replies = await Promise.all(agents.map(({ reply }) => reply));
+    expect(replies.map(({ jobs }) => jobs.length)).toEqual([1, 1, 0]);
+  });
+
+  describe("jobs that max_running holds back", () => {
+    const limit = (most: number | null) =>
+      limitTenant(deps, by(), "default", { ...noLimits, max_running: most });
+    const allFree = { free_slots: 4, wait_s: 20 };
+
+    test("start as soon as another job of their tenant ends, also on an agent with free slots", async () => {
+      await limit(1);
+      await afterJob();
+      await afterJob();
+      const [first] = (await (await park(allFree)).reply).jobs;
+      const waiting = await park(allFree);
+      const leased = await findExecution(store.db, first!.execution_id);
+      await recordResult(deps, leased!, first!.lease_id, success);
+      await quiet();
+      expect((await waiting.reply).jobs).toHaveLength(1);
+    });
+
+    test("start as soon as an agent that ran one is gone", async () => {
+      await limit(1);
+      await afterJob();
+      await afterJob();
+      const { agent } = new ScriptedAgent("http://unused", "").status();
+      const [first] = (await (await park({ ...allFree, agent })).reply).jobs;
+      await store.db.client.execute("update executions set max_attempts = 1");
+      const waiting = await park(allFree);
+      await leave(deps, { agent_id: agent.id, crashed: true }, tokenHash);
+      await quiet();
+      const jobs = (await waiting.reply).jobs;
+      expect(jobs).toHaveLength(1);
+      expect(jobs[0]?.execution_id).not.toBe(first?.execution_id);
+    });
+
+    test.each([2, null])("start when the limit becomes %s", async (most) => {
+      await limit(1);
+      for (let n = 0; n < 2; n++) await afterJob();
+      await (
+        await park(allFree)
+      ).reply;
+      const waiting = await park(allFree);
+      await limit(most);
+      await quiet();
+      expect((await waiting.reply).jobs).toHaveLength(1);
+    });
+  });
+
+  test("a job that the share of its tenant holds back starts as soon as one ends on its agent", async () => {
+    for (const name of ["default", "b"])
+      await setLimits(store.db, name, noLimits, { ...by(), at: Date.now() });
+    const { agent } = new ScriptedAgent("http://unused", "").status();
+    await (
+      await park({ free_slots: 2, slots: 2, agent, wait_s: 0 })
+    ).reply;
+    for (let n = 0; n < 2; n++) await afterJob();
+    const asked = { agent, slots: 2, wait_s: 20 };
+    const [first, ...more] = (await (await park({ ...asked, free_slots: 2 })).reply).jobs;
+    expect(more).toEqual([]);
+    const leases = [first!.lease_id];
+    const waiting = await park({ ...asked, free_slots: 1, leases });
     const leased = await findExecution(store.db, first!.execution_id);
     await recordResult(deps, leased!, first!.lease_id, success);
     await quiet();
     expect((await waiting.reply).jobs).toHaveLength(1);
   });
 
-  test("start as soon as an agent that ran one is gone", async () => {
-    await limit(1);
-    await afterJob();
-    await afterJob();
+  const hourMs = 3_600_000;
+
+  /** An agent whose token another process asks to be replaced, by a clock that is ahead by `skewMs`. */
+  async function askToRotate(skewMs: number): Promise<void> {
+    await askForRotation(store.db, tokenHash, by(Date.now() + skewMs));
+  }
+
+  async function joinAgent(): Promise<void> {
+    const code = { codeHash: "code", name: null, expiresAt: Date.now() + hourMs };
+    await addJoinCode(store.db, code, by());
+    await exchangeCode(store.db, "code", { id: tokenHash, tokenHash: "t", name: "n" }, Date.now());
+  }
+
+  test.each([
+    ["language was removed", {}, "no longer has the language tcl"],
+    ["job type is another tenant's now", { tenants: ["b"] }, "is no longer open to tenant default"],
+  ])("a job whose %s while it waited fails, and frees its slot", async (_what, later, why) => {
+    const definition = JobTypeDefinition.parse({
+      languages: { tcl: { file: "a.tcl", run: ["tclsh"] } },
+    });
+    deps = { ...deps, config: { ...deps.config, job_types: { default: definition } } };
+    const job = {
+      code: "1",
+      input_data: {},
+      startup_timeout: 60,
+      job_type: "default",
+      requirements: [],
+    };
+    const lost = await submit(clientOf(deps), { ...job, language: "tcl" }, origin);
+    const next = await submit(clientOf(deps, "b"), job, origin);
+    deps.config.job_types = { default: JobTypeDefinition.parse(later) };
+
+    const { jobs } = await (await park()).reply;
+    expect(jobs.map((leased) => leased.execution_id)).toEqual([next.job_id]);
+    expect(await findExecution(store.db, lost.job_id)).toMatchObject({
+      status: "failed",
+      exitCode: null,
+      error: {
+        type: "config_error",
+        phase: "startup",
+        message: `The job type default ${why}: the configuration was changed while the job waited.`,
+      },
+    });
+  });
+
+  test("an agent that another process has asked for a new token waits in its next poll, also if that clock is ahead", async () => {
+    await joinAgent();
+    await askToRotate(hourMs);
+    const { reply } = await park();
+    expect(await Promise.race([reply, Promise.resolve("waits")])).toBe("waits");
+    over.abort();
+    expect(await reply).toMatchObject({ rotate: true });
+  });
+
+  test("a waiting agent hears at once that it shall replace its token, also from a clock that is behind", async () => {
+    await joinAgent();
     const { agent } = new ScriptedAgent("http://unused", "").status();
-    const [first] = (await (await park({ ...allFree, agent })).reply).jobs;
-    await store.db.client.execute("update executions set max_attempts = 1");
-    const waiting = await park(allFree);
-    await leave(deps, { agent_id: agent.id, crashed: true }, tokenHash);
+    const { reply } = await park({ agent });
+    await askToRotate(-hourMs);
+    deps.notifier.notify(`agent:${agent.id}`);
     await quiet();
-    const jobs = (await waiting.reply).jobs;
-    expect(jobs).toHaveLength(1);
-    expect(jobs[0]?.execution_id).not.toBe(first?.execution_id);
-  });
-
-  test.each([2, null])("start when the limit becomes %s", async (most) => {
-    await limit(1);
-    for (let n = 0; n < 2; n++) await afterJob();
-    await (
-      await park(allFree)
-    ).reply;
-    const waiting = await park(allFree);
-    await limit(most);
-    await quiet();
-    expect((await waiting.reply).jobs).toHaveLength(1);
+    expect(await Promise.race([reply, Promise.resolve("waits")])).toMatchObject({ rotate: true });
   });
 });
 
-test("a job that the share of its tenant holds back starts as soon as one ends on its agent", async () => {
-  for (const name of ["default", "b"])
-    await setLimits(store.db, name, noLimits, { ...by(), at: Date.now() });
-  const { agent } = new ScriptedAgent("http://unused", "").status();
-  await (
-    await park({ free_slots: 2, slots: 2, agent, wait_s: 0 })
-  ).reply;
-  for (let n = 0; n < 2; n++) await afterJob();
-  const asked = { agent, slots: 2, wait_s: 20 };
-  const [first, ...more] = (await (await park({ ...asked, free_slots: 2 })).reply).jobs;
-  expect(more).toEqual([]);
-  const leases = [first!.lease_id];
-  const waiting = await park({ ...asked, free_slots: 1, leases });
-  const leased = await findExecution(store.db, first!.execution_id);
-  await recordResult(deps, leased!, first!.lease_id, success);
-  await quiet();
-  expect((await waiting.reply).jobs).toHaveLength(1);
-});
+describe("poll cost", () => {
+  const token = "a-token-of-16-characters";
 
-const hourMs = 3_600_000;
-
-/** An agent whose token another process asks to be replaced, by a clock that is ahead by `skewMs`. */
-async function askToRotate(skewMs: number): Promise<void> {
-  await askForRotation(store.db, tokenHash, by(Date.now() + skewMs));
-}
-
-async function joinAgent(): Promise<void> {
-  const code = { codeHash: "code", name: null, expiresAt: Date.now() + hourMs };
-  await addJoinCode(store.db, code, by());
-  await exchangeCode(store.db, "code", { id: tokenHash, tokenHash: "t", name: "n" }, Date.now());
-}
-
-test.each([
-  ["language was removed", {}, "no longer has the language tcl"],
-  ["job type is another tenant's now", { tenants: ["b"] }, "is no longer open to tenant default"],
-])("a job whose %s while it waited fails, and frees its slot", async (_what, later, why) => {
-  const definition = JobTypeDefinition.parse({
-    languages: { tcl: { file: "a.tcl", run: ["tclsh"] } },
+  useStore();
+  let deps: Deps;
+  let [now, asked] = [0, 0];
+  beforeEach(() => {
+    const { client } = store.db;
+    const [execute, batch] = [client.execute.bind(client), client.batch.bind(client)];
+    const counting =
+      <Args extends unknown[], Result>(call: (...args: Args) => Result) =>
+      (...args: Args): Result => {
+        asked += 1;
+        return call(...args);
+      };
+    client.execute = counting(execute);
+    client.batch = counting(batch);
+    deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token] });
+    deps.notifier = nobody;
   });
-  deps = { ...deps, config: { ...deps.config, job_types: { default: definition } } };
-  const job = {
-    code: "1",
-    input_data: {},
-    startup_timeout: 60,
-    job_type: "default",
-    requirements: [],
+
+  /** A notifier that never wakes anyone, and on which every wait times out at once. */
+  const nobody: Notifier = {
+    notify: () => false,
+    subscribe: () => ({
+      next: (timeoutMs) => Promise.resolve(void (now += timeoutMs)),
+      passOn() {},
+      close() {},
+    }),
   };
-  const lost = await submit(clientOf(deps), { ...job, language: "tcl" }, origin);
-  const next = await submit(clientOf(deps, "b"), job, origin);
-  deps.config.job_types = { default: JobTypeDefinition.parse(later) };
 
-  const { jobs } = await (await park()).reply;
-  expect(jobs.map((leased) => leased.execution_id)).toEqual([next.job_id]);
-  expect(await findExecution(store.db, lost.job_id)).toMatchObject({
-    status: "failed",
-    exitCode: null,
-    error: {
-      type: "config_error",
-      phase: "startup",
-      message: `The job type default ${why}: the configuration was changed while the job waited.`,
-    },
+  /** Counts the database calls of a poll that finds nothing. Over HTTP, each call is a request. */
+  async function callsOf(wait_s: number): Promise<number> {
+    const agent = new ScriptedAgent("http://unused", "");
+    const images = [deps.config.base_image];
+    const app = createApp(deps);
+    const poll = (wait: number) =>
+      app.request("/agent/v1/poll", {
+        method: "POST",
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+        body: JSON.stringify(agent.pollRequest({ images, free_slots: 1, wait_s: wait })),
+      });
+    await poll(0);
+    asked = 0;
+    expect(await (await poll(wait_s)).json()).toMatchObject({ jobs: [] });
+    return asked;
+  }
+
+  test("the number of a poll's database calls is limited by its waiting time", async () => {
+    expect(await callsOf(5)).toBeLessThanOrEqual(30);
+    // The usual waiting time of an agent's poll.
+    expect(await callsOf(15)).toBeLessThanOrEqual(50);
+  });
+
+  test("a poll that repeats an agent's status within a second does not write it", async () => {
+    const agent = new ScriptedAgent("http://unused", "");
+    const app = createApp(deps);
+    const lastSeen = async (pauseMs: number) => {
+      now += pauseMs;
+      await app.request("/agent/v1/poll", {
+        method: "POST",
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+        body: JSON.stringify(agent.pollRequest({ free_slots: 0, wait_s: 0 })),
+      });
+      return (await listAgents(store.db))[0]?.lastSeenAt;
+    };
+    const first = await lastSeen(0);
+    expect(await lastSeen(500)).toBe(first);
+    expect(await lastSeen(500)).toBe(now);
   });
 });
 
-test("an agent that another process has asked for a new token waits in its next poll, also if that clock is ahead", async () => {
-  await joinAgent();
-  await askToRotate(hourMs);
-  const { reply } = await park();
-  expect(await Promise.race([reply, Promise.resolve("waits")])).toBe("waits");
-  over.abort();
-  expect(await reply).toMatchObject({ rotate: true });
+describe("leave", () => {
+  const [token, anotherToken] = ["a-token-of-16-characters", "b-token-of-16-characters"] as const;
+
+  useStore();
+  let deps: Deps;
+  let app: ReturnType<typeof createApp>;
+
+  beforeEach(() => {
+    deps = testDeps(store.db, store.folder, Date.now, { agent_tokens: [token, anotherToken] });
+    app = createApp(deps);
+  });
+
+  function post(path: string, body: object, bearer: string = token) {
+    const headers = { "Content-Type": "application/json", Authorization: `Bearer ${bearer}` };
+    return app.request(path, { method: "POST", headers, body: JSON.stringify(body) });
+  }
+
+  async function submit(): Promise<string> {
+    const reply = await post("/execute/async", { code: "1" });
+    return ((await reply.json()) as { job_id: string }).job_id;
+  }
+
+  async function status(id: string): Promise<unknown> {
+    const reply = await app.request(`/jobs/${id}`);
+    return ((await reply.json()) as { status: string }).status;
+  }
+
+  function pollReply(id: string, free_slots: number, changes: Partial<PollRequest> = {}) {
+    const request = new ScriptedAgent("http://unused", token).pollRequest({
+      free_slots,
+      ...changes,
+    });
+    return post("/agent/v1/poll", { ...request, agent: { ...request.agent, id } });
+  }
+
+  /** Leases up to `free_slots` jobs to an agent. */
+  async function poll(id: string, free_slots: number, wait_s = 0): Promise<PollReply["jobs"]> {
+    const reply = await pollReply(id, free_slots, { wait_s });
+    return ((await reply.json()) as PollReply).jobs;
+  }
+
+  /** Waits until a poll of this agent has arrived. */
+  async function untilKnown(agent: string): Promise<void> {
+    while (!(await findAgent(deps.db, agent))) await nextTick();
+  }
+
+  const crashed = (agent_id: string, bearer?: string) =>
+    post("/agent/v1/leave", { agent_id, crashed: true }, bearer);
+  const leave = (agent_id: string, bearer?: string) =>
+    post("/agent/v1/leave", { agent_id, crashed: false }, bearer);
+
+  async function refused(lease: string | undefined): Promise<number> {
+    return (await post(`/agent/v1/leases/${lease}/started`, { job_ref: null })).status;
+  }
+
+  test("a job that a stopping agent releases before its code started keeps its attempt", async () => {
+    const agent = randomUUID();
+    const id = await submit();
+    const error = { type: "service_unavailable", message: "The agent stopped.", phase: "startup" };
+    for (let times = 1; times <= 3; times++) {
+      const [lease] = await poll(agent, 1);
+      expect(lease).toMatchObject({ execution_id: id, attempt: 1 });
+      const release = { error, agent_stops: true };
+      const reply = await post(`/agent/v1/leases/${lease?.lease_id}/release`, release);
+      expect(reply.status).toBe(200);
+    }
+    expect(await status(id)).toBe("queued");
+  });
+
+  test("jobs that a leaving agent has not started are leased again at once and keep their attempt", async () => {
+    const agent = randomUUID();
+    const [begun, waiting] = [await submit(), await submit()];
+    const [first] = await poll(agent, 2);
+    await post(`/agent/v1/leases/${first?.lease_id}/started`, { job_ref: "default@sha256:0" });
+
+    expect((await leave(agent)).status).toBe(200);
+    expect(await poll(randomUUID(), 2)).toMatchObject([
+      { execution_id: begun, attempt: 2 },
+      { execution_id: waiting, attempt: 1 },
+    ]);
+    expect(await refused(first?.lease_id)).toBe(409);
+    expect((await leave(agent)).status).toBe(200);
+  });
+
+  describe("after an agent has left", () => {
+    test("its waiting poll gets no job", async () => {
+      const agent = randomUUID();
+      const stale = poll(agent, 1, 1);
+      await untilKnown(agent);
+      await leave(agent);
+      const id = await submit();
+      expect(await stale).toEqual([]);
+      expect(await status(id)).toBe("queued");
+    });
+
+    test("its late poll is refused, and the agent is not listed again", async () => {
+      const agent = randomUUID();
+      await poll(agent, 1);
+      await leave(agent);
+      expect((await pollReply(agent, 1)).status).toBe(409);
+      expect(await (await app.request("/pool/stats")).text()).not.toContain(agent);
+    });
+  });
+
+  describe("an agent that crashed, as the next agent on its host reports", () => {
+    test("loses its jobs: all are leased again at once as second attempts, even those not started", async () => {
+      const agent = randomUUID();
+      const [begun, waiting] = [await submit(), await submit()];
+      const [first] = await poll(agent, 2);
+      await post(`/agent/v1/leases/${first?.lease_id}/started`, { job_ref: "default@sha256:0" });
+      expect((await crashed(agent)).status).toBe(200);
+      expect(await poll(randomUUID(), 2)).toMatchObject([
+        { execution_id: begun, attempt: 2 },
+        { execution_id: waiting, attempt: 2 },
+      ]);
+      expect(await refused(first?.lease_id)).toBe(409);
+      expect((await crashed(agent)).status).toBe(200);
+    });
+
+    test("continues without those jobs if it is still alive", async () => {
+      const agent = randomUUID();
+      await submit();
+      const [lost] = await poll(agent, 1);
+      await crashed(agent);
+      const reply = await pollReply(agent, 0, { leases: [lost!.lease_id] });
+      expect(await reply.json()).toMatchObject({ lost: [lost!.lease_id] });
+    });
+  });
+
+  test("a leave wakes agents that wait for a job and clients that wait for its end", async () => {
+    const id = await submit();
+    for (const topic of ["queue", `execution:${id}`] as const) {
+      const agent = randomUUID();
+      const [lease] = await poll(agent, 1);
+      await post(`/agent/v1/leases/${lease?.lease_id}/started`, { job_ref: null });
+      const wakes = deps.notifier.subscribe([topic === "queue" ? "job" : topic]);
+      await leave(agent);
+      // Only a wake-up ends this wait, never a timeout.
+      await wakes.next(2 ** 31 - 1, new AbortController().signal);
+      wakes.close();
+    }
+    expect(await status(id)).toBe("failed");
+  });
+
+  test("an agent cannot send the leave of another agent, nor report it dead", async () => {
+    const agent = randomUUID();
+    const id = await submit();
+    await poll(agent, 1);
+    expect((await leave(agent, anotherToken)).status).toBe(403);
+    expect((await crashed(agent, anotherToken)).status).toBe(403);
+    expect(await status(id)).toBe("running");
+  });
 });
 
-test("a waiting agent hears at once that it shall replace its token, also from a clock that is behind", async () => {
-  await joinAgent();
-  const { agent } = new ScriptedAgent("http://unused", "").status();
-  const { reply } = await park({ agent });
-  await askToRotate(-hourMs);
-  deps.notifier.notify(`agent:${agent.id}`);
-  await quiet();
-  expect(await Promise.race([reply, Promise.resolve("waits")])).toMatchObject({ rotate: true });
+describe("sessions", () => {
+  const token = "a-token-of-16-characters";
+
+  useStore();
+  let deps: Deps;
+  let app: ReturnType<typeof createApp>;
+  let now: number;
+  let agent: ScriptedAgent;
+  let leases: string[];
+
+  beforeEach(() => {
+    now = 1_000_000;
+    deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token], lease_ttl_s: 100 });
+    app = createApp(deps);
+    agent = new ScriptedAgent("http://unused", token);
+    agent.maxSessions = 2;
+    leases = [];
+  });
+
+  async function post(path: string, body: object, headers: Record<string, string> = {}) {
+    const own = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+    const request = { method: "POST", headers: { ...own, ...headers }, body: JSON.stringify(body) };
+    const reply = await app.request(`/agent/v1${path}`, request);
+    return { status: reply.status, body: await reply.json() };
+  }
+
+  /** A poll without a free slot, of an agent that holds its sessions and its calls. */
+  async function poll(changes: object = {}): Promise<PollReply> {
+    const images = [deps.config.base_image];
+    const asked = { free_slots: 0, images, leases, ...changes };
+    const { body } = await post("/poll", agent.pollRequest(asked));
+    const reply = body as PollReply;
+    for (const { lease_id } of reply.sessions ?? []) agent.heldSessions.add(lease_id);
+    leases.push(...reply.jobs.map(({ lease_id }) => lease_id));
+    return reply;
+  }
+
+  const newSession = () =>
+    created(store.db, { createdAt: now, expiresAt: now + 1e6, idleTimeoutS: null });
+  const postSession = (lease: string, what: string, body: object) =>
+    post(`/sessions/${lease}/${what}`, body);
+
+  /** A session that the agent serves. */
+  async function serving() {
+    const { id } = await newSession();
+    const [leased] = (await poll()).sessions!;
+    const lease = leased!.lease_id;
+    expect((await postSession(lease, "ready", readyReport)).status).toBe(200);
+    return { id, lease };
+  }
+
+  const result = (lease: string) => post(`/leases/${lease}/result`, success, { [takeHeader]: "1" });
+
+  describe("an agent that holds sessions", () => {
+    test("gets those it has room for, with what it needs to start them", async () => {
+      const [first] = [await newSession(), await newSession(), await newSession()];
+      const { sessions } = await poll();
+      expect(sessions).toHaveLength(2);
+      expect(sessions![0]).toMatchObject({
+        session_id: first.id,
+        tenant: "default",
+        image: deps.config.base_image,
+        env: { A: "b" },
+        job_type: { name: "default" },
+      });
+      expect((await poll()).sessions).toEqual([]);
+    });
+
+    test("gets none if it says nothing of sessions, or an operator drains it", async () => {
+      await newSession();
+      agent.maxSessions = 0;
+      expect((await poll()).sessions).toEqual([]);
+      agent.maxSessions = 1;
+      await store.db.client.execute("update agents set draining_at = 1");
+      expect((await poll()).sessions).toEqual([]);
+    });
+
+    test("gets calls without a free slot, also while it drains: one at a time in each session", async () => {
+      const { id, lease } = await serving();
+      const [a, b] = [await newCall(store.db, id), await newCall(store.db, id)];
+      await store.db.client.execute("update agents set draining_at = 1");
+      const [call] = (await poll()).jobs;
+      expect(call).toMatchObject({
+        execution_id: a,
+        attempt: 1,
+        call: { session_lease_id: lease, number: 1, context: "default", contexts: [], env: {} },
+      });
+      expect((await poll()).jobs).toEqual([]);
+      const { body } = await result(call!.lease_id);
+      const [next] = (body as ResultReply).jobs;
+      expect(next).toMatchObject({ execution_id: b, call: { number: 2 } });
+    });
+
+    test("gets a call again if the reply with it was lost", async () => {
+      const { id } = await serving();
+      await newCall(store.db, id);
+      const [call] = (await poll()).jobs;
+      leases = [];
+      expect((await poll()).jobs).toMatchObject([{ lease_id: call!.lease_id }]);
+    });
+
+    test("is woken by a new call and by the end of a session", async () => {
+      const { id, lease } = await serving();
+      const first = poll({ wait_s: 20 });
+      await newCall(store.db, id);
+      deps.notifier.notify(`agent:${agent.id}`);
+      expect((await first).jobs).toHaveLength(1);
+      const second = poll({ wait_s: 20 });
+      now += 1e6;
+      await sweepSessions(deps);
+      expect((await second).lost).toContain(lease);
+    });
+
+    test("keeps its sessions by listing them, and loses those it does not list", async () => {
+      const { id, lease } = await serving();
+      now += 60_000;
+      await poll();
+      now += 60_000;
+      expect((await poll()).lost).toEqual([]);
+      agent.heldSessions.delete(lease);
+      now += 100_000;
+      await sweepSessions(deps);
+      expect(await findSession(store.db, id)).toMatchObject({ reason: "agent_lost" });
+    });
+  });
+
+  describe("a post of a session", () => {
+    test("can be repeated", async () => {
+      const { lease } = await serving();
+      expect((await postSession(lease, "ready", readyReport)).status).toBe(200);
+      const error = { type: "oom", message: "too much", phase: "execution" };
+      const end = { reason: "out_of_memory", error };
+      expect((await postSession(lease, "ended", end)).status).toBe(200);
+      expect((await postSession(lease, "ended", end)).status).toBe(200);
+      expect((await postSession(lease, "ended", { ...end, reason: "engine_lost" })).status).toBe(
+        409,
+      );
+    });
+
+    test("that its sandbox died leaves the call that ran to its own report, and cancels those that wait", async () => {
+      const { id, lease } = await serving();
+      const [running, waiting] = [await newCall(store.db, id), await newCall(store.db, id)];
+      const [call] = (await poll()).jobs;
+      const error = { type: "internal_error", message: "gone", phase: "execution" };
+      await postSession(lease, "ended", { reason: "engine_lost", error });
+      expect(await findExecution(store.db, waiting)).toMatchObject({ status: "cancelled" });
+      await post(`/leases/${call!.lease_id}/release`, { error });
+      expect(await findExecution(store.db, running)).toMatchObject({ status: "failed", error });
+    });
+
+    test("is 409 once the session has ended, and 403 from another agent's token", async () => {
+      const { id, lease } = await serving();
+      await store.db.client.execute("update agents set token_hash = 'other'");
+      expect((await postSession(lease, "ready", readyReport)).status).toBe(403);
+      await store.db.client.execute("delete from agents");
+      const release = {
+        error: { type: "docker_error", message: "gone", phase: "startup" },
+      };
+      expect((await postSession(lease, "release", release)).status).toBe(409);
+      expect(await findSession(store.db, id)).toMatchObject({ status: "ready" });
+      expect((await postSession(crypto.randomUUID(), "ready", readyReport)).status).toBe(409);
+    });
+  });
+
+  describe("the sessions of an agent", () => {
+    test.each([
+      [false, "agent_stopped", "cancelled"],
+      [true, "agent_lost", "failed"],
+    ])("that has ended (crashed: %s) end as %s", async (crashed, reason, status) => {
+      const { id } = await serving();
+      const [running, waiting] = [await newCall(store.db, id), await newCall(store.db, id)];
+      await poll();
+      await post("/leave", { agent_id: agent.id, crashed });
+      expect(await findSession(store.db, id)).toMatchObject({ status: "ended", reason });
+      expect(await findExecution(store.db, running)).toMatchObject({ status });
+      expect(await findExecution(store.db, waiting)).toMatchObject({ status: "cancelled" });
+    });
+
+    test("that has left wait for another agent if they were not ready", async () => {
+      const { id } = await newSession();
+      await poll();
+      await post("/leave", { agent_id: agent.id, crashed: false });
+      expect(await findSession(store.db, id)).toMatchObject({ status: "queued", attempt: 0 });
+    });
+  });
+});
+
+describe("tokens", () => {
+  const newToken = () => `ala_${randomBytes(32).toString("hex")}`;
+
+  useStore();
+  let app: ReturnType<typeof createApp>;
+  let now = 1_000_000;
+  let reads = 0;
+  beforeEach(() => {
+    const { client } = store.db;
+    const execute = client.execute.bind(client);
+    client.execute = (statement: Parameters<typeof execute>[0]) => {
+      const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
+      if (text.includes("agent_tokens")) reads += 1;
+      return execute(statement);
+    };
+    app = createApp(testDeps(store.db, store.folder, () => now));
+  });
+
+  async function statusWith(token: string): Promise<number> {
+    const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+    return (await app.request("/agent/v1/nowhere", { method: "POST", headers, body: "{}" })).status;
+  }
+
+  test("unknown tokens of one client cause a limited number of reads, and agents at its address still work, new ones too", async () => {
+    const [token, newcomer] = [newToken(), newToken()];
+    for (const joining of [token, newcomer]) {
+      const tokenHash = await sha256(joining);
+      await addJoinCode(store.db, { codeHash: tokenHash, name: null, expiresAt: now * 2 }, by());
+      const agent = { id: crypto.randomUUID(), tokenHash, name: "n" };
+      await exchangeCode(store.db, tokenHash, agent, now);
+    }
+    const known = await statusWith(token);
+    expect([401, 429]).not.toContain(known);
+
+    reads = 0;
+    const answers = new Set<number>();
+    for (let n = 0; n < 200; n++) answers.add(await statusWith(newToken()));
+    expect(answers).toEqual(new Set([401, 429]));
+    expect(reads).toBeLessThanOrEqual(31);
+    expect(await statusWith(newcomer)).toBe(known);
+    now += 2000;
+    expect(await statusWith(token)).toBe(known);
+    now += 60_000;
+    expect(await statusWith(newToken())).toBe(401);
+  });
 });

@@ -2,33 +2,38 @@ import { intervalsOf } from "../../shared/config/config.ts";
 import type {
   AgentStatus,
   LeasedJob,
+  LeaveRequest,
   PollReply,
   PollRequest,
   RenewReply,
-} from "../../shared/wire/agent/lease.ts";
-import { refuseRevoked } from "./tokens.ts";
-import type { Deps, Topic } from "../deps.ts";
-import { imageOf, type Environment } from "../domain/environment.ts";
-import { readEnvironments } from "../jobs/environments.ts";
-import { isFollowed, tellFreed } from "../jobs/followed.ts";
+} from "../../shared/wire/leases.ts";
+import { backstopMs, type Deps, type Topic } from "../deps.ts";
 import { AppError } from "../errors.ts";
-import { keepReady } from "./keep-ready.ts";
+import { giveUpBuild, takeBuilds } from "../images/builds.ts";
+import { openBuilds, renewBuilds } from "../images/sql.ts";
+import { type Environment, imageOf } from "../jobs/environment.ts";
+import { advance, expireLeases, leasesOf, renewLeases } from "../jobs/lease.ts";
+import { readEnvironments } from "../jobs/read.ts";
+import { isAnyQueued } from "../jobs/sql.ts";
+import { isFollowed, tellFreed } from "../jobs/wait.ts";
 import {
-  findAgent,
-  recordAgent,
-  isSameStatus,
-  touchAgent,
+  applyPost,
+  renewSessions,
+  sessionsOf,
+  sweepSessions,
+  takeSessions,
+} from "../sessions/lease.ts";
+import {
   type AgentRow,
-} from "../store/agents/agents.ts";
-import { renewBuilds } from "../store/builds/build-lease.ts";
-import { renewSessions } from "../store/sessions/session-lease.ts";
-import { expireLeases, renewLeases } from "../store/jobs/lease.ts";
-import { isAnyQueued } from "../store/statistics/queue.ts";
-import { takeBuilds } from "../builds/take-builds.ts";
-import { sweepSessions } from "../sessions/sweep-sessions.ts";
-import { leaseTerms, takeJobs } from "./take-jobs.ts";
-import { takeSessions } from "./take-sessions.ts";
-import { backstopMs } from "../waiting.ts";
+  findAgent,
+  forgetAgent,
+  isSameStatus,
+  markLeft,
+  recordAgent,
+  refuseRevoked,
+  touchAgent,
+} from "./agents.ts";
+import { keepReady, leaseTerms, takeJobs } from "./claim.ts";
 
 /**
  * Serves an agent's long poll: registers the agent, renews its leases, and answers as soon as there is
@@ -208,4 +213,50 @@ export async function sweepLeases(deps: Deps): Promise<void> {
       });
     tellFreed(deps, execution);
   }
+}
+
+/**
+ * Frees every lease of an agent whose process has ended. A job whose code had not started when its
+ * agent left in order keeps the attempt; every other job loses one. Sessions that were ready end.
+ *
+ * @throws AppError 403 when the agent is registered with another token.
+ */
+export async function leave(
+  deps: Deps,
+  { agent_id, crashed }: LeaveRequest,
+  tokenHash: string,
+): Promise<void> {
+  const { db, now, log } = deps;
+  const agent = await findAgent(db, agent_id);
+  if (!agent) return;
+  if (agent.tokenHash !== tokenHash) {
+    throw new AppError("forbidden", `Agent ${agent_id} presents a different token than before.`);
+  }
+  const { name } = agent;
+  if (crashed) log.warn("agent {name} ({id}) crashed", { name, id: agent_id });
+  // Must come before its leases are freed: a poll of this agent that still waits must lease nothing.
+  else await markLeft(db, agent_id, now());
+  const kind = crashed ? "crash" : "leave";
+  // First, so that a running call ends with its session.
+  for (const { leaseId } of await sessionsOf(db, agent_id)) {
+    if (leaseId !== null) await applyPost(deps, { kind, leaseId });
+  }
+  for (const leaseId of await leasesOf(db, agent_id)) await freeJob(deps, { kind, leaseId });
+  for (const { leaseId, agentId: holder } of await openBuilds(db)) {
+    if (leaseId !== null && holder === agent_id)
+      await giveUpBuild(deps, leaseId, { kind, leaseId });
+  }
+  // If the agent is still alive, its next poll registers it again.
+  if (crashed) await forgetAgent(db, agent_id);
+  // No agent may be left for a queued build: wakes the requests that wait for it, so that they check.
+  for (const { id } of await openBuilds(db)) deps.notifier.notify(`build:${id}`);
+}
+
+async function freeJob(
+  deps: Deps,
+  event: { kind: "leave" | "crash"; leaseId: string },
+): Promise<void> {
+  const result = await advance(deps.db, { leaseId: event.leaseId }, event, deps.now());
+  if (result.kind !== "changed") return;
+  tellFreed(deps, result.execution);
 }

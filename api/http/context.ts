@@ -1,6 +1,9 @@
 import type { Logger } from "@logtape/logtape";
-import type { Scope } from "../../shared/wire/client/keys.ts";
-import type { ClientDeps } from "../deps.ts";
+import type { Context } from "hono";
+import { createMiddleware } from "hono/factory";
+import type { Scope } from "../../shared/wire/access.ts";
+import type { ClientDeps, RouteDeps } from "../deps.ts";
+import type { Actor } from "../tenants/sql.ts";
 
 /** The key, tenant and scopes of one request. */
 export interface Caller {
@@ -45,4 +48,40 @@ export interface AppEnv {
      */
     agentTokenHash: string;
   };
+}
+
+/** Origin of a request, for its record. */
+export function originOf({ clientAddress }: RouteDeps, c: Context) {
+  const { correlationId, traceparent, caller } = c.var as AppEnv["Variables"];
+  const keyId = caller?.keyId ?? undefined;
+  return { correlationId, traceparent, clientIp: clientAddress(c), keyId };
+}
+
+/** Who makes a change, for the audit log. */
+export function actorOf({ clientAddress, now }: RouteDeps, c: Context): Actor {
+  const { correlationId, caller } = c.var as AppEnv["Variables"];
+  if (!caller) throw new Error("a change needs a caller");
+  const { keyId, keyName, tenant } = caller;
+  return { keyId, keyName, tenant, correlationId, clientIp: clientAddress(c), at: now() };
+}
+
+export const securityHeaderFields = {
+  "X-Content-Type-Options": "nosniff",
+  "X-Frame-Options": "DENY",
+} as const;
+
+/** Answers depend on the key, which caches do not know. Routes whose answers anybody may keep say so themselves. */
+const notStored = "private, no-store";
+
+/** Headers of every response: docs/contract.md 7.8. */
+export const securityHeaders = createMiddleware(async (c, next) => {
+  await next();
+  const { headers } = c.res;
+  for (const [name, value] of Object.entries(securityHeaderFields)) headers.set(name, value);
+  if (!headers.has("Cache-Control")) headers.set("Cache-Control", notStored);
+});
+
+/** Whether a path is for monitoring the service: such a path needs no key and has no rate limit. */
+export function isHealthPath(path: string): boolean {
+  return /^\/health(\/(live|ready))?$/.test(path);
 }

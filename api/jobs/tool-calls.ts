@@ -1,28 +1,123 @@
-import { isTerminal } from "../../shared/wire/execution.ts";
-import { limits } from "../../shared/wire/limits.ts";
-import type { ToolAnswer, ToolCalls } from "../../shared/wire/tool-call.ts";
-import type { ClientDeps } from "../deps.ts";
-import { AppError, notFound } from "../errors.ts";
-import type { ItemRow } from "../store/output/items.ts";
+import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
+import { and, asc, eq, gt, isNull, sql } from "drizzle-orm";
 import {
-  type Answer,
-  answerCall,
-  callsAfter,
-  hasCall,
-  pendingCalls,
-} from "../store/output/tool-calls.ts";
-import { backstopMs } from "../waiting.ts";
-import { tellCallers } from "./followed.ts";
-import { requireExecution } from "./read-records.ts";
-import { toAnsweredToolCall, toToolCall } from "./record.ts";
-import { endIfOverdue } from "./wait.ts";
+  AnsweredCall,
+  isTerminal,
+  ToolAnswer,
+  type ToolCall,
+  ToolCalls,
+} from "../../shared/wire/executions.ts";
+import type { AnswersReply } from "../../shared/wire/leases.ts";
+import { limits } from "../../shared/wire/limits.ts";
+import { backstopMs, type ClientDeps, type Deps } from "../deps.ts";
+import { AppError, notFound } from "../errors.ts";
+import { jsonRecord } from "../http/answer.ts";
+import { exactBody } from "../http/body.ts";
+import type { AppEnv } from "../http/context.ts";
+import { jobId } from "../http/examples.ts";
+import {
+  body,
+  booleanQuery,
+  integerQuery,
+  jobIdParam,
+  json,
+  plainNumber,
+  problem,
+  problems,
+} from "../http/responses.ts";
+import type { Database } from "../store/database.ts";
+import { executions, runItems } from "../store/schema.ts";
+import { given, query, rowsQuery } from "../store/statement.ts";
+import { type AnyDb, perTenant, run, tenantRow } from "../store/tenant.ts";
+import { type Attempt, type ItemRow, itemsOf } from "./output.ts";
+import { requireExecution, toAnsweredToolCall, toToolCall } from "./read.ts";
+import type { ExecutionRow } from "./sql.ts";
+import { endIfOverdue, tellCallers } from "./wait.ts";
+
+/** Room for the names of its fields, and for characters that the client escapes. */
+const answerBytes = 2 * limits.toolAnswerMaxBytes;
+
+/** Calls of the caller's functions that the code has made. */
+export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
+  const list = createRoute({
+    method: "get",
+    path: "/jobs/{id}/tool-calls",
+    operationId: "listToolCalls",
+    tags: ["Jobs"],
+    summary: "Calls that wait for an answer, or all",
+    description:
+      "For clients that do not follow the events. Answers when a call of one of the job's `tools` waits, when the job has ended, or after `wait` seconds. An answer has only a few calls: ask again with `after`, until it has none. `all` answers at once.",
+    request: {
+      params: jobIdParam,
+      query: z.object({
+        after: integerQuery(
+          { minimum: 0, maximum: limits.runItemsMax, default: 0 },
+          "Number of the last call that the client has.",
+        ),
+        wait: integerQuery({ minimum: 0, maximum: 60, default: 0 }, "Seconds to wait at most."),
+        all: booleanQuery("Also those that have an answer, or whose job has ended."),
+      }),
+    },
+    responses: {
+      200: json(ToolCalls, "The calls, and the job's status.", { examples: listExamples }),
+      ...problems("invalid_request", "not_found"),
+    },
+  });
+  app.openapi(list, async (c) => {
+    const { after, wait, all } = c.req.valid("query");
+    const { id } = c.req.valid("param");
+    const { signal } = c.req.raw;
+    const calls = all
+      ? await listCalls(c.get("client"), id, after)
+      : await waitForCalls(c.get("client"), id, after, wait * 1000, signal);
+    return (await jsonRecord(c, calls)) as never;
+  });
+
+  const post = createRoute({
+    method: "post",
+    path: "/jobs/{id}/tool-calls/{number}",
+    operationId: "answerToolCall",
+    tags: ["Jobs"],
+    summary: "Answer a call",
+    description:
+      "The function returns `result`, or raises ToolError with `error`. A call has one answer: a second one is 409, and so is one that comes after the job's end.",
+    middleware: exactBody(answerBytes),
+    request: {
+      params: jobIdParam.extend({
+        number: z.string().openapi({
+          param: { name: "number", in: "path" },
+          type: "integer",
+          minimum: 1,
+          maximum: limits.runItemsMax,
+          description: "Number of the call.",
+          example: answeredCall.number,
+        }),
+      }),
+      ...body(ToolAnswer, { examples: answerExamples }),
+    },
+    responses: {
+      200: json(AnsweredCall, "The answer is stored, and goes to the code.", {
+        example: answeredCall,
+      }),
+      ...problems("invalid_request", "not_found", "too_large"),
+      409: problem("conflict"),
+    },
+  });
+  app.openapi(post, async (c) => {
+    const { id, number: text } = c.req.valid("param");
+    const number = plainNumber(text);
+    if (number === undefined) throw notFound(`Tool call ${text} of job ${id}`, { job_id: id });
+    await answer(c.get("client"), id, number, c.req.valid("json"));
+    return c.json({ job_id: id, number }, 200);
+  });
+}
 
 /**
  * The calls of a job after one that wait for an answer: at once, or when one comes or the job ends within `waitMs`.
  *
  * @throws AppError 404 when the job is unknown; 401 when the client's key has become void.
  */
-export async function waitForCalls(
+async function waitForCalls(
   deps: ClientDeps,
   id: string,
   after: number,
@@ -61,7 +156,7 @@ const pageCharacters = 1024 * 1024;
  *
  * @throws AppError 404 when the job is unknown.
  */
-export async function listCalls(deps: ClientDeps, id: string, after: number): Promise<ToolCalls> {
+async function listCalls(deps: ClientDeps, id: string, after: number): Promise<ToolCalls> {
   const { status, attempt } = await requireExecution(deps, id);
   const rows: ItemRow[] = [];
   for (let characters = 0; rows.length < pageCalls && characters < pageCharacters;) {
@@ -81,14 +176,14 @@ export async function listCalls(deps: ClientDeps, id: string, after: number): Pr
  * @throws AppError 404 when the job or the call is unknown; 409 when it has an answer or the job has ended; 413
  *   when the answer is too large.
  */
-export async function answer(
+async function answer(
   deps: ClientDeps,
   id: string,
   number: number,
   given: ToolAnswer,
 ): Promise<void> {
   const { attempt, status } = await requireExecution(deps, id);
-  if (await answerCall(deps.db, { executionId: id, number }, toAnswer(given))) {
+  if (await answerCall(deps.db, { executionId: id, number }, storedAnswer(given))) {
     return tellCallers(deps, id);
   }
   const call = `call ${number} of job ${id}`;
@@ -99,7 +194,7 @@ export async function answer(
   throw new AppError("conflict", `The tool ${call} ${why}.`, { job_id: id });
 }
 
-function toAnswer({ result, error }: ToolAnswer): Answer {
+function storedAnswer({ result, error }: ToolAnswer): Answer {
   // SQLite would end the text at a NUL.
   const text = error?.replaceAll("\0", "\ufffd") ?? JSON.stringify(result);
   const bytes = new TextEncoder().encode(text).length;
@@ -107,3 +202,153 @@ function toAnswer({ result, error }: ToolAnswer): Answer {
   const detail = `The answer has ${bytes} bytes; the limit is ${limits.toolAnswerMaxBytes}.`;
   throw new AppError("too_large", detail);
 }
+
+/** The answers to tool calls that follow the first `after`: at once, or when one comes within `waitMs`. */
+export async function waitForAnswers(
+  { db, notifier, now }: Deps,
+  { id, attempt }: ExecutionRow,
+  after: number,
+  waitMs: number,
+  signal: AbortSignal,
+): Promise<AnswersReply> {
+  const until = now() + waitMs;
+  const wakes = notifier.subscribe([`output:${id}`]);
+  try {
+    for (;;) {
+      const rows = await answersAfter(db, { executionId: id, attempt }, after);
+      const left = until - now();
+      if (rows.length > 0 || left <= 0 || signal.aborted) {
+        await db.durable();
+        return { answers: rows.map(answerForAgent) };
+      }
+      await wakes.next(Math.min(left, backstopMs), signal);
+    }
+  } finally {
+    wakes.close();
+  }
+}
+
+type Row = Awaited<ReturnType<typeof answersAfter>>[number];
+
+function answerForAgent({ number, answer, isError }: Row): AnswersReply["answers"][number] {
+  const text = answer ?? "null";
+  return isError ? { number, error: text } : { number, result_json: text };
+}
+
+const isCall = eq(runItems.kind, "tool_call");
+
+interface Answer {
+  /** JSON, or the text of an error. */
+  text: string;
+  isError: boolean;
+}
+
+/** Stores the answer to a call of a running execution that waits for it; false if there is no such call. */
+async function answerCall(
+  db: AnyDb,
+  call: { executionId: string; number: number },
+  { text, isError }: Answer,
+): Promise<boolean> {
+  const { rowsAffected } = await run(db, storeAnswer({ ...call, text, isError: Number(isError) }));
+  return rowsAffected === 1;
+}
+
+const storeAnswer = perTenant(
+  (own) => sql`
+  update ${runItems} set answer = ${given("text")}, is_error = ${given("isError")}, answered = 1 + (
+    select coalesce(max(other.answered), 0) from ${runItems} as other
+    where other.execution_id = ${runItems.executionId} and other.attempt = ${runItems.attempt}
+      and ${own(runItems, "other")})
+  where ${runItems.executionId} = ${given("executionId")} and ${runItems.number} = ${given("number")}
+    and ${isCall} and answered is null and ${own(runItems)}
+    and exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
+      and ${executions.attempt} = ${runItems.attempt} and ${executions.status} = 'running' and ${own(executions)})`,
+);
+
+const found = tenantRow((own) =>
+  query
+    .select({ number: runItems.number })
+    .from(runItems)
+    .where(
+      and(
+        eq(runItems.executionId, given("executionId")),
+        eq(runItems.attempt, given("attempt")),
+        eq(runItems.number, given("number")),
+        isCall,
+        own(runItems),
+      ),
+    ),
+);
+
+/** Whether an attempt has made a call with this number, answered or not. */
+async function hasCall(
+  db: AnyDb,
+  { executionId, attempt }: Attempt,
+  number: number,
+): Promise<boolean> {
+  return (await found(db, { executionId, attempt, number })) !== undefined;
+}
+
+const pending = itemsOf(() => and(isCall, isNull(runItems.answered)));
+const every = itemsOf(() => isCall);
+
+/** The next few calls of an attempt that wait for an answer, after the one with this number. */
+async function pendingCalls(
+  db: AnyDb,
+  { executionId, attempt }: Attempt,
+  number: number,
+): Promise<ItemRow[]> {
+  return pending(db, { executionId, attempt, number });
+}
+
+/** The same, also of those that have an answer. */
+async function callsAfter(
+  db: AnyDb,
+  { executionId, attempt }: Attempt,
+  number: number,
+): Promise<ItemRow[]> {
+  return every(db, { executionId, attempt, number });
+}
+
+const answers = rowsQuery(
+  query
+    .select({ number: runItems.number, answer: runItems.answer, isError: runItems.isError })
+    .from(runItems)
+    .where(
+      and(
+        eq(runItems.executionId, given("executionId")),
+        eq(runItems.attempt, given("attempt")),
+        gt(runItems.answered, given("after")),
+      ),
+    )
+    .orderBy(asc(runItems.answered))
+    .limit(4),
+);
+
+/** The next few answers of an attempt after the first so many, in the order in which they came. */
+async function answersAfter(db: Database, { executionId, attempt }: Attempt, after: number) {
+  return answers(db, { executionId, attempt, after });
+}
+
+const toolCall: ToolCall = {
+  number: 1,
+  name: "get_price",
+  arguments: { item: "tea" },
+  stdout_at: 0,
+  stderr_at: 0,
+};
+
+const waiting: ToolCalls = { job_id: jobId, status: "running", calls: [toolCall] };
+const answered = { ...toolCall, answer: { result: 380 } };
+
+const listExamples = {
+  waiting: { summary: "A call waits", value: waiting },
+  all: { summary: "With `all`", value: { ...waiting, calls: [answered] } },
+};
+
+const answeredCall = { job_id: jobId, number: toolCall.number };
+
+const answerExamples = {
+  result: { summary: "What it returns", value: { result: 380 } },
+  error: { summary: "What it raises", value: { error: "No item is named tea." } },
+};

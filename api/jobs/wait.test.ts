@@ -1,71 +1,139 @@
-import { beforeEach, expect, test } from "vitest";
-import type { Deps } from "../deps.ts";
-import { recordResult } from "../agents/lease-posts.ts";
-import { claimNext } from "../store/jobs/claim.ts";
-import { submitExecution } from "../store/jobs/submit.ts";
-import { success } from "../testing/scripted-agent.ts";
-import { by, handleOf, newExecution, offers } from "../testing/temp-store.ts";
-import { store, useStore } from "../testing/use-store.ts";
-import { clientOf, testDeps } from "../testing/test-deps.ts";
-import { interrupt } from "../sessions/change-session.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { claimNext } from "../agents/claim.ts";
+import { sweepLeases } from "../agents/poll.ts";
+import { recordLog, recordResult, releaseLease } from "../agents/posts.ts";
+import type { Deps, Topic } from "../deps.ts";
+import { interrupt } from "../sessions/sessions.ts";
 import { removeExecution } from "../store/retention.ts";
+import { success } from "../testing/scripted-agent.ts";
 import { readySession, runningCall } from "../testing/session-store.ts";
-import { remove } from "./remove.ts";
-import { cancel, waitForSync } from "./wait.ts";
+import {
+  by,
+  clientOf,
+  handleOf,
+  leasedJob,
+  newExecution,
+  offers,
+  testDeps,
+} from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
+import { remove } from "./executions.ts";
+import { type ExecutionRow, findExecution } from "./sql.ts";
+import { submitExecution } from "./submit.ts";
+import { cancel, keepFollowed, waitForSync } from "./wait.ts";
 
-useStore();
-let deps: Deps;
-beforeEach(() => {
-  deps = testDeps(store.db, store.folder, () => 10);
-});
-
-test("a synchronous job that ends just before its cancellation is answered with its result", async () => {
-  const execution = newExecution({ mode: "sync" });
-  await submitExecution(store.db, execution, 10);
-  // The job ends after the wait has found no agent, and before it cancels the job.
-  meanwhile('from "agents"', async () => {
-    const terms = { agentId: "a", expiresAt: 1_000_000, now: 10 };
-    const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-    await recordResult(deps, row!, row!.leaseId!, success);
+describe("wait", () => {
+  useStore();
+  let deps: Deps;
+  beforeEach(() => {
+    deps = testDeps(store.db, store.folder, () => 10);
   });
-  deps.notifier.subscribe = () => ({ next: () => Promise.resolve(), passOn() {}, close() {} });
-  let clock = 10;
-  deps.now = () => (clock += 1000);
-  const { execution: ended } = await waitForSync(
-    clientOf(deps),
-    execution.id,
-    false,
-    new AbortController().signal,
+
+  test("a synchronous job that ends just before its cancellation is answered with its result", async () => {
+    const execution = newExecution({ mode: "sync" });
+    await submitExecution(store.db, execution, 10);
+    // The job ends after the wait has found no agent, and before it cancels the job.
+    meanwhile('from "agents"', async () => {
+      const terms = { agentId: "a", expiresAt: 1_000_000, now: 10 };
+      const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+      await recordResult(deps, row!, row!.leaseId!, success);
+    });
+    deps.notifier.subscribe = () => ({ next: () => Promise.resolve(), passOn() {}, close() {} });
+    let clock = 10;
+    deps.now = () => (clock += 1000);
+    const { execution: ended } = await waitForSync(
+      clientOf(deps),
+      execution.id,
+      false,
+      new AbortController().signal,
+    );
+    expect(ended).toMatchObject({ status: "succeeded" });
+  });
+
+  test("interrupting a call that has just ended names no call, and is no error", async () => {
+    const { id } = await readySession(store.db);
+    const call = await runningCall(store.db, id);
+    meanwhile('"cancel_requested"', () => recordResult(deps, call, call.leaseId, success));
+    expect(await interrupt(clientOf(deps), id)).toBeNull();
+  });
+
+  test("an execution that another request removes just before is 404", async () => {
+    const { id } = newExecution();
+    await submitExecution(store.db, newExecution({ id }), 10);
+    await cancel(clientOf(deps), id);
+    meanwhile('from "executions"', () => removeExecution(handleOf(store.db), id, 100, by()));
+    await expect(remove(clientOf(deps), id, by())).rejects.toThrow(
+      `Execution ${id} does not exist`,
+    );
+  });
+
+  /** Does something once, between a statement and the next one. */
+  function meanwhile(text: string, act: () => Promise<unknown>): void {
+    const { client } = store.db;
+    const execute = client.execute.bind(client);
+    client.execute = async (statement: Parameters<typeof execute>[0]) => {
+      const done = await execute(statement);
+      const { sql } = typeof statement === "string" ? { sql: statement } : statement;
+      if (sql.includes(text)) {
+        client.execute = execute;
+        await act();
+      }
+      return done;
+    };
+  }
+});
+
+describe("followed", () => {
+  useStore();
+  let deps: Deps;
+  let told: Topic[];
+  let clock: number;
+  beforeEach(() => {
+    told = [];
+    clock = 10;
+    deps = testDeps(store.db, store.folder, () => clock);
+    const notify = (topic: Topic): boolean => told.push(topic) > 0;
+    deps = { ...deps, notifier: { ...deps.notifier, notify } };
+  });
+
+  const error = { type: "docker_error", message: "", phase: "startup" } as const;
+  const changes: [what: string, change: (job: ExecutionRow) => Promise<unknown>][] = [
+    [
+      "output",
+      async ({ id }) => {
+        const parts = [{ stream: "stdout" as const, offset: 0, data_base64: btoa("text") }];
+        await recordLog(deps, (await findExecution(store.db, id))!, { parts });
+      },
+    ],
+    ["a result", (job) => recordResult(deps, job, job.leaseId!, success)],
+    [
+      "a lease that is given back",
+      (job) => releaseLease(deps, job.leaseId!, { error, agent_stops: false }),
+    ],
+    ["a lease that expires", () => ((clock = 1000), sweepLeases(deps))],
+  ];
+
+  test.each(changes)("%s sends no wake-up to followers if there are none", async (_, change) => {
+    await change(await leasedJob(store.db));
+    expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([]);
+  });
+
+  test.each(changes)(
+    "%s wakes the followers, also those that came just before",
+    async (_, change) => {
+      // This row was read before the followers came.
+      const job = await leasedJob(store.db);
+      await keepFollowed(clientOf(deps), job);
+      await change(job);
+      expect(told.filter((topic) => topic.startsWith("output:"))).toEqual([`output:${job.id}`]);
+    },
   );
-  expect(ended).toMatchObject({ status: "succeeded" });
-});
 
-test("interrupting a call that has just ended names no call, and is no error", async () => {
-  const { id } = await readySession(store.db);
-  const call = await runningCall(store.db, id);
-  meanwhile('"cancel_requested"', () => recordResult(deps, call, call.leaseId, success));
-  expect(await interrupt(clientOf(deps), id)).toBeNull();
+  test("the cancellation of a queued job wakes its followers", async () => {
+    const { id } = newExecution();
+    await submitExecution(store.db, { ...newExecution(), id }, 10);
+    await keepFollowed(clientOf(deps), (await findExecution(store.db, id))!);
+    await cancel(clientOf(deps), id);
+    expect(told).toContain(`output:${id}`);
+  });
 });
-
-test("an execution that another request removes just before is 404", async () => {
-  const { id } = newExecution();
-  await submitExecution(store.db, newExecution({ id }), 10);
-  await cancel(clientOf(deps), id);
-  meanwhile('from "executions"', () => removeExecution(handleOf(store.db), id, 100, by()));
-  await expect(remove(clientOf(deps), id, by())).rejects.toThrow(`Execution ${id} does not exist`);
-});
-
-/** Does something once, between a statement and the next one. */
-function meanwhile(text: string, act: () => Promise<unknown>): void {
-  const { client } = store.db;
-  const execute = client.execute.bind(client);
-  client.execute = async (statement: Parameters<typeof execute>[0]) => {
-    const done = await execute(statement);
-    const { sql } = typeof statement === "string" ? { sql: statement } : statement;
-    if (sql.includes(text)) {
-      client.execute = execute;
-      await act();
-    }
-    return done;
-  };
-}

@@ -1,17 +1,22 @@
-import { isTerminal } from "../../shared/wire/execution.ts";
-import type { ClientDeps } from "../deps.ts";
+import { and, eq, isNotNull, lte, sql } from "drizzle-orm";
+import { isTerminal } from "../../shared/wire/executions.ts";
+import { backstopMs, type ClientDeps, type Deps } from "../deps.ts";
 import { AppError, notFound, unavailable, withJob } from "../errors.ts";
-import { readEnvironment } from "./environments.ts";
-import { checkAvailability } from "./availability.ts";
-import { advance, type Advanced } from "../store/jobs/advance.ts";
-import type { ExecutionRow } from "../store/jobs/row.ts";
-import { findExecution, type FullExecution, withPayload } from "../store/jobs/read.ts";
-import { isStoreOutage } from "../store/outage.ts";
-import { rideOut } from "./ride-out.ts";
-import { tellEnd } from "./followed.ts";
+import type { Database } from "../store/database.ts";
+import { isStoreOutage, rideOut } from "../store/outage.ts";
+import { executions, isQueued } from "../store/schema.ts";
+import { query, rowQuery, rowsQuery } from "../store/statement.ts";
+import { advance, type Advanced } from "./lease.ts";
+import { checkAvailability, readAtOnceBytes, readEnvironment, requireExecution } from "./read.ts";
+import {
+  executionColumns,
+  type ExecutionRow,
+  findExecution,
+  followExecution,
+  type FullExecution,
+  withPayload,
+} from "./sql.ts";
 
-import { backstopMs } from "../waiting.ts";
-import { requireExecution, readAtOnceBytes } from "./read-records.ts";
 /**
  * Waits until an execution has ended, `timeoutMs` have passed, or the signal aborts; returns its state then.
  *
@@ -188,3 +193,101 @@ async function requestCancel(deps: ClientDeps, id: string): Promise<Advanced> {
   }
   return result;
 }
+
+/** How long a follower counts after its last renewal. */
+const followedMs = 60_000;
+const renewEveryMs = 20_000;
+
+type Followed = Pick<ExecutionRow, "id" | "followedUntil">;
+
+/** Whether somebody follows an execution's events. */
+export function isFollowed(
+  { followedUntil }: Pick<Followed, "followedUntil">,
+  now: number,
+): boolean {
+  return (followedUntil ?? 0) > now;
+}
+
+type Wakes = Pick<Deps, "notifier" | "now">;
+
+/** Wakes whoever waits for the end of an execution, and the clients that follow it. */
+export function tellEnd(deps: Wakes, execution: Followed): void {
+  deps.notifier.notify(`execution:${execution.id}`);
+  tellFollowers(deps, execution);
+}
+
+/** Reports that an execution has lost its lease: it has ended, or can be leased again after `delayMs`. */
+export function tellFreed(deps: Wakes, execution: ExecutionRow, delayMs = 0): void {
+  // A slot is free. If the tenant has a limit, another of its jobs may start too.
+  deps.notifier.notify("job", delayMs);
+  if (isTerminal(execution.status)) tellEnd(deps, execution);
+  else tellFollowers(deps, execution);
+}
+
+/** Wakes the clients that follow an execution. If nobody follows it, nothing is sent. */
+export function tellFollowers({ notifier, now }: Wakes, execution: Followed): void {
+  if (isFollowed(execution, now())) notifier.notify(`output:${execution.id}`);
+}
+
+/** Wakes those who wait for calls of an execution or for answers to them, whether they follow it or not. */
+export function tellCallers({ notifier }: Pick<Wakes, "notifier">, id: string): void {
+  notifier.notify(`output:${id}`);
+}
+
+/**
+ * Keeps an execution followed that has not ended, and tells its agent when that begins. Returns whether it
+ * has just begun: what happened before was not told to anybody.
+ */
+export async function keepFollowed(
+  { db, notifier, now }: ClientDeps,
+  { id, followedUntil }: ExecutionRow,
+): Promise<boolean> {
+  const at = now();
+  const until = at + followedMs;
+  if ((followedUntil ?? 0) > until - renewEveryMs) return false;
+  const agentId = await db.share(`follow ${id}`, () => followExecution(db, id, until));
+  if (isFollowed({ followedUntil }, at)) return false;
+  if (agentId !== null) notifier.notify(`agent:${agentId}`);
+  return true;
+}
+
+/** Ends the executions that no agent has leased within their `queue_timeout`. */
+export async function endOverdueJobs(deps: Deps): Promise<void> {
+  for (const execution of await endOverdue(deps.db, deps.now())) tellEnd(deps, execution);
+}
+
+/**
+ * Ends every execution that no agent has leased within its `queue_timeout`, and returns their new state.
+ * A claim never leases such an execution, so it does not matter how late this is called.
+ */
+export async function endOverdue(db: Database, now: number): Promise<ExecutionRow[]> {
+  // Reads first, because an update would take the write lock each time.
+  return (await findOverdue(db, { now })) ? end(db, { now }) : [];
+}
+
+const { startBy, attempt, createdAt, runAt, sessionId } = executions;
+const isOverdue = and(
+  isQueued,
+  isNotNull(startBy),
+  lte(startBy, sql.placeholder("now")),
+  eq(attempt, sql`0`),
+);
+const findOverdue = rowQuery(
+  query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
+);
+
+// In brackets: SQL joins text before it divides.
+const seconds = sql`((${startBy} - max(${createdAt}, coalesce(${runAt}, 0))) / 1000)`;
+const nobody = sql`iif(${sessionId} is null, 'No agent took the job', 'The session did not begin the call')`;
+const message = sql`${nobody} || ' within its queue_timeout of ' || ${seconds} || ' s.'`;
+const end = rowsQuery(
+  query
+    .update(executions)
+    .set({
+      status: "timeout",
+      error: sql`json_object('type', 'timeout', 'message', ${message}, 'phase', 'startup')`,
+      endedAt: sql`${sql.placeholder("now")}`,
+    })
+    .where(isOverdue)
+    .returning(executionColumns),
+);

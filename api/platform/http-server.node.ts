@@ -1,10 +1,11 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { Socket } from "node:net";
+import { BlockList, isIP, isIPv6, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { getRequestListener, RequestError } from "@hono/node-server";
+import { getRequestListener, type HttpBindings, RequestError } from "@hono/node-server";
+import type { Context } from "hono";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus, errorTitles, problemOf } from "../errors.ts";
-import { securityHeaderFields } from "../http/security-headers.ts";
+import { securityHeaderFields } from "../http/context.ts";
 
 type Fetch = Parameters<typeof getRequestListener>[0];
 
@@ -302,7 +303,7 @@ const large = { bodyBytes: 1024 * 1024, partBytes: 480 * 1024 };
  * Ends a request whose body does not arrive in time, as Node ends one whose headers do not. An upload may
  * take as long as it needs while it goes on.
  */
-export function endSlowBody(
+function endSlowBody(
   server: Server,
   request: IncomingMessage,
   { bodyMs, partMs, silenceMs }: BodyTimes = bodyTimes,
@@ -346,12 +347,57 @@ const unreadBytes = 1024 * 1024;
  * Ends the connection of a client that takes nothing of a large answer for a time, because the whole
  * answer is in memory. Node's own timer starts again whenever the client takes a part.
  */
-export function endUnreadAnswer(
-  response: ServerResponse,
-  { unreadMs }: BodyTimes = bodyTimes,
-): void {
+function endUnreadAnswer(response: ServerResponse, { unreadMs }: BodyTimes = bodyTimes): void {
   response.setTimeout(unreadMs, () => {
     const { socket } = response;
     if (socket && socket.writableLength > unreadBytes) socket.destroy();
   });
+}
+
+/**
+ * The client's address: the socket's address or, if that is one of the `trusted` proxies, the last
+ * address in X-Forwarded-For that is not a trusted proxy. An entry that is no address ends the search,
+ * because the client could have written everything before it.
+ */
+export function clientAddress(trusted: string[]): (c: Context) => string {
+  const proxies = blockList(trusted);
+  const isProxy = (address: string) => proxies.check(address, family(address));
+  return (c: Context<{ Bindings: HttpBindings }>) => {
+    const socket = plain(c.env.incoming.socket.remoteAddress ?? "unknown");
+    if (trusted.length === 0 || !isProxy(socket)) return socket;
+    let client = socket;
+    for (const entry of (c.req.header("X-Forwarded-For") ?? "").split(",").toReversed()) {
+      const address = addressOf(entry.trim());
+      if (address === undefined) break;
+      client = address;
+      if (!isProxy(address)) break;
+    }
+    return client;
+  };
+}
+
+function blockList(entries: string[]): BlockList {
+  const list = new BlockList();
+  for (const entry of entries) {
+    const [address = "", bits] = entry.split("/");
+    if (bits === undefined) list.addAddress(address, family(address));
+    else list.addSubnet(address, Number(bits), family(address));
+  }
+  return list;
+}
+
+/** The address in an entry: `ip`, `ip:port`, `[ip]` or `[ip]:port`. */
+function addressOf(entry: string): string | undefined {
+  const [, bracketed, ip4] = /^(?:\[(.+)\]|([\d.]+))(?::\d+)?$/.exec(entry) ?? [];
+  const address = plain(bracketed ?? ip4 ?? entry);
+  return isIP(address) === 0 ? undefined : address;
+}
+
+/** Removes the IPv6 prefix from an IPv4 address of a dual-stack socket. */
+function plain(address: string): string {
+  return address.replace(/^::ffff:(?=\d+\.)/i, "");
+}
+
+function family(address: string): "ipv4" | "ipv6" {
+  return isIPv6(address) ? "ipv6" : "ipv4";
 }

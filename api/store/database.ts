@@ -1,8 +1,8 @@
 import type { Client, InStatement, InValue, ResultSet } from "@libsql/client/web";
+import { getTableColumns, sql, type SQL, type SQLWrapper, type Table } from "drizzle-orm";
 import type { LibSQLDatabase } from "drizzle-orm/libsql";
 import { drizzle } from "drizzle-orm/libsql/web";
 import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
-import { getTableColumns, sql, type SQL, type SQLWrapper, type Table } from "drizzle-orm";
 
 /**
  * A libSQL client, and drizzle on top of it. Every write is one statement or one `transact`, and is
@@ -72,3 +72,14 @@ export function insertWhere<T extends Table>(
 export function equalsOrBothNull(left: SQLWrapper, right: unknown): SQL {
   return sql`${left} is ${right}`;
 }
+
+/**
+ * `fetch` for a remote database. A server that does not answer within `timeoutMs` counts as out of
+ * reach.
+ */
+export function boundedFetch(timeoutMs: number): (request: Request) => Promise<Response> {
+  return (request) => fetch(request, { signal: AbortSignal.timeout(timeoutMs) });
+}
+
+/** Longer than any statement of the API takes. */
+export const remoteTimeoutMs = 10_000;

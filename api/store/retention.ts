@@ -1,8 +1,7 @@
-import { and, asc, eq, inArray, lt, lte, max, notInArray, sql, type Column } from "drizzle-orm";
+import { and, asc, type Column, eq, inArray, lt, lte, max, notInArray, sql } from "drizzle-orm";
 import type { SQLiteTable } from "drizzle-orm/sqlite-core";
-import { firstIdAt } from "../domain/first-id.ts";
-import { type Actor, audited } from "./audit.ts";
-import { transact, type Database } from "./database.ts";
+import { type Actor, audited } from "../tenants/sql.ts";
+import { type Database, transact } from "./database.ts";
 import {
   artifacts,
   buildLogs,
@@ -17,11 +16,11 @@ import {
   runItems,
   tombstones,
 } from "./schema.ts";
-import { listed, statement } from "./statement.ts";
-import { type AnyDb, batch, perTenant, type Owner, run, type TenantFilled } from "./tenant.ts";
+import { given, listed, statement } from "./statement.ts";
+import { type AnyDb, batch, type Owner, perTenant, run, type TenantFilled } from "./tenant.ts";
 
 /** Most that one statement removes. The driver of a local file runs it on the thread that serves requests. */
-export interface Portion {
+interface Portion {
   rows: number;
   bytes: number;
 }
@@ -68,7 +67,6 @@ function removal(ids: string[], bytesDueAt: number): TenantFilled[] {
   return steps.map((one) => one(values));
 }
 
-const given = sql.placeholder;
 const isTheirs = (own: Owner, table: SQLiteTable & { executionId: Column }) =>
   sql`${table.executionId} in ${listed("ids")} and ${own(table)}`;
 const dropOf = (table: SQLiteTable & { executionId: Column }) =>
@@ -209,4 +207,10 @@ const postpone = perTenant(
 
 export async function forgetRemoval(db: Database, prefix: string): Promise<void> {
   await db.orm.delete(removals).where(eq(removals.prefix, prefix));
+}
+
+/** Lower bound of the ids (UUIDs of version 7) made at or after a time. */
+export function firstIdAt(time: number): string {
+  const hex = Math.max(0, Math.floor(time)).toString(16).padStart(12, "0");
+  return `${hex.slice(0, 8)}-${hex.slice(8)}`;
 }

@@ -1,10 +1,10 @@
 import type { InValue } from "@libsql/client";
 import { describe, expect, test } from "vitest";
-import { executionStatuses, type ExecutionStatus } from "../../shared/wire/execution.ts";
+import { type ExecutionStatus, executionStatuses } from "../../shared/wire/executions.ts";
+import { findExecution } from "../jobs/sql.ts";
+import { submitExecution } from "../jobs/submit.ts";
 import { newExecution } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
-import { findExecution } from "./jobs/read.ts";
-import { submitExecution } from "./jobs/submit.ts";
 
 useOneStore();
 

@@ -66,20 +66,20 @@ function toArgument(param: unknown): (values: Values, tenant?: string | null) =>
   if (is(param, Placeholder)) {
     const { name } = param;
     if (name === "tenant")
-      return (values, tenant = given(values, name) as string) => tenant ?? missing(name);
-    return (values) => given(values, name) as InValue;
+      return (values, tenant = valueOf(values, name) as string) => tenant ?? missing(name);
+    return (values) => valueOf(values, name) as InValue;
   }
   if (is(param, Param) && is(param.value, Placeholder)) {
     const { name } = param.value;
     return (values) => {
-      const value = given(values, name);
+      const value = valueOf(values, name);
       return value === null ? null : (param.encoder.mapToDriverValue(value) as InValue);
     };
   }
   return () => param as InValue;
 }
 
-function given(values: Values, name: string): unknown {
+function valueOf(values: Values, name: string): unknown {
   const value = values[name];
   return value === undefined ? missing(name) : value;
 }
@@ -87,6 +87,9 @@ function given(values: Values, name: string): unknown {
 function missing(name: string): never {
   throw new TypeError(`no value for ${name}`);
 }
+
+/** A value that a call fills in. */
+export const given = sql.placeholder;
 
 /** The values of a placeholder that is a JSON array, so that lists of any length give the same query text. */
 export function listed(name: string): SQL {

@@ -1,15 +1,24 @@
 import type { InStatement, ResultSet } from "@libsql/client/web";
-import { getTableColumns, getTableName, sql, type SQL, type SQLWrapper } from "drizzle-orm";
+import {
+  type Column,
+  eq,
+  getTableColumns,
+  getTableName,
+  type Placeholder,
+  sql,
+  type SQL,
+  type SQLWrapper,
+} from "drizzle-orm";
 import type { SQLiteTable } from "drizzle-orm/sqlite-core";
-import type { Database } from "./database.ts";
+import { type Database, equalsOrBothNull } from "./database.ts";
 import * as schema from "./schema.ts";
 import { executions, tenants } from "./schema.ts";
 import {
   decoderOf,
-  statement,
-  statementOnce,
   type Filled,
+  statement,
   type Statement,
+  statementOnce,
   type Values,
 } from "./statement.ts";
 
@@ -136,7 +145,7 @@ const checkedTexts = new Map<string, string>();
  *
  * @throws Error if a tenant's table is mentioned more often than `own` was asked for it.
  */
-export function checked(text: string): string {
+function checked(text: string): string {
   const known = checkedTexts.get(text);
   if (known !== undefined) return known;
   const left = new Map<string, number>();
@@ -215,3 +224,45 @@ export async function listRows<R>(db: AnyDb, make: (own: Owner) => Rows<R>): Pro
   const decode = decoderOf(built);
   return rows.map((row) => decode(row) as R);
 }
+
+/**
+ * Fills in updates of a row as it was read, which write only if its deciding columns have not changed since.
+ * One statement is made for each set of columns.
+ *
+ * @param make Makes the statement that sets some columns, in one of two forms.
+ */
+export function unchangedUpdates<N extends string>(
+  table: Readonly<Record<N, Column>>,
+  decidingColumns: readonly N[],
+  make: (set: Record<string, Placeholder>, isUnchanged: SQL[], form: boolean) => TenantStatement,
+) {
+  const isUnchanged = decidingColumns.map((name) => {
+    const column = table[name];
+    const read = sql.param(sql.placeholder(`read.${name}`), column);
+    return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
+  });
+  const made = new Map<string, TenantStatement>();
+  return (row: Record<N, unknown>, change: Values, form: boolean, more?: Values): TenantFilled => {
+    const columns = Object.keys(change);
+    const name = `${columns.join()} ${form}`;
+    const set = () =>
+      Object.fromEntries(columns.map((column) => [column, sql.placeholder(column)]));
+    const update = made.get(name) ?? make(set(), isUnchanged, form);
+    made.set(name, update);
+    const values: Values = { ...change, ...more };
+    for (const column of decidingColumns) values[`read.${column}`] = row[column];
+    return update(values);
+  };
+}
+
+/** Size of the database in bytes without its free pages, which are used before it grows. */
+export async function databaseBytes(db: AnyDb): Promise<number> {
+  const { rows } = await run(db, size({}));
+  return Number(rows[0]!["bytes"]);
+}
+
+/** SQLite reads these from the file's header. Source: sqlite.org/pragma.html, page_count and freelist_count. */
+const size = perTenant(
+  () => sql`SELECT (page_count - freelist_count) * page_size AS bytes
+  FROM pragma_page_count, pragma_freelist_count, pragma_page_size`,
+);

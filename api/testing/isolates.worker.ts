@@ -1,6 +1,6 @@
 import { WorkerEntrypoint } from "cloudflare:workers";
-import type { Bucket } from "../platform/artifacts/artifacts-r2.worker.ts";
-import type { WakesObjects } from "../platform/notifier/notifier-object.worker.ts";
+import type { Bucket } from "../platform/artifacts.worker.ts";
+import type { WakesObjects } from "../platform/objects.worker.ts";
 
 type Env = Record<string, { fetch(request: Request): Promise<Response> }> & {
   BUCKET: Bucket;

@@ -1,8 +1,7 @@
 import type { Config } from "../../shared/config/config.ts";
 import { createApp } from "../app.ts";
 import type { OpenApiDocument } from "./openapi-document.ts";
-import { openTempStore } from "./temp-store.ts";
-import { testDeps } from "./test-deps.ts";
+import { openTempStore, testDeps } from "./temp-store.ts";
 
 /** What `GET /openapi.json` answers with this configuration. */
 export async function readDocument(config: Partial<Config> = {}): Promise<OpenApiDocument> {

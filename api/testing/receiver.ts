@@ -6,8 +6,8 @@ import {
 } from "node:http";
 import { text } from "node:stream/consumers";
 import { Webhook } from "standardwebhooks";
-import { listen } from "../../shared/testing/listen.ts";
-import { WebhookEvent } from "../../shared/wire/client/webhook.ts";
+import { listen } from "../../shared/testing/http.ts";
+import { WebhookEvent } from "../../shared/wire/webhooks.ts";
 
 export const receiverSecret = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
 

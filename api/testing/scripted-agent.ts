@@ -2,15 +2,15 @@ import {
   type AgentStatus,
   type LeasedBuild,
   type LeasedJob,
+  type LeasedSession,
   PollReply,
   type PollRequest,
   RenewReply,
   ResultReply,
   type ResultReport,
+  type SessionReady,
   takeHeader,
-} from "../../shared/wire/agent/lease.ts";
-
-import type { LeasedSession, SessionReady } from "../../shared/wire/agent/session.ts";
+} from "../../shared/wire/leases.ts";
 
 /** An answer of the service with its whole body. */
 export interface Reply {

@@ -1,13 +1,16 @@
 import { expect } from "vitest";
-import type { SessionState } from "../domain/session-transition.ts";
+import { claimCalls } from "../agents/claim.ts";
+import type { ExecutionRow } from "../jobs/sql.ts";
+import { type NewExecution, submitExecution } from "../jobs/submit.ts";
+import { claimSessions } from "../sessions/lease.ts";
+import {
+  advanceSession,
+  createSession,
+  type NewSession,
+  type SessionRow,
+  type SessionState,
+} from "../sessions/sql.ts";
 import type { Database } from "../store/database.ts";
-import type { ExecutionRow } from "../store/jobs/row.ts";
-import { type NewExecution, submitExecution } from "../store/jobs/submit.ts";
-import { advanceSession } from "../store/sessions/advance-session.ts";
-import { claimCalls } from "../store/sessions/claim-calls.ts";
-import { createSession, type NewSession } from "../store/sessions/create-session.ts";
-import { claimSessions } from "../store/sessions/session-lease.ts";
-import type { SessionRow } from "../store/sessions/sessions.ts";
 import { readyReport } from "./scripted-agent.ts";
 import { newExecution, offers } from "./temp-store.ts";
 

@@ -1,33 +1,30 @@
-import { readyReport } from "./scripted-agent.ts";
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "vitest";
-import {
-  type SessionEvent,
-  type SessionState,
-  sessionTransition,
-} from "../domain/session-transition.ts";
+import { claimCalls } from "../agents/claim.ts";
+import { advance, expireLeases } from "../jobs/lease.ts";
 import {
   callLostMessage,
   type ExecutionEvent,
   type LeaseState,
   transition,
-} from "../domain/transition.ts";
+} from "../jobs/rules.ts";
+import { submitExecution } from "../jobs/submit.ts";
+import { claimSessions, dueSessions } from "../sessions/lease.ts";
+import {
+  advanceSession,
+  createSession,
+  isOfSandbox,
+  type SessionEvent,
+  type SessionState,
+  sessionTransition,
+} from "../sessions/sql.ts";
 import { database, type Database } from "../store/database.ts";
-import { advance } from "../store/jobs/advance.ts";
-import { expireLeases } from "../store/jobs/lease.ts";
-import { submitExecution } from "../store/jobs/submit.ts";
 import { executions, sessions } from "../store/schema.ts";
-import { advanceSession } from "../store/sessions/advance-session.ts";
-import { claimCalls } from "../store/sessions/claim-calls.ts";
-import { createSession } from "../store/sessions/create-session.ts";
-import { isOfSandbox } from "../store/sessions/end-calls.ts";
-import { claimSessions, dueSessions } from "../store/sessions/session-lease.ts";
+import { readyReport } from "./scripted-agent.ts";
 import { newSession, stateOfNew, terms } from "./session-store.ts";
-import { queued } from "./store-model.ts";
-import { inMemory } from "./store-snapshot.ts";
+import { inMemory, miscounted, queued } from "./store-model.ts";
 import { newExecution, offers, openIn } from "./temp-store.ts";
-import { miscounted } from "./tenant-uses.ts";
 
 const mostSessions = 3;
 const mostCalls = 3;

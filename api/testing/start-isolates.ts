@@ -5,9 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parse } from "smol-toml";
-import { built, root } from "./build-worker.ts";
-import { startSqld } from "./start-sqld.ts";
-import { type RunningService, workerVars } from "./start-worker.ts";
+import { startSqld } from "./start-stores.ts";
+import { built, root, type RunningService, workerVars } from "./start-worker.ts";
 
 /** Isolates of one deployment, which share database, bucket and Durable Object, and no memory. */
 export interface Isolates extends RunningService {

@@ -1,20 +1,27 @@
+import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync, truncateSync } from "node:fs";
+import { appendFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createClient } from "@libsql/client";
 import { expect } from "vitest";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import {
-  isTerminal,
   type ExecutionStatus,
+  isTerminal,
   type TerminalStatus,
-} from "../../shared/wire/execution.ts";
+} from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
+import type { Result } from "../jobs/lease.ts";
 import {
-  lossOf,
-  transition,
   type ExecutionEvent,
   type LeaseState,
   type Loss,
-} from "../domain/transition.ts";
-import type { LostAttempt } from "../store/schema.ts";
-import type { Snapshot } from "./store-snapshot.ts";
+  lossOf,
+  transition,
+} from "../jobs/rules.ts";
+import { type FullExecution, readQueueStats, withPayloads } from "../jobs/sql.ts";
+import { database, type Database } from "../store/database.ts";
+import { deadLetters, executions, type LostAttempt } from "../store/schema.ts";
 
 /** What a test knows about an accepted execution. */
 export interface Known {
@@ -187,3 +194,123 @@ function shownStdout({ state, posts }: Known): string {
   const log = posts.get("log");
   return log !== undefined && isTerminal(state.status) && state.leaseId ? logText(log) : "";
 }
+
+/** On a file system in memory, if there is one: thousands of commits then need not wait for a disk. */
+export const inMemory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
+
+/** Everything that a database has about its executions. */
+export interface Snapshot {
+  rows: (typeof executions.$inferSelect)[];
+  /** Executions that have a dead letter, one entry per letter. */
+  letters: string[];
+  /** Its count of queued executions. */
+  queued: number;
+  /** Tenants whose counts are not those of the rows. */
+  miscounted: unknown[];
+  shown: Map<string, FullExecution>;
+}
+
+export async function snapshot(db: Database): Promise<Snapshot> {
+  const rows = await db.orm.select().from(executions).orderBy(executions.seq);
+  const letters = await db.orm.select({ id: deadLetters.executionId }).from(deadLetters);
+  const { pending } = await readQueueStats(db);
+  const { rows: wrong } = await db.client.execute(miscounted);
+  const full = await withPayloads(db, rows);
+  return {
+    rows,
+    letters: letters.map(({ id }) => id),
+    queued: pending,
+    miscounted: wrong,
+    shown: new Map(full.map((one) => [one.execution.id, one])),
+  };
+}
+
+/** What a start would find if only the first `bytes` of the write-ahead log had reached the disk. */
+export async function afterPowerCut(
+  dataFolder: string,
+  bytes: number,
+  garbage: boolean,
+): Promise<Snapshot> {
+  const folder = mkdtempSync(join(inMemory, "airlock-cut-"));
+  try {
+    copyFileSync(join(dataFolder, "airlock.db"), join(folder, "airlock.db"));
+    if (existsSync(walOf(dataFolder))) {
+      copyFileSync(walOf(dataFolder), walOf(folder));
+      truncateSync(walOf(folder), Math.floor(Math.min(bytes, walBytes(dataFolder))));
+      if (garbage) await appendFile(walOf(folder), Buffer.alloc(5000, 0xa5));
+    }
+    const client = createClient({ url: `file:${folder}/airlock.db` });
+    const left = await snapshot(database(client));
+    client.close();
+    return left;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+export function walBytes(dataFolder: string): number {
+  return existsSync(walOf(dataFolder)) ? statSync(walOf(dataFolder)).size : 0;
+}
+
+function walOf(dataFolder: string): string {
+  return join(dataFolder, "airlock.db-wal");
+}
+
+/**
+ * Finds tenants whose counts are not those of the rows, with both: the triggers keep none of them wrong. CPU time
+ * outlives its records, so it is checked from below.
+ */
+export const miscounted = `
+  WITH counted AS (
+    SELECT t.name AS name, queued, running, stored_bytes AS bytes, (
+        SELECT count(*) FROM executions e WHERE e.tenant = t.name AND status = 'queued' AND session_id IS NULL) AS waiting, (
+        SELECT count(*) FROM executions e WHERE e.tenant = t.name AND status = 'running' AND session_id IS NULL) AS leased,
+      coalesce((SELECT sum(submitted_bytes + output_bytes) FROM executions e WHERE e.tenant = t.name), 0)
+      + coalesce((SELECT sum(a.size_bytes) FROM artifacts a JOIN executions e ON e.id = execution_id
+          WHERE e.tenant = t.name), 0)
+      + coalesce((SELECT sum(length(data)) FROM output_chunks JOIN executions e ON e.id = execution_id
+          WHERE e.tenant = t.name), 0)
+      + coalesce((SELECT sum(length(CAST(data AS BLOB)) + coalesce(length(CAST(answer AS BLOB)), 0)) FROM run_items JOIN executions e ON e.id = execution_id
+          WHERE e.tenant = t.name), 0)
+      + coalesce((SELECT sum(length(CAST(requirements AS BLOB)) + coalesce(length(CAST(metadata AS BLOB)), 0)
+          + coalesce(length(CAST(env AS BLOB)), 0)) FROM sessions s WHERE s.tenant = t.name), 0)
+      + coalesce((SELECT sum(size_bytes) FROM files f WHERE f.tenant = t.name), 0)
+      + coalesce((SELECT sum(file_bytes + artifact_bytes) FROM removals r WHERE r.tenant = t.name), 0) AS stored,
+      cpu_ms, coalesce((SELECT sum(cpu_time_ms) FROM executions e
+        WHERE e.tenant = t.name AND ended_at / 86400000 = cpu_day), 0) AS spent
+    FROM tenants t)
+  SELECT name AS id, json_array(queued, waiting, running, leased, bytes, stored, cpu_ms, spent) AS what
+  FROM counted WHERE queued <> waiting OR running <> leased OR bytes <> stored OR cpu_ms < spent
+  UNION ALL
+  SELECT e.id, 'bytes' FROM executions e JOIN payloads p ON p.execution_id = e.id
+  WHERE submitted_bytes <> length(code) + length(input) + coalesce(length(stdin), 0)
+      + coalesce(length(CAST(args AS BLOB)), 0) + coalesce(length(CAST(metadata AS BLOB)), 0)
+      + iif(requirements = '[]', 0, length(CAST(requirements AS BLOB)))
+      + coalesce(length(CAST(tools AS BLOB)), 0)
+      + coalesce(length(CAST(json_remove(p.call, '$.env') AS BLOB)), 0)
+      + coalesce((SELECT sum(length(content)) FROM input_files f WHERE f.execution_id = e.id), 0)
+    OR output_bytes <> coalesce(length(stdout), 0) + coalesce(length(stderr), 0) + coalesce(length(output), 0)`;
+
+/** What the store keeps of a run that wrote nothing. */
+export const result: Result = {
+  status: "succeeded",
+  exit_code: 0,
+  error: null,
+  stdout: new Uint8Array(),
+  stderr: new Uint8Array(),
+  output: null,
+  stdout_truncated: false,
+  stderr_truncated: true,
+  output_json: null,
+  timing: {
+    startup_ms: 1,
+    dep_install_ms: 0,
+    execution_ms: 2,
+    total_ms: 3,
+    phase_at_exit: "completed",
+  },
+  resource_usage: { max_rss_mb: 12.5, cpu_time_ms: 4, wall_time_ms: 5 },
+  job_ref: "default@sha256:0",
+  container_runtime: "runsc",
+  hash: "hash",
+};

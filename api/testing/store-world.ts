@@ -1,28 +1,42 @@
+import { createHash } from "node:crypto";
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { expect } from "vitest";
+import { recordAgent } from "../agents/agents.ts";
+import { claimNext } from "../agents/claim.ts";
+import {
+  recordLog,
+  recordResult,
+  recordStart,
+  releaseLease,
+  requireLease,
+  storeUpload,
+} from "../agents/posts.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
-import { database, type Database } from "../store/database.ts";
-import { claimNext } from "../store/jobs/claim.ts";
-import { expireLeases, renewalGain, renewLeases, undeliveredLeases } from "../store/jobs/lease.ts";
-import { findExecution } from "../store/jobs/read.ts";
-import { submitExecution } from "../store/jobs/submit.ts";
+import { expireLeases, renewalGain, renewLeases, undeliveredLeases } from "../jobs/lease.ts";
+import { findExecution } from "../jobs/sql.ts";
+import { submitExecution } from "../jobs/submit.ts";
 import { cancel } from "../jobs/wait.ts";
+import { database, type Database } from "../store/database.ts";
+import { ScriptedAgent, success } from "./scripted-agent.ts";
 import {
+  afterPowerCut,
+  artifactName,
   checkAgainstModel,
   checkInvariants,
+  inMemory,
   type Known,
+  logText,
   outcomes,
+  resultText,
+  snapshot,
+  type Snapshot,
   StoreModel,
+  walBytes,
 } from "./store-model.ts";
-import { tokenOf } from "./store-start.ts";
-import { type Post, releaseError, sendPost } from "./store-posts.ts";
-import { agentIds, leaseTtlMs, maxQueueSize, type Step, type StepOf } from "./store-steps.ts";
-import { afterPowerCut, inMemory, snapshot, type Snapshot, walBytes } from "./store-snapshot.ts";
-import { jobType, newExecution, offers, openIn } from "./temp-store.ts";
-import { clientOf, testDeps } from "./test-deps.ts";
+import { clientOf, jobType, newExecution, offers, openIn, testDeps } from "./temp-store.ts";
 
 /** A real store, and the model of its expected content. */
 export class StoreWorld {
@@ -294,5 +308,82 @@ async function statusOf(send: () => Promise<unknown>): Promise<number> {
   } catch (error) {
     if (error instanceof AppError) return errorStatus[error.code];
     throw error;
+  }
+}
+
+const tokenOf = (agentId: string): string => `token of ${agentId}`;
+
+/** Makes a file with a schema and agents, which every run copies. */
+export async function makeStart(folder: string): Promise<string> {
+  const client = await openIn(folder);
+  for (const id of agentIds) {
+    const status = new ScriptedAgent("", "").status();
+    status.agent.id = status.agent.name = id;
+    await recordAgent(database(client), status, tokenOf(id), 0);
+  }
+  await client.execute("PRAGMA wal_checkpoint(TRUNCATE)");
+  client.close();
+  return join(folder, "airlock.db");
+}
+
+const maxQueueSize = 3;
+export const leaseTtlMs = 30_000;
+const agentIds = ["agent 0", "agent 1", "agent 2"];
+
+/**
+ * One step. A number that picks something counts from the latest one and wraps around.
+ */
+export type Step =
+  | { do: "nothing" }
+  | { do: "submit"; mode: "sync" | "async"; key: string | undefined; payload: string }
+  | { do: "claim"; agent: number; count: number; replyLost: boolean }
+  | { do: "redeliver"; agent: number; count: number; replyLost: boolean }
+  | { do: "renew"; agent: number; alsoLease: number }
+  | { do: "post"; what: Post; lease: number; body: number; byAnother: boolean }
+  | { do: "cancel"; execution: number }
+  | { do: "wait"; ms: number }
+  | { do: "expire"; afterMs: number }
+  | { do: "restart" }
+  | { do: "cut power"; during: Step; writtenOfTen: number; garbage: boolean };
+
+type StepOf<D extends Step["do"]> = Extract<Step, { do: D }>;
+
+type Post = "start" | "log" | "upload" | "result" | "release";
+
+const releaseError = { type: "docker_error", message: "gone", phase: "startup" } as const;
+
+/** Posts for a lease, like an agent's. Each number gives a different body. */
+async function sendPost(
+  deps: Deps,
+  leaseId: string,
+  tokenHash: string,
+  { what, body }: { what: Post; body: number },
+): Promise<void> {
+  const execution = await requireLease(deps, leaseId, tokenHash);
+  switch (what) {
+    case "start":
+      return recordStart(deps, execution, { job_ref: `ref ${body}` });
+    case "log":
+      return recordLog(deps, execution, {
+        parts: [{ stream: "stdout", offset: 0, data_base64: btoa(logText(body)) }],
+      });
+    case "upload": {
+      const bytes = new TextEncoder().encode(`file ${body}`);
+      const sha256 = createHash("sha256").update(bytes).digest("hex");
+      const stream = new Blob([bytes]).stream();
+      return storeUpload(deps, execution, artifactName, stream, {
+        sizeBytes: bytes.length,
+        sha256,
+      });
+    }
+    case "result":
+      await recordResult(deps, execution, leaseId, {
+        ...success,
+        ...outcomes[body]!,
+        stdout_base64: btoa(resultText(body)),
+      });
+      return;
+    case "release":
+      return releaseLease(deps, leaseId, { error: releaseError });
   }
 }

@@ -2,15 +2,22 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Client } from "@libsql/client";
-import type { TenantLimits } from "../../shared/wire/tenant.ts";
-import { Config } from "../../shared/config/config.ts";
-import { openDatabase } from "../platform/libsql.node.ts";
+import { getLogger } from "@logtape/logtape";
+import { Config, loadConfig } from "../../shared/config/config.ts";
+import type { TenantLimits } from "../../shared/wire/access.ts";
+import { claimNext } from "../agents/claim.ts";
+import { type ClientDeps, clientDeps, type Deps, silenceMs } from "../deps.ts";
+import { newId } from "../ids.ts";
+import type { ExecutionRow } from "../jobs/sql.ts";
+import { type NewExecution, submitExecution } from "../jobs/submit.ts";
+import { endOverdueJobs } from "../jobs/wait.ts";
+import { artifactFolder } from "../platform/artifacts.node.ts";
+import { memoryNotifier } from "../platform/notifier.ts";
+import { sha256, sharedReads } from "../platform/process.node.ts";
+import { openDatabase } from "../platform/sqlite.node.ts";
 import { database, type Database } from "../store/database.ts";
-import type { ExecutionRow } from "../store/jobs/row.ts";
-import { claimNext } from "../store/jobs/claim.ts";
-import { type Actor, shell } from "../store/audit.ts";
 import { bindTenant, type TenantDb } from "../store/tenant.ts";
-import { type NewExecution, submitExecution } from "../store/jobs/submit.ts";
+import { type Actor, shell } from "../tenants/sql.ts";
 
 export interface TempStore {
   folder: string;
@@ -91,3 +98,41 @@ export const noLimits: TenantLimits = {
   max_cpu_s_day: null,
   max_requests: null,
 };
+
+/** Dependencies of an API with a given database and folder. They log nothing and use the test's clock. */
+export function testDeps(
+  db: Database,
+  folder: string,
+  now: () => number,
+  config: Partial<Config> = {},
+): Deps {
+  return {
+    config: loadConfig(config, {}),
+    db,
+    artifacts: artifactFolder(join(folder, "artifacts")),
+    notifier: memoryNotifier(),
+    log: getLogger(["airlock", "test"]),
+    now,
+    newId,
+    sha256,
+    clientAddress: () => "192.0.2.1",
+    isStopping: () => false,
+    isDraining: () => false,
+    streamsEnd: new AbortController().signal,
+    silenceMs,
+    waitUntil: () => {},
+    shareRead: sharedReads(),
+    processMetrics: undefined,
+    asset: () => Promise.resolve(undefined),
+  };
+}
+
+/** The same for handlers of clients. */
+export function clientOf(deps: Deps, tenant = "default"): ClientDeps {
+  return clientDeps(
+    deps,
+    tenant,
+    () => endOverdueJobs(deps),
+    async () => {},
+  );
+}

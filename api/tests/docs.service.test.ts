@@ -1,12 +1,12 @@
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { tags } from "../openapi/text.ts";
+import { needs } from "../../scripts/testing/needs.ts";
+import { isLab } from "../../shared/testing/test-file.ts";
+import { tags } from "../http/openapi.ts";
 import { openBrowser, openPage, type WatchedPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startWorker } from "../testing/start-worker.ts";
-import { isLab } from "../../shared/testing/tier.ts";
-import { needs } from "../../scripts/testing/needs.ts";
 
 const token = "agent-token-0123456789";
 const key = "api-key-0123456789abcd";

@@ -3,12 +3,12 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import { needs } from "../../scripts/testing/needs.ts";
 import { openBrowser, openPage } from "../testing/browser.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { startNode } from "../testing/start-node.ts";
 import { startWorker } from "../testing/start-worker.ts";
-import { jsonRequest } from "../../scripts/command/json-request.ts";
 
 const token = "agent-token-0123456789";
 const vars = {

@@ -1,10 +1,10 @@
 import { symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { runTool } from "../../scripts/command/run-tool.ts";
+import { runTool } from "../../scripts/operate/command.ts";
+import { tempFolder } from "../../shared/testing/test-file.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { type NodeProcess, startNode } from "../testing/start-node.ts";
-import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 const token = "agent-token-0123456789";
 

@@ -7,14 +7,12 @@ import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { listen } from "../../shared/testing/listen.ts";
-import { Api, problemOf } from "../testing/contract/api.ts";
-import { servers } from "../testing/contract/servers.ts";
+import { listen } from "../../shared/testing/http.ts";
+import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
+import { Api, problemOf, servers } from "../testing/contract/api.ts";
 import { reservePort } from "../testing/reserve-port.ts";
 import type { Reply } from "../testing/scripted-agent.ts";
 import { startNodeIn } from "../testing/start-node.ts";
-import { waitUntil } from "../../shared/testing/wait-until.ts";
-import { tempFolder } from "../../shared/testing/temp-folder.ts";
 
 let folder: string;
 const running = new Set<ChildProcess>();

@@ -3,11 +3,10 @@ import { readFileSync } from "node:fs";
 import { get, type IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
+import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../testing/start-node.ts";
-import { waitUntil } from "../../shared/testing/wait-until.ts";
-import { tempFolder } from "../../shared/testing/temp-folder.ts";
-import { jsonRequest } from "../../scripts/command/json-request.ts";
 
 const token = "agent-token-0123456789";
 

@@ -4,12 +4,12 @@ import {
   type PollRequest,
   type ResultReply,
   takeHeader,
-} from "../../shared/wire/agent/lease.ts";
+} from "../../shared/wire/leases.ts";
 import { createApp } from "../app.ts";
 import type { Deps, Notifier } from "../deps.ts";
-import { asked, countStatements } from "../testing/count-statements.ts";
 import { readyReport, ScriptedAgent, success } from "../testing/scripted-agent.ts";
-import { testDeps } from "../testing/test-deps.ts";
+import { asked, countStatements } from "../testing/statements.ts";
+import { testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 
 const token = "a-token-of-16-characters";

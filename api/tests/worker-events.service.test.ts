@@ -1,11 +1,9 @@
 import { request } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { backstopMs } from "../deps.ts";
+import { Api, log, servers, working } from "../testing/contract/api.ts";
 import { Follower, textOf } from "../testing/follower.ts";
-import { Api } from "../testing/contract/api.ts";
-import { servers } from "../testing/contract/servers.ts";
-import { log, working } from "../testing/contract/working.ts";
 import { type Isolates, startIsolates } from "../testing/start-isolates.ts";
-import { backstopMs } from "../waiting.ts";
 
 let isolates: Isolates;
 let [first, second, alone]: [Api, Api, Api] = [] as never;

@@ -1,7 +1,6 @@
 import { describe } from "vitest";
 import { contractTable, testContract } from "../testing/contract-table.ts";
-import { startWorker } from "../testing/start-worker.ts";
-import { startWorkerd } from "../testing/start-workerd.ts";
+import { startWorker, startWorkerd } from "../testing/start-worker.ts";
 
 const rows = contractTable.filter(({ only }) => only?.on !== "node");
 const isHidden = ({ hiddenByWrangler }: (typeof rows)[number]) => hiddenByWrangler !== undefined;

@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { JsonError, parseJsonInPieces, parsePlainJsonInPieces } from "../../shared/json.ts";
+import { type ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { SyncResult } from "../../shared/wire/execution.ts";
-import { sleep } from "../typescript/src/transport/pause.ts";
+import { sleep } from "../typescript/src/transport.ts";
 
 /** Sends a request of the caller to the service, as `fetch` does. */
 export type Api = (path: string, init?: RequestInit) => Promise<Response>;
@@ -312,4 +312,29 @@ function base64(bytes: Uint8Array): string {
     text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   }
   return btoa(text);
+}
+
+/** What ended a cell, as notebooks tell it. */
+interface Exception {
+  readonly name: string;
+  readonly value: string;
+  readonly traceback: string;
+}
+
+/**
+ * The exception that ended a cell. What is none, such as a time limit, has the type of its error for a name.
+ *
+ * @param stderr Its end, or all of it: the traceback is there.
+ */
+export function exceptionOf(
+  { error, status }: Pick<ExecutionRecord, "error" | "status">,
+  stderr: string,
+): Exception | undefined {
+  if (error === null) return undefined;
+  const start = stderr.lastIndexOf("Traceback (most recent call last):");
+  const [, name, value = ""] = /^([\w.<>]+)(?:: ([^]*))?$/.exec(error.message.trim()) ?? [];
+  if (status !== "failed" || name === undefined) {
+    return { name: error.type, value: error.message, traceback: stderr.slice(Math.max(0, start)) };
+  }
+  return { name: name.split(".").at(-1)!, value, traceback: stderr.slice(Math.max(0, start)) };
 }

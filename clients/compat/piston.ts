@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { languages, python } from "../../shared/languages.ts";
-import type { SyncResult } from "../../shared/wire/execution.ts";
+import type { SyncResult } from "../../shared/wire/executions.ts";
 import {
   type Call,
   execute,

@@ -6,16 +6,20 @@ import {
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { JsonError, parsePlainJsonInPieces } from "../../shared/json.ts";
+import { isTerminal } from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { maxResourceBytes } from "./tools/artifact-tools.ts";
-import { cancelCall, markOf } from "./cancel-call.ts";
-import { boundDownloads, type Sequence } from "./downloads.ts";
-import { executeCode } from "./tools/execute-code.ts";
-import { getJob } from "./tools/job-tools.ts";
-import { createSession, runInSession } from "./tools/session-tools.ts";
+import { AirlockError, ProblemError } from "../typescript/src/errors.ts";
+import type { Verbs } from "../typescript/src/verbs.ts";
 import { type Connection, mcpServer } from "./server.ts";
-import { type Api, clientOf } from "./tools/call.ts";
-import { ProblemError } from "../typescript/src/transport/errors.ts";
+import {
+  type Api,
+  clientOf,
+  createSession,
+  executeCode,
+  getJob,
+  maxResourceBytes,
+  runInSession,
+} from "./tools.ts";
 
 export type { Api };
 export const sessionHeader = "Mcp-Session-Id";
@@ -36,7 +40,7 @@ const Waiting = z.object({
 const Initialize = z.object({ method: z.literal("initialize") });
 
 /** A request to the endpoint, whose body has been read. */
-export interface McpRequest {
+interface McpRequest {
   request: Request;
   body: string;
   /** Counts this many further calls for the rate limit, and throws if that exceeds it. */
@@ -180,3 +184,83 @@ async function parseMessages(body: string): Promise<unknown> {
     throw error;
   }
 }
+
+/** Metadata by which any process finds the jobs of a call. A value of an execution's metadata has at most 512 characters. */
+function markOf(session: string, requestId: string | number): Record<string, string> {
+  const call = `${session}:${JSON.stringify(requestId)}`;
+  return call.length <= 512 ? { mcp_call: call } : {};
+}
+
+const lookAgainAfterMs = 1000;
+/** The longest time that a call waits for its job. */
+const callLastsMs = 10 * 60_000;
+
+/**
+ * Cancels the jobs of a call. The call may still be storing its job, so it looks twice.
+ *
+ * @throws ProblemError if the service cannot do that now.
+ */
+async function cancelCall(airlock: Verbs, mark: Record<string, string>): Promise<void> {
+  if (Object.keys(mark).length === 0) return;
+  const created_after = new Date(Date.now() - callLastsMs).toISOString();
+  for (const pauseMs of [0, lookAgainAfterMs]) {
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    const cancelled: Promise<void>[] = [];
+    let found = 0;
+    for await (const job of airlock.list({ metadata: mark, created_after })) {
+      found++;
+      if (!isTerminal(job.status)) cancelled.push(cancelOpen(airlock, job.execution_id));
+    }
+    await Promise.all(cancelled);
+    if (found > 0) return;
+  }
+}
+
+/** A job may end meanwhile. */
+async function cancelOpen(airlock: Verbs, id: string): Promise<void> {
+  await airlock.cancel(id).catch((error: unknown) => {
+    if (!(error instanceof ProblemError) || error.status >= 500) throw error;
+  });
+}
+
+/** Runs work when the queue has room. */
+export type Sequence = <T>(work: () => Promise<T>) => Promise<T>;
+
+/** Runs at most `most` pieces of work at the same time; the others wait in order. */
+export function createSequence(most: number): Sequence {
+  const waiting: (() => void)[] = [];
+  let free = most;
+  return async (work) => {
+    if (free > 0) free--;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      const next = waiting.shift();
+      if (next) next();
+      else free++;
+    }
+  };
+}
+
+/** The same requests, except that files are read one after the other and have at most `maxBytes` together. */
+export function boundDownloads(api: Api, maxBytes: number, inSequence: Sequence): Api {
+  let left = maxBytes;
+  return async (path, init) => {
+    if (!isDownload.test(path)) return api(path, init);
+    return inSequence(async () => {
+      init?.signal?.throwIfAborted();
+      const response = await api(path, init);
+      const bytes = Number(response.headers.get("Content-Length"));
+      if (bytes > left) {
+        await response.body?.cancel();
+        const message = `The answers to one HTTP request have at most ${maxBytes} bytes of files together. Read this file with a request of its own.`;
+        throw new AirlockError(message);
+      }
+      left -= bytes;
+      return new Response(await response.arrayBuffer(), response);
+    });
+  };
+}
+
+const isDownload = /^\/jobs\/[^/]+\/artifacts\/./;

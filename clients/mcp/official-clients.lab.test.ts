@@ -1,112 +1,188 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startNode } from "../../api/testing/start-node.ts";
+import { startWorkerd } from "../../api/testing/start-worker.ts";
 import { needs } from "../../scripts/testing/needs.ts";
 import { startTestService, type TestService } from "../../scripts/testing/test-service.ts";
 import { programOf } from "../../shared/testing/program.ts";
-import { tempFolder } from "../../shared/testing/temp-folder.ts";
-import { toolNames } from "./testing/settings.ts";
+import { tempFolder } from "../../shared/testing/test-file.ts";
+import { toolNames } from "./testing/generations.ts";
 
-const pinned = { python: "mcp==2.3.0", inspector: "@modelcontextprotocol/inspector@2.12.0" };
-const run = promisify(execFile);
-const key = "lab-key-0123456789abcdef";
+describe("official clients", () => {
+  const pinned = { python: "mcp==2.3.0", inspector: "@modelcontextprotocol/inspector@2.12.0" };
+  const run = promisify(execFile);
+  const key = "lab-key-0123456789abcdef";
 
-const { entry, flags } = programOf("clients/cli/main.ts");
-/** `airlock mcp`. */
-const command = [process.execPath, ...flags, entry, "mcp"];
+  const { entry, flags } = programOf("clients/cli/main.ts");
+  /** `airlock mcp`. */
+  const command = [process.execPath, ...flags, entry, "mcp"];
 
-let folder: string;
-let service: TestService;
-let variables: NodeJS.ProcessEnv;
-beforeAll(async () => {
-  folder = tempFolder();
-  service = await startTestService({ key });
-  await service.startAgent();
-  // Nothing that `airlock login` or the inspector has stored on this machine.
-  const own = { HOME: folder, XDG_CONFIG_HOME: folder };
-  variables = { ...process.env, ...own, AIRLOCK_URL: service.url, AIRLOCK_KEY: key };
-});
-afterAll(() => service?.[Symbol.asyncDispose]());
-
-describe("the official Python client", needs("venv"), () => {
-  const python = () => join(folder, "venv/bin/python");
+  let folder: string;
+  let service: TestService;
+  let variables: NodeJS.ProcessEnv;
   beforeAll(async () => {
-    await run("python3", ["-m", "venv", join(folder, "venv")]);
-    await run(python(), ["-m", "pip", "install", "--quiet", pinned.python]);
+    folder = tempFolder();
+    service = await startTestService({ key });
+    await service.startAgent();
+    // Nothing that `airlock login` or the inspector has stored on this machine.
+    const own = { HOME: folder, XDG_CONFIG_HOME: folder };
+    variables = { ...process.env, ...own, AIRLOCK_URL: service.url, AIRLOCK_KEY: key };
   });
-  const argsOf = (task: string, mode: string, where: string) => [
-    "clients/mcp/testing/official_client.py",
-    task,
-    mode,
-    where,
-    ...(where === "stdio" ? command : []),
-  ];
+  afterAll(() => service?.[Symbol.asyncDispose]());
 
-  describe.each(["http", "stdio"])("over %s", (where) => {
-    test.each([
-      ["auto", "2026-07-28"],
-      ["legacy", "2025-11-25"],
-    ])(
-      "%s: runs code with files, stdin and args, sees progress, reads files",
-      async (mode, version) => {
-        const { stdout } = await run(python(), argsOf("run", mode, where), { env: variables });
-        const found = JSON.parse(stdout) as { progress: string[] };
-        expect(found).toMatchObject({
-          version,
-          tools: toolNames,
-          job: { status: "succeeded", stdout: "one two three\n" },
-          picture: ["image"],
-          blob: Math.ceil((4 * 1024 * 1024) / 3) * 4,
-        });
-        expect(found.progress.at(-1)).toContain("running\none two three\n");
-      },
-    );
+  describe("the official Python client", needs("venv"), () => {
+    const python = () => join(folder, "venv/bin/python");
+    beforeAll(async () => {
+      await run("python3", ["-m", "venv", join(folder, "venv")]);
+      await run(python(), ["-m", "pip", "install", "--quiet", pinned.python]);
+    });
+    const argsOf = (task: string, mode: string, where: string) => [
+      "clients/mcp/testing/official_client.py",
+      task,
+      mode,
+      where,
+      ...(where === "stdio" ? command : []),
+    ];
 
-    test.each(["auto", "legacy"])("%s: a cancelled call ends its job", async (mode) => {
-      const child = spawn(python(), argsOf("cancel", mode, where), {
-        env: variables,
-        stdio: ["pipe", "pipe", "inherit"],
-      });
-      const exited = once(child, "exit");
-      const [line] = (await once(createInterface(child.stdout), "line")) as [string];
-      expect(line).toBe('"cancelled"');
-      const { json } = await service.send<{ items: { execution_id: string }[] }>(
-        "GET",
-        "/executions?limit=1",
+    describe.each(["http", "stdio"])("over %s", (where) => {
+      test.each([
+        ["auto", "2026-07-28"],
+        ["legacy", "2025-11-25"],
+      ])(
+        "%s: runs code with files, stdin and args, sees progress, reads files",
+        async (mode, version) => {
+          const { stdout } = await run(python(), argsOf("run", mode, where), { env: variables });
+          const found = JSON.parse(stdout) as { progress: string[] };
+          expect(found).toMatchObject({
+            version,
+            tools: toolNames,
+            job: { status: "succeeded", stdout: "one two three\n" },
+            picture: ["image"],
+            blob: Math.ceil((4 * 1024 * 1024) / 3) * 4,
+          });
+          expect(found.progress.at(-1)).toContain("running\none two three\n");
+        },
       );
-      await service.untilStatus(json.items[0]?.execution_id ?? "", "cancelled");
-      child.stdin.end("\n");
-      expect(await exited).toEqual([0, null]);
+
+      test.each(["auto", "legacy"])("%s: a cancelled call ends its job", async (mode) => {
+        const child = spawn(python(), argsOf("cancel", mode, where), {
+          env: variables,
+          stdio: ["pipe", "pipe", "inherit"],
+        });
+        const exited = once(child, "exit");
+        const [line] = (await once(createInterface(child.stdout), "line")) as [string];
+        expect(line).toBe('"cancelled"');
+        const { json } = await service.send<{ items: { execution_id: string }[] }>(
+          "GET",
+          "/executions?limit=1",
+        );
+        await service.untilStatus(json.items[0]?.execution_id ?? "", "cancelled");
+        child.stdin.end("\n");
+        expect(await exited).toEqual([0, null]);
+      });
+    });
+  });
+
+  describe("the inspector's command line", () => {
+    beforeAll(async () => {
+      const options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts"];
+      await run("npm", ["install", "--prefix", folder, ...options, pinned.inspector]);
+    });
+    const inspect = async (where: string, ...args: string[]) => {
+      const program = join(folder, "node_modules/.bin/mcp-inspector");
+      const target =
+        where === "http"
+          ? [`${service.url}/mcp`, "--header", `Authorization: Bearer ${key}`]
+          : [...command, "-e", `AIRLOCK_URL=${service.url}`, "-e", `AIRLOCK_KEY=${key}`];
+      const all = [program, "--cli", ...target, ...args];
+      const { stdout } = await run(process.execPath, all, { env: variables });
+      return JSON.parse(stdout) as object;
+    };
+
+    test.each(["http", "stdio"])("lists the tools and calls one over %s", async (where) => {
+      // --strict: schemas that some models do not take are a failure.
+      const listed = await inspect(where, "--method", "tools/list", "--strict");
+      expect(listed).toMatchObject({ tools: toolNames.map((name) => ({ name })) });
+      const call = ["--method", "tools/call", "--tool-name", "execute_code", "--tool-arg"];
+      expect(await inspect(where, ...call, "code=print(6*7)")).toMatchObject({
+        structuredContent: { status: "succeeded", stdout: "42\n" },
+      });
     });
   });
 });
 
-describe("the inspector's command line", () => {
-  beforeAll(async () => {
-    const options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts"];
-    await run("npm", ["install", "--prefix", folder, ...options, pinned.inspector]);
-  });
-  const inspect = async (where: string, ...args: string[]) => {
-    const program = join(folder, "node_modules/.bin/mcp-inspector");
-    const target =
-      where === "http"
-        ? [`${service.url}/mcp`, "--header", `Authorization: Bearer ${key}`]
-        : [...command, "-e", `AIRLOCK_URL=${service.url}`, "-e", `AIRLOCK_KEY=${key}`];
-    const all = [program, "--cli", ...target, ...args];
-    const { stdout } = await run(process.execPath, all, { env: variables });
-    return JSON.parse(stdout) as object;
+describe("conformance", () => {
+  const run = promisify(execFile);
+  /** These pre-releases are the first that know the revision 2026-07-28. */
+  const pinned = "@modelcontextprotocol/conformance@0.2.0-alpha.12";
+
+  /** The scenarios that need no special tools, prompts or extensions, each with its checks that cannot pass. */
+  const scenarios: Record<string, string[]> = {
+    "server-initialize": [],
+    "server-session-lifecycle": [],
+    ping: [],
+    "tools-list": [],
+    "resources-list": [],
+    "sep-2164-resource-not-found": [],
+    "server-sse-multiple-streams": [],
+    "dns-rebinding-protection": [],
+    "http-header-validation": [],
+    "input-required-result-unsupported-methods": [],
+    // These four checks need special tools.
+    "server-stateless": [
+      "sep-2575-server-rejects-undeclared-capability",
+      "sep-2575-missing-capability-http-400",
+      "sep-2575-http-server-no-independent-requests-on-stream",
+      "sep-2575-server-no-log-without-loglevel",
+    ],
+    // The server has no prompts.
+    caching: ["sep-2549-prompts-list-caching-hints"],
   };
 
-  test.each(["http", "stdio"])("lists the tools and calls one over %s", async (where) => {
-    // --strict: schemas that some models do not take are a failure.
-    const listed = await inspect(where, "--method", "tools/list", "--strict");
-    expect(listed).toMatchObject({ tools: toolNames.map((name) => ({ name })) });
-    const call = ["--method", "tools/call", "--tool-name", "execute_code", "--tool-arg"];
-    expect(await inspect(where, ...call, "code=print(6*7)")).toMatchObject({
-      structuredContent: { status: "succeeded", stdout: "42\n" },
+  let folder: string;
+  beforeAll(async () => {
+    folder = tempFolder();
+    const options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts"];
+    await run("npm", ["install", "--prefix", folder, ...options, pinned]);
+  });
+
+  async function checksOf(scenario: string, url: string) {
+    const results = mkdtempSync(join(folder, "results-"));
+    const program = join(folder, "node_modules/.bin/conformance");
+    const args = ["server", "--url", `${url}/mcp`, "--scenario", scenario, "--output-dir", results];
+    // It ends with 1 if a check failed.
+    await run(process.execPath, [program, ...args]).catch(() => {});
+    const [name = ""] = readdirSync(results);
+    const text = readFileSync(join(results, name, "checks.json"), "utf8");
+    return JSON.parse(text) as { id: string; status: string }[];
+  }
+
+  // Without keys, a deployment serves requests for any host name unless `allowed_hosts` names its own.
+  const settings = {
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+    AIRLOCK_ALLOWED_HOSTS: "own.example",
+  };
+
+  describe.each([
+    ["Node", () => startNode(settings)],
+    ["workerd", () => startWorkerd(settings, true)],
+  ] as const)("the official conformance scenarios on %s", (_name, start) => {
+    let service: Awaited<ReturnType<typeof start>>;
+    beforeAll(async () => {
+      service = await start();
+    });
+    afterAll(() => service?.close());
+
+    test.each(Object.entries(scenarios))("%s", async (scenario, impossible) => {
+      const checks = await checksOf(scenario, service.url);
+      const failed = checks.filter(({ status }) => status === "FAILURE").map(({ id }) => id);
+      expect(failed).toEqual(impossible);
+      expect(checks.map(({ status }) => status)).toContain("SUCCESS");
     });
   });
 });

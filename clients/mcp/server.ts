@@ -7,21 +7,30 @@ import {
   type Tool as ListedTool,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { fieldErrors } from "../../shared/wire/field-errors.ts";
+import { fieldErrors } from "../../shared/wire/errors.ts";
 import {
   AirlockError,
   ConnectionError,
   NotFoundError,
   ProblemError,
-} from "../typescript/src/transport/errors.ts";
+} from "../typescript/src/errors.ts";
 import type { Problem } from "../typescript/src/generated.ts";
-import { listArtifacts, readArtifactTool, readResource } from "./tools/artifact-tools.ts";
-import { artifactTemplate } from "./tools/artifact-uri.ts";
-import type { Call, Tool } from "./tools/call.ts";
-import { executeCode } from "./tools/execute-code.ts";
-import { type Facts, readFacts } from "./tools/facts.ts";
-import { cancelJob, getJob } from "./tools/job-tools.ts";
-import { closeSession, createSession, runInSession } from "./tools/session-tools.ts";
+import { artifactTemplate } from "./results.ts";
+import {
+  type Call,
+  cancelJob,
+  closeSession,
+  createSession,
+  executeCode,
+  type Facts,
+  getJob,
+  listArtifacts,
+  readArtifactTool,
+  readFacts,
+  readResource,
+  runInSession,
+  type Tool,
+} from "./tools.ts";
 
 export const tools: readonly Tool[] = [
   executeCode,

@@ -1,11 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
-import { startWorker } from "../../api/testing/start-worker.ts";
-import { startWorkerd } from "../../api/testing/start-workerd.ts";
-import { generations } from "./testing/generations.ts";
-import { describeMcp } from "./testing/rows.ts";
-import { describeCancelling } from "./testing/job-rows.ts";
-import { agentToken, key, settings } from "./testing/settings.ts";
+import { startWorker, startWorkerd } from "../../api/testing/start-worker.ts";
+import { agentToken, generations, key, settings } from "./testing/generations.ts";
+import { describeCancelling, describeMcp } from "./testing/rows.ts";
 
 describe("MCP in workerd", () => {
   describeMcp(() => startWorker(settings), true);

@@ -1,23 +1,22 @@
 // First, as it brings the app, which teaches zod to describe itself.
-import { createApp } from "../../api/app.ts";
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createClient } from "@libsql/client/web";
 import { expect, test } from "vitest";
+import { createApp } from "../../api/app.ts";
 import type { Notifier } from "../../api/deps.ts";
-import { memoryNotifier } from "../../api/platform/notifier/notifier-memory.ts";
+import { findExecution } from "../../api/jobs/sql.ts";
+import { memoryNotifier, readChanges } from "../../api/platform/notifier.ts";
 import { database } from "../../api/store/database.ts";
-import { findExecution } from "../../api/store/jobs/read.ts";
-import { readChanges } from "../../api/store/changes.ts";
+import { sweep } from "../../api/sweep.ts";
 import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
-import { startSqld } from "../../api/testing/start-sqld.ts";
-import { testDeps } from "../../api/testing/test-deps.ts";
-import { sweep } from "../../api/upkeep/sweep.ts";
-import { type LeasedJob, takeHeader } from "../../shared/wire/agent/lease.ts";
-import { markdownTable } from "../bench/table.ts";
-import { jsonRequest } from "../command/json-request.ts";
-import { fillSections } from "./sections.ts";
-import { tempFolder } from "../../shared/testing/temp-folder.ts";
+import { startSqld } from "../../api/testing/start-stores.ts";
+import { testDeps } from "../../api/testing/temp-store.ts";
+import { tempFolder } from "../../shared/testing/test-file.ts";
+import { type LeasedJob, takeHeader } from "../../shared/wire/leases.ts";
+import { markdownTable } from "../lab/bench/results.ts";
+import { jsonRequest } from "../operate/command.ts";
+import { fillSections } from "./configuration.ts";
 
 const page = resolve("docs/scaling.md");
 const token = "a-token-of-16-characters";

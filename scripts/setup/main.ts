@@ -1,8 +1,5 @@
-import { readArguments, wrongArguments } from "../command/arguments.ts";
-import { readConfig } from "../command/config.ts";
-import { runMain } from "../command/operator-error.ts";
-import { say } from "../command/say.ts";
-import { buildConsole } from "../console/build-console.ts";
+import { readArguments, readConfig, runMain, say, wrongArguments } from "../operate/command.ts";
+import { buildConsole } from "./build-console.ts";
 import { setUp } from "./set-up.ts";
 
 const command = "npm run setup";

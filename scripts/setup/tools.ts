@@ -1,16 +1,25 @@
-import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { join } from "node:path";
-import { debianOf, findPython } from "../../agent/sandbox/testing/find-python.ts";
-import { hasCommand } from "./engine/install-engine.ts";
-import type { StandIn } from "./images/stand-in.ts";
+import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { debianOf, findPython } from "../../agent/testing/find-python.ts";
+import { OperatorError } from "../operate/command.ts";
+import {
+  aptInstall,
+  aptUpdate,
+  debianMirror,
+  hasCommand,
+  LOG_DIR,
+  runStep,
+  type StandIn,
+  withSetupLock,
+} from "./steps.ts";
 
 /** The tiers of tests, in the order they run. */
 export const tiers = ["unit", "service", "engine", "zygote", "lab"] as const;
 export type Tier = (typeof tiers)[number];
 
 /** A program that tests and set-up need besides npm's packages and the container engine. */
-export type Tool = {
+type Tool = {
   /** The tiers of tests that need it; set-up installs it only for these. */
   tiers: readonly Tier[];
   isThere: () => boolean;
@@ -143,4 +152,142 @@ export function composeCommand(): string[] | undefined {
   const plugin = spawnSync("docker", ["compose", "version"], { stdio: "ignore" });
   if (plugin.status === 0) return ["docker", "compose"];
   return hasCommand("docker-compose") ? ["docker-compose"] : undefined;
+}
+
+/** Installs the missing tools. Returns those that it may not install. */
+export async function installTools(names: readonly ToolName[]): Promise<ToolName[]> {
+  const missing = missingOf(names);
+  if (missing.length === 0 || !mayInstall()) return missing;
+  await withSetupLock(async () => {
+    const wanted = missingOf(names).map((name) => tools[name]);
+    const packages = wanted.flatMap((tool) => (isPlain(tool) ? tool.packages : []));
+    if (wanted.some((tool) => tool.packages.length > 0)) await aptUpdate();
+    if (packages.length > 0) await aptInstall(packages);
+    for (const tool of wanted.filter((other) => !isPlain(other))) await installApart(tool);
+  });
+  return missingOf(names);
+}
+
+/** Installs the missing tools, and throws OperatorError if one is still missing. */
+export async function requireTools(names: readonly ToolName[], forWhat: string): Promise<void> {
+  const missing = await installTools(names);
+  if (missing.length === 0) return;
+  const packages = missing.flatMap((name) => tools[name].packages).join(" ");
+  throw new OperatorError(
+    `${forWhat} needs ${missing.join(", ")}: install it (sudo apt-get install ${packages}), then run this again`,
+  );
+}
+
+function missingOf(names: readonly ToolName[]): ToolName[] {
+  return names.filter((name) => !tools[name].isThere());
+}
+
+function mayInstall(): boolean {
+  return process.getuid?.() === 0 && hasCommand("apt-get");
+}
+
+const isPlain = ({ unpackInto, debian }: Tool): boolean => !unpackInto && !debian;
+
+async function installApart({ packages, unpackInto, debian }: Tool): Promise<void> {
+  if (unpackInto) await unpack(packages, unpackInto);
+  if (debian) {
+    await withDebian(debian, debianMirror(), async (root) => {
+      rmSync(debian.folder, { recursive: true, force: true });
+      mkdirSync(dirname(debian.folder), { recursive: true });
+      // mv also works across file systems, unlike rename.
+      execFileSync("mv", [root, debian.folder]);
+    });
+  }
+}
+
+async function unpack(packages: readonly string[], folder: string): Promise<void> {
+  const partial = `${folder}.partial`;
+  rmSync(partial, { recursive: true, force: true });
+  mkdirSync(partial, { recursive: true });
+  await runStep({
+    title: `unpacking ${packages.join(", ")}`,
+    command: "sh",
+    args: [
+      "-ec",
+      'cd "$0"; apt-get download "$@"; for deb in *.deb; do dpkg-deb --extract "$deb" .; done',
+      partial,
+      ...packages,
+    ],
+    logFile: join(LOG_DIR, "unpack.log"),
+  });
+  renameSync(partial, folder);
+}
+
+/** Not /tmp, which may be a tmpfs, where debootstrap cannot make device nodes. */
+const PARENT = "/var/tmp";
+const PREFIX = "airlock-image-";
+
+const PACKAGES = ["ca-certificates", "python3", "python3-pip", "python3-venv", "python-is-python3"];
+
+/** Folders that are emptied: in a container /dev is replaced, and the others are never read. */
+const EMPTIED = [
+  "dev",
+  "usr/share/doc",
+  "usr/share/man",
+  "usr/share/info",
+  "usr/share/locale",
+  "var/cache",
+  "var/lib/apt/lists",
+  "var/log",
+];
+
+/**
+ * Runs the following command in namespaces that end with this process, so that no mount is left.
+ */
+const CONFINED = ["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"];
+
+type Debian = StandIn & {
+  /** Packages in addition to Python and pip. */
+  packages?: string[];
+};
+
+/** Builds a minimal Debian with Python in a temporary folder and hands it to `use`. Needs root. */
+export async function withDebian(
+  { suite, python, packages = [] }: Debian,
+  mirror: string,
+  use: (root: string) => Promise<void>,
+): Promise<void> {
+  removeLeftovers();
+  await installDebootstrap();
+  const root = mkdtempSync(join(PARENT, PREFIX));
+  try {
+    const include = `--include=${[...PACKAGES, ...packages].join(",")}`;
+    await runStep({
+      title: `building Python ${python} from Debian ${suite} (about 40 s)`,
+      command: "setpriv",
+      args: [...CONFINED, "debootstrap", "--variant=minbase", include, suite, root, mirror],
+      logFile: join(LOG_DIR, "debootstrap.log"),
+      detailFile: join(root, "debootstrap/debootstrap.log"),
+    });
+    trim(root, python);
+    await use(root);
+  } finally {
+    rmSync(root, { recursive: true, force: true });
+  }
+}
+
+async function installDebootstrap(): Promise<void> {
+  if (tools.debootstrap.isThere()) return;
+  await aptUpdate();
+  await aptInstall(tools.debootstrap.packages);
+}
+
+function removeLeftovers(): void {
+  for (const name of readdirSync(PARENT)) {
+    if (name.startsWith(PREFIX)) rmSync(join(PARENT, name), { recursive: true, force: true });
+  }
+}
+
+function trim(root: string, python: string): void {
+  for (const path of EMPTIED) {
+    rmSync(join(root, path), { recursive: true, force: true });
+    mkdirSync(join(root, path));
+  }
+  // Lets pip install into the image, as in the official one.
+  rmSync(join(root, `usr/lib/python${python}/EXTERNALLY-MANAGED`), { force: true });
 }

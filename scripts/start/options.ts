@@ -1,5 +1,11 @@
-import { parseCommandLine } from "../command/arguments.ts";
-import { describeKeys } from "../command/config.ts";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { linkSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { hostname } from "node:os";
+import { join } from "node:path";
+import { makeFolder } from "../../shared/process/files.node.ts";
+import { describeKeys, OperatorError, parseCommandLine } from "../operate/command.ts";
 
 const OPTIONS = {
   help: { type: "boolean", short: "h" },
@@ -11,7 +17,7 @@ const OPTIONS = {
   verbose: { type: "boolean", short: "v" },
 } as const;
 
-export type StartOptions = {
+type StartOptions = {
   help: boolean;
   /** The options as AIRLOCK_<KEY> variables. */
   env: Record<string, string>;
@@ -56,4 +62,80 @@ that over the file.
 
 ${describeKeys()}
 `;
+}
+
+/** Throws OperatorError if the API could not listen on `host` and `port`. */
+export async function checkAddress(host: string, port: number): Promise<void> {
+  const server = createServer().listen(port, host);
+  try {
+    await once(server, "listening");
+  } catch (error) {
+    throw new OperatorError(explain(host, port, error as NodeJS.ErrnoException));
+  } finally {
+    server.close();
+  }
+}
+
+/**
+ * The URL at which processes of this machine reach an API that listens at `url`: replaces a
+ * wildcard address.
+ */
+export function localUrl(url: string): string {
+  return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
+}
+
+function explain(host: string, port: number, error: NodeJS.ErrnoException): string {
+  switch (error.code ?? "") {
+    case "EADDRINUSE":
+      return `port ${port} on ${host} is taken: stop the program that has it (ss -ltnp 'sport = :${port}' names it), or choose another: npm start -- --port ${port + 1}`;
+    case "EACCES":
+      return `no permission to listen on port ${port}: choose one above 1023: npm start -- --port 8080`;
+    case "EADDRNOTAVAIL":
+    case "ENOTFOUND":
+      return `${host} is not an address of this machine: npm start -- --host 127.0.0.1`;
+    default:
+      return `cannot listen on ${host}, port ${port}: ${error.message}`;
+  }
+}
+
+/** The token between the API and its agent, kept in `<dataDir>/agent-token`; made on the first start. */
+export function agentToken(dataDir: string): string {
+  makeFolder(dataDir);
+  const file = join(dataDir, "agent-token");
+  return readToken(file) ?? makeToken(file);
+}
+
+/**
+ * The name of the agent with this token. It stays the same after a restart, so that the agent finds
+ * containers it left. It differs for each data folder, so that no agent takes another's containers
+ * for its own.
+ */
+export function agentName(token: string): string {
+  return `${hostname()}-${createHash("sha256").update(token).digest("hex").slice(0, 8)}`;
+}
+
+function readToken(file: string): string | undefined {
+  try {
+    return readFileSync(file, "utf8").trim();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Writes a draft and links it, so that neither a crash nor a second start can leave half a token or
+ * two tokens.
+ */
+function makeToken(file: string): string {
+  const draft = `${file}.${process.pid}`;
+  writeFileSync(draft, `${randomBytes(32).toString("hex")}\n`, { mode: 0o600, flush: true });
+  try {
+    linkSync(draft, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  } finally {
+    rmSync(draft);
+  }
+  return readFileSync(file, "utf8").trim();
 }

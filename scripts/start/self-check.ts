@@ -1,8 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Config } from "../../shared/config/config.ts";
-import { jsonRequest } from "../command/json-request.ts";
-import { OperatorError } from "../command/operator-error.ts";
-import { say } from "../command/say.ts";
+import { jsonRequest, OperatorError, say } from "../operate/command.ts";
 
 export type Timeouts = {
   /** The API answers before: it knows what the job waits for. */

@@ -1,30 +1,37 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
-import { writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { build, type Plugin } from "esbuild";
-import { buildConsole } from "../console/build-console.ts";
 import { bundleOf, programOf, PROGRAMS, WORKER_BUNDLE } from "../../shared/testing/program.ts";
+import { buildConsole } from "../setup/build-console.ts";
 
 /** The programs that tests start often. */
 const programs = [
   "agent/main.ts",
-  "agent/sandbox/testing/doomed-agent.ts",
+  "agent/testing/doomed-agent.ts",
   "api/node.ts",
   "clients/cli/main.ts",
-  "scripts/agents.ts",
-  "scripts/keys.ts",
-  "scripts/backup.ts",
-  "scripts/bench.ts",
-  "scripts/migrate.ts",
-  "scripts/restore.ts",
+  "scripts/operate/agents.ts",
+  "scripts/operate/keys.ts",
+  "scripts/operate/backup.ts",
+  "scripts/lab/bench/main.ts",
+  "scripts/operate/migrate.ts",
+  "scripts/operate/restore.ts",
   "scripts/setup/main.ts",
-  "scripts/soak.ts",
-  "scripts/start.ts",
+  "scripts/lab/soak/main.ts",
+  "scripts/start/main.ts",
 ];
 
 /** Packages that find native code or files of their own beside them. */

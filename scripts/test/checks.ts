@@ -1,10 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { runTool } from "../command/run-tool.ts";
+import { runTool, say } from "../operate/command.ts";
 import { findCircles, findLongFiles, findWrongImports } from "./check-rooms.ts";
 import { rooms } from "./rooms.ts";
-import { say } from "../command/say.ts";
 
 type Check = { title: string; tool: string; args: string[]; remedy?: string };
 

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { labels } from "../../agent/sandbox/labels.ts";
-import { MOTHERS } from "../../agent/sandbox/testing/backend.ts";
-import { rawEngine } from "../../agent/sandbox/testing/raw-engine.ts";
+import { labels } from "../../agent/sandbox/sandbox.ts";
+import { MOTHERS } from "../../agent/testing/backend.ts";
+import { rawEngine } from "../../agent/testing/raw-engine.ts";
 
 /**
  * One mother forks the jobs of all test files that a process runs. Vitest tells no process that its last file has

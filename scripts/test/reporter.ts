@@ -1,7 +1,36 @@
 import { writeFileSync } from "node:fs";
 import type { Reporter, TestCase, TestModule } from "vitest/node";
-import type { FileResult, RunResult } from "./results.ts";
-import type { Tier } from "../setup/tools.ts";
+import { type Tier, tiers } from "../setup/tools.ts";
+
+/** What became of the rows of one test file. */
+export type FileResult = {
+  file: string;
+  tier: Tier;
+  /** From when its worker took it to its end, as Date.now() gives them. */
+  startedAt: number;
+  endedAt: number;
+  passed: number;
+  /** A file that could not be loaded counts as one. */
+  failed: number;
+  skipped: SkippedRow[];
+  /** Rows that passed only when they were tried again. */
+  retried: RetriedRow[];
+};
+
+export type SkippedRow = {
+  title: string;
+  /** What this machine lacks; undefined where the test names nothing. */
+  reason?: string | undefined;
+};
+
+export type RetriedRow = {
+  title: string;
+  /** Message of the first try's error. */
+  error: string;
+};
+
+/** What one run of vitest reports. */
+export type RunResult = { files: FileResult[]; errorsOutsideTests: number };
 
 /** Names the file that the results go to. */
 export const RESULTS_FILE = "TEST_RESULTS_FILE";
@@ -42,7 +71,7 @@ export default class ResultsReporter implements Reporter {
       failed: failed + (isBroken ? 1 : 0),
       skipped: inState("skipped").map((row) => ({
         title: row.fullName,
-        reason: reasonOf(row),
+        reason: whySkipped(row),
       })),
       retried: rows
         .filter((row) => row.diagnostic()?.flaky)
@@ -51,7 +80,115 @@ export default class ResultsReporter implements Reporter {
   }
 }
 
-function reasonOf(row: TestCase): string | undefined {
+function whySkipped(row: TestCase): string | undefined {
   const result = row.result();
   return row.meta().cannot ?? (result.state === "skipped" ? result.note : undefined);
 }
+
+/** Something that did not run at all, with the reason. */
+export type Unavailable = { what: string; files: number; reason: string };
+
+const SLOWEST = 10;
+
+/** `N passed, N failed`, and how many were skipped if any. */
+export function countLine(run: RunResult, unavailable: readonly Unavailable[] = []): string {
+  const { passed, failed, skipped } = count(run, unavailable);
+  return `${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ""}`;
+}
+
+export function count(
+  { files, errorsOutsideTests }: RunResult,
+  unavailable: readonly Unavailable[] = [],
+): Record<"passed" | "failed" | "skipped", number> {
+  const sum = (of: (file: FileResult) => number) => files.reduce((n, file) => n + of(file), 0);
+  return {
+    passed: sum((file) => file.passed),
+    failed: sum((file) => file.failed) + errorsOutsideTests,
+    skipped:
+      sum((file) => file.skipped.length) + unavailable.reduce((n, { files }) => n + files, 0),
+  };
+}
+
+/** Whether nothing failed and something ran; where nothing may be missing, as in CI, also nothing was skipped. */
+export function isGreen(
+  run: RunResult,
+  unavailable: readonly Unavailable[],
+  isCI: boolean,
+): boolean {
+  const { passed, failed, skipped } = count(run, unavailable);
+  return failed === 0 && passed > 0 && !(isCI && skipped > 0);
+}
+
+/** The closing lines of each tier: its counts alone on a line, then its time. */
+export function tierLines(all: readonly FileResult[]): string[] {
+  return tiers.flatMap((tier) => {
+    const files = all.filter((file) => file.tier === tier);
+    if (files.length === 0) return [];
+    return [`${tier}:`, countLine({ files, errorsOutsideTests: 0 }), timeLine(tier, files)];
+  });
+}
+
+/** What is worth knowing about the whole run, and the counts of all of it in the last line. */
+export function closingLines(run: RunResult, unavailable: readonly Unavailable[]): string[] {
+  const times = tiers.flatMap((tier) => {
+    const files = run.files.filter((file) => file.tier === tier);
+    return files.length > 0 ? [timeLine(tier, files)] : [];
+  });
+  return [
+    ...section("slowest files", slowest(run.files)),
+    ...section("passed at the second try", retried(run.files)),
+    ...section("not possible on this machine", impossible(run.files, unavailable)),
+    ...section("time", times),
+    ...(run.errorsOutsideTests
+      ? [`${run.errorsOutsideTests} errors outside tests, see above`]
+      : []),
+    countLine(run, unavailable),
+  ];
+}
+
+function timeLine(tier: Tier, files: readonly FileResult[]): string {
+  const first = Math.min(...files.map(({ startedAt }) => startedAt));
+  const last = Math.max(...files.map(({ endedAt }) => endedAt));
+  return `${tier} took ${seconds(last - first)} in ${files.length} files`;
+}
+
+function slowest(files: readonly FileResult[]): string[] {
+  return files
+    .toSorted((one, other) => took(other) - took(one))
+    .slice(0, SLOWEST)
+    .map((file) => `${seconds(took(file)).padStart(8)}  ${file.file}`);
+}
+
+function retried(files: readonly FileResult[]): string[] {
+  return files.flatMap(({ file, retried }) =>
+    retried.flatMap(({ title, error }) => [
+      `${file}: ${title}`,
+      `  the first try failed: ${error.split("\n", 1)[0]}`,
+    ]),
+  );
+}
+
+/** Rows of one file with the same reason share a line. */
+function impossible(files: readonly FileResult[], unavailable: readonly Unavailable[]): string[] {
+  const rows = files.flatMap(({ file, skipped }) =>
+    [...Map.groupBy(skipped, reasonOf)].map(
+      ([reason, { length }]) => `${file}: ${length} rows: ${reason}`,
+    ),
+  );
+  return [
+    ...unavailable.map(({ what, files, reason }) => `${what} (${files} files): ${reason}`),
+    ...rows,
+  ];
+}
+
+function reasonOf({ title, reason }: SkippedRow): string {
+  return reason ?? `no reason given (${title})`;
+}
+
+function section(title: string, lines: string[]): string[] {
+  return lines.length === 0 ? [] : [`${title}:`, ...lines.map((line) => `  ${line}`)];
+}
+
+const took = ({ startedAt, endedAt }: FileResult): number => endedAt - startedAt;
+
+const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;

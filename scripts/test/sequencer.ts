@@ -3,17 +3,17 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** The files that take longest, longest first: begun first, they do not run on alone at the end. */
 const LONGEST = [
   "api/tests/worker.service.test.ts",
-  "agent/job/package-store.engine.test.ts",
+  "agent/packages/cache.engine.test.ts",
   "api/tests/node.service.test.ts",
-  "scripts/e2e/start.engine.test.ts",
-  "scripts/e2e/job-types.engine.test.ts",
+  "scripts/lab/start.engine.test.ts",
+  "scripts/lab/job-types.engine.test.ts",
   "clients/console/tests/views.service.test.ts",
-  "agent/job/run.engine.test.ts",
+  "agent/work/run.engine.test.ts",
   "api/tests/foreign-pages.service.test.ts",
-  "scripts/e2e/forked.engine.test.ts",
-  "agent/fork/recovers.engine.test.ts",
+  "scripts/lab/forked.engine.test.ts",
+  "agent/backends/forks-recover.engine.test.ts",
   "api/tests/worker-events.service.test.ts",
-  "scripts/e2e/streams.engine.test.ts",
+  "scripts/lab/jobs.engine.test.ts",
 ];
 
 export class LongestFirst extends BaseSequencer {

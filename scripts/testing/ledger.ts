@@ -1,5 +1,5 @@
 import type { Client, Row } from "@libsql/client";
-import { miscounted } from "../../api/testing/tenant-uses.ts";
+import { miscounted } from "../../api/testing/store-model.ts";
 
 /** What a client of the service knows of a job that the service said yes to. */
 export type Acknowledged = {

@@ -1,18 +1,20 @@
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
+import { get, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createClient, type Client } from "@libsql/client";
-import {
-  imagesOf,
-  removeContainersOf,
-  removeImages,
-} from "../../agent/sandbox/testing/raw-engine.ts";
+import { type Client, createClient } from "@libsql/client";
+import { afterAll, beforeAll, expect } from "vitest";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
+import { imagesOf, removeContainersOf, removeImages } from "../../agent/testing/raw-engine.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
+import { isLab, waitUntil } from "../../shared/testing/test-file.ts";
+import type { ExecutionRecord } from "../../shared/wire/executions.ts";
+import type { Build, BuildResult, JobTypeView } from "../../shared/wire/job-types.ts";
+import { jsonRequest } from "../operate/command.ts";
 import { type Acknowledged, checkLedger, type Ledger, startAudit } from "./ledger.ts";
-import { type ServiceCalls, serviceCalls } from "./service-calls.ts";
 
 export type Variables = Readonly<Record<string, string>>;
 
@@ -144,3 +146,193 @@ async function endAgent({ process, exit }: TestAgent): Promise<void> {
   await exit;
   clearTimeout(timer);
 }
+
+export type Json = Record<string, unknown>;
+type Reply<T = Json> = {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  /** Empty if the answer is no JSON. */
+  readonly json: T;
+};
+
+/** What a client asks of a service. */
+type ServiceCalls = {
+  readonly send: <T = Json>(method: string, path: string, body?: unknown) => Promise<Reply<T>>;
+  /** Runs code to its end. */
+  readonly execute: (code: string, more?: Json) => Promise<Json>;
+  /** Submits code; resolves with its id once that is acknowledged. */
+  readonly submit: (code: string, input?: Json, more?: Json) => Promise<string>;
+  readonly record: (id: string) => Promise<ExecutionRecord>;
+  /** Resolves once the code of this attempt runs. */
+  readonly untilBegun: (id: string, attempt?: number) => Promise<void>;
+  readonly untilStatus: (id: string, status: string) => Promise<void>;
+  /** The record, once the job has ended. */
+  readonly ended: (id: string) => Promise<ExecutionRecord>;
+};
+
+/** @param url Where the API is now. */
+function serviceCalls(url: () => string, db: Client, key?: string): ServiceCalls {
+  const keyHeader: Record<string, string> = key === undefined ? {} : { "X-API-Key": key };
+
+  async function send<T = Json>(method: string, path: string, body?: unknown): Promise<Reply<T>> {
+    const response = await fetch(url() + path, jsonRequest(method, body, keyHeader));
+    const { status, headers } = response;
+    const text = await response.text();
+    const isJson = /json/.test(headers.get("Content-Type") ?? "");
+    return { status, headers, text, json: (isJson ? JSON.parse(text) : {}) as T };
+  }
+
+  const record = async (id: string) =>
+    (await send<ExecutionRecord>("GET", `/executions/${id}?view=full`)).json;
+
+  async function lastBegun(id: string): Promise<number> {
+    const { rows } = await db.execute({
+      sql: "SELECT iif(code_started_at IS NULL, 0, attempt) AS n FROM executions WHERE id = ?",
+      args: [id],
+    });
+    return Number(rows[0]?.["n"]);
+  }
+
+  return {
+    send,
+    execute: async (code, more = {}) => (await send("POST", "/execute", { code, ...more })).json,
+    submit: async (code, input = {}, more = {}) => {
+      // A busy machine's engine takes its time.
+      const body = { code, input_data: input, startup_timeout: 600, ...more };
+      const { status, text, json } = await send("POST", "/execute/async", body);
+      if (status !== 202) throw new Error(text);
+      return json["job_id"] as string;
+    },
+    record,
+    untilBegun: (id, attempt = 1) =>
+      waitUntil(`attempt ${attempt} of ${id} begins`, async () => (await lastBegun(id)) >= attempt),
+    untilStatus: (id, status) =>
+      waitUntil(`${id} is ${status}`, async () => (await record(id)).status === status),
+    ended: async (id) => {
+      await waitUntil(`${id} ends`, async () => (await record(id)).ended_at !== null);
+      return record(id);
+    },
+  };
+}
+
+/** The service of the tests that run. */
+export let service: TestService;
+
+/** Gives all tests of a file one service with an agent. */
+export function useTestService(options: ServiceOptions = {}, agent: Variables = {}): void {
+  beforeAll(async () => {
+    service = await startTestService(options);
+    await service.startAgent("agent", agent);
+  });
+  afterAll(() => service?.[Symbol.asyncDispose]());
+}
+
+/** Variables of an agent, by where it runs its jobs and sessions. */
+export const places = {
+  forks: { AIRLOCK_CONTAINER_BACKEND: "zygote" },
+  containers: { AIRLOCK_CONTAINER_BACKEND: "engine" },
+  gVisor: { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_CONTAINER_RUNTIME: "runsc" },
+} satisfies Record<string, Variables>;
+
+export type Place = keyof typeof places;
+
+/** The places of rows that the lab repeats under gVisor. */
+export const placesOfTier: readonly Place[] = isLab ? ["gVisor"] : ["forks", "containers"];
+
+/** An agent's settings for PyPI, also where a proxy of this machine's has a private address and its own certificates. */
+export const fromPypi = {
+  AIRLOCK_PIP_HOSTS: "pypi.org,files.pythonhosted.org",
+  AIRLOCK_PIP_CA_FILE: process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt",
+};
+
+/** Builds the image of a job type; the answer is that of the API, which may be a refusal. */
+export async function build(
+  service: TestService,
+  jobType: string,
+  tag?: string,
+): Promise<BuildResult> {
+  const query = tag === undefined ? "" : `?version_tag=${tag}`;
+  return (await service.send<BuildResult>("POST", `/job-types/${jobType}/build${query}`)).json;
+}
+
+export async function lastBuild(service: TestService, jobType: string): Promise<Build> {
+  return (await service.send<Build>("GET", `/job-types/${jobType}/build`)).json;
+}
+
+export async function readJobType(service: TestService, jobType: string): Promise<JobTypeView> {
+  return (await service.send<JobTypeView>("GET", `/job-types/${jobType}`)).json;
+}
+
+const mib = 1024 * 1024;
+/** What two streams of 100 MiB may take, less than held whole: V8 collects buffers each time that 64 MiB more are there. */
+export const flatBytes = 160 * mib;
+
+/** Writes 100 MiB that no two offsets share, and prints their SHA-256. */
+const writesMuch = `
+import hashlib
+sha256 = hashlib.sha256()
+with open("/output/much.bin", "wb") as file:
+    for n in range(100 * 1024):
+        block = hashlib.sha512(n.to_bytes(8, "big")).digest() * 16
+        sha256.update(block)
+        file.write(block)
+print(sha256.hexdigest())
+`;
+
+/** The file that one job left. */
+export interface Stored {
+  readonly url: string;
+  readonly jobId: string;
+  readonly sha256: string;
+}
+
+export async function run(service: TestService, code: string) {
+  const result = await service.execute(code, { timeout: 60 });
+  expect(result).toMatchObject({ success: true });
+  return result as { job_id: string; stdout: string };
+}
+
+export async function store(service: TestService): Promise<Stored> {
+  const { job_id, stdout } = await run(service, writesMuch);
+  return { url: service.url, jobId: job_id, sha256: stdout.trim() };
+}
+
+/** Two at once, each with a file of its own. */
+export function storeTwo(service: TestService): Promise<Stored[]> {
+  return Promise.all([store(service), store(service)]);
+}
+
+export async function download({ url, jobId }: Stored, headers = {}): Promise<IncomingMessage> {
+  const request = get(`${url}/jobs/${jobId}/artifacts/much.bin`, { headers, agent: false });
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  return response;
+}
+
+async function hashOf(stream: AsyncIterable<Buffer>): Promise<{ sha256: string; size: number }> {
+  const hash = createHash("sha256");
+  let size = 0;
+  for await (const chunk of stream) {
+    hash.update(chunk);
+    size += chunk.length;
+  }
+  return { sha256: hash.digest("hex"), size };
+}
+
+export async function arrivesWhole(stored: Stored): Promise<void> {
+  const whole = await hashOf(await download(stored));
+  expect(whole).toEqual({ sha256: stored.sha256, size: 100 * mib });
+  const part = await download(stored, { Range: `bytes=${50 * mib}-${90 * mib - 1}` });
+  expect(part.statusCode).toBe(206);
+  expect((await hashOf(part)).size).toBe(40 * mib);
+}
+
+/** Long enough for a busy machine to renew in, short enough to wait for the end of. */
+export const leaseTtlS = 6;
+
+/** AIRLOCK_ variables of an API for tests that wait for the end of a lease. */
+export const shortLeases = {
+  AIRLOCK_LEASE_TTL_S: String(leaseTtlS),
+  AIRLOCK_LIVENESS_S: "4",
+  AIRLOCK_POLL_WAIT_S: "2",
+};

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { MemorySize, NetworkMode } from "../wire/job-type.ts";
-import { key16, MiB } from "./units.ts";
+import { MemorySize, NetworkMode } from "../wire/job-types.ts";
+import { key16, MiB } from "./api.ts";
 
 /** Keys that only the agent reads. */
 export const agentSettings = {

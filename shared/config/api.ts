@@ -1,6 +1,11 @@
 import { z } from "zod";
-import { JobTypeDefinition, JobTypeName } from "../wire/job-type.ts";
-import { key16, MiB } from "./units.ts";
+import { TenantName } from "../wire/access.ts";
+import { JobTypeDefinition, JobTypeName } from "../wire/job-types.ts";
+import { WebhookType } from "../wire/webhooks.ts";
+
+export const MiB = 1024 * 1024;
+/** A key or token, long enough not to be guessed. */
+export const key16 = z.string().min(16, "must be at least 16 characters");
 
 /** Keys that the API reads, and keys that both the API and the agent read. */
 export const apiSettings = {
@@ -281,5 +286,117 @@ export const apiSettings = {
     .default(180)
     .describe(
       "Seconds until a lease that is not renewed expires. A shorter outage of the API or its database ends no running job. The agent gives a job up before its lease expires; after that the API leases the job again. At least liveness_s.",
+    ),
+};
+
+/** Keys of the API about sessions. */
+export const sessionSettings = {
+  max_sessions_per_tenant: z
+    .int()
+    .min(0)
+    .default(100)
+    .describe("Sessions that each tenant can have at once; 0: none."),
+  max_session_lifetime: z
+    .int()
+    .min(1)
+    .max(604_800)
+    .default(86_400)
+    .describe("Longest `lifetime` that a request may ask for, in seconds."),
+};
+
+/** Keys of the API about other services' protocols. */
+export const compatSettings = {
+  compat: z
+    .array(z.enum(["sandbox-fusion", "piston", "dify", "librechat", "e2b"]))
+    .default([])
+    .describe("Protocols of other services to speak, each below /compat/<name>."),
+  compat_key: key16
+    .optional()
+    .describe(
+      "The API key of requests that bring none, in protocols that need none (sandbox-fusion, piston, librechat). If the service has keys, such requests are refused without it.",
+    ),
+  compat_held: z
+    .int()
+    .min(1)
+    .default(512)
+    .describe(
+      "Requests in other services' protocols that are open at the same time; more are refused.",
+    ),
+};
+
+/** `whsec_` and 24 to 64 bytes as base64, as Standard Webhooks has them. */
+const WebhookSecret = z.string().refine(isSecret, {
+  error: "must be whsec_ followed by 24 to 64 random bytes as base64 (openssl rand -base64 32)",
+});
+
+function isSecret(text: string): boolean {
+  if (!/^whsec_[A-Za-z0-9+/]{32,88}={0,2}$/.test(text)) return false;
+  try {
+    const { length } = atob(text.slice("whsec_".length));
+    return length >= 24 && length <= 64;
+  } catch {
+    return false;
+  }
+}
+
+/** Every call is signed with each of them, so that receivers can change from one to the other. */
+const WebhookSecrets = z.array(WebhookSecret).min(1).max(2, "must be one or two");
+
+const WebhookEndpointName = z
+  .string()
+  .regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "must be lower-case letters, digits, _ or -");
+
+/** A receiver that the operator configures. */
+const WebhookEndpoint = z.strictObject({
+  url: z
+    .url({ protocol: /^https?$/ })
+    .refine((url) => !hasUser(url), "must have no user or password"),
+  events: z.array(WebhookType).min(1).optional(),
+  tenants: z.array(TenantName).min(1).optional(),
+  secrets: WebhookSecrets,
+});
+type WebhookEndpoint = z.infer<typeof WebhookEndpoint>;
+
+function hasUser(url: string): boolean {
+  if (!URL.canParse(url)) return false;
+  const { username, password } = new URL(url);
+  return username !== "" || password !== "";
+}
+
+/** A host over HTTPS, or over HTTP where the entry begins so. */
+const CallbackHost = z
+  .string()
+  .toLowerCase()
+  .regex(
+    /^(http:\/\/)?(\*\.)?([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?$/,
+    'must be a host such as "hooks.example", "*.example:8443" or "http://10.1.2.3:8080"',
+  );
+
+/** What the `callback_url` of a request may be, and how its calls are signed. */
+const WebhookCallbacks = z.strictObject({
+  hosts: z.array(CallbackHost).min(1),
+  secrets: WebhookSecrets,
+});
+
+export const webhookSettings = {
+  webhook_endpoints: z
+    .record(WebhookEndpointName, WebhookEndpoint)
+    .default({})
+    .describe(
+      "Receivers of webhooks by name: `url`, `secrets` (one or two), `events` (default: all), and `tenants` whose events it gets (default: all). See docs/guides/webhooks.md.",
+    ),
+  webhook_callbacks: WebhookCallbacks.optional().describe(
+    "Lets requests name a receiver of their own (`callback_url`): `hosts` that it may have (over HTTPS; over plain HTTP those that begin with `http://`), and `secrets` (one or two) that sign its calls. Default: no host.",
+  ),
+  webhook_private_addresses: z
+    .array(
+      z.union(
+        [z.ipv4(), z.ipv6(), z.cidrv4(), z.cidrv6()],
+        "must be an IP address or a CIDR block",
+      ),
+    )
+    .default([])
+    .describe(
+      "Addresses and CIDR blocks outside the internet that webhooks may reach, such as a receiver in your own network. On Workers: single addresses.",
     ),
 };

@@ -1,10 +1,7 @@
 import { z } from "zod";
+import type { Intervals } from "../wire/leases.ts";
 import { agentSettings } from "./agent.ts";
-import { apiSettings } from "./api.ts";
-import { compatSettings } from "./compat.ts";
-import { sessionSettings } from "./sessions.ts";
-import { webhookSettings } from "./webhooks.ts";
-import type { Intervals } from "../wire/agent/lease.ts";
+import { apiSettings, compatSettings, sessionSettings, webhookSettings } from "./api.ts";
 
 /**
  * Every configuration key (docs/contract.md 3.1). A key `k` is read

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { ContainerBackend, TerminalStatus } from "./execution.ts";
-import { Timestamp } from "./timestamp.ts";
+import { ContainerBackend, TerminalStatus } from "./executions.ts";
+import { Timestamp } from "./fields.ts";
 
 export const BreakerState = z.enum(["closed", "open", "half_open"]).meta({
   id: "BreakerState",
@@ -18,7 +18,7 @@ export const CircuitBreaker = z
   .meta({ id: "CircuitBreaker" });
 export type CircuitBreaker = z.infer<typeof CircuitBreaker>;
 
-export const QueueStats = z
+const QueueStats = z
   .object({
     pending: z.int(),
     running: z.int(),
@@ -26,7 +26,7 @@ export const QueueStats = z
     max_queue_size: z.int(),
   })
   .meta({ id: "QueueStats", description: "max_workers is the sum over the connected agents." });
-export type QueueStats = z.infer<typeof QueueStats>;
+type QueueStats = z.infer<typeof QueueStats>;
 
 export const Health = z
   .object({
@@ -171,3 +171,7 @@ export const PoolHistory = z.object({ points: z.array(HistoryPoint) }).meta({
     "The oldest point first. The service is recorded once a minute. A time without a point is one in which no API ran.",
 });
 export type PoolHistory = z.infer<typeof PoolHistory>;
+
+/** The answer of a probe that passes. A probe that fails answers with a problem. */
+export const Probe = z.object({ status: z.literal("ok") }).meta({ id: "Probe" });
+export type Probe = z.infer<typeof Probe>;

@@ -1,3 +1,5 @@
+// Without zod, so that the console and the command line can have it.
+
 /** Limits that the contract fixes (docs/contract.md section 10), and further limits that API and agent share. */
 export const limits = {
   /** Seconds; the largest `timeout` that the schema accepts. The configured `max_timeout` is lower. */
@@ -78,3 +80,23 @@ export const limits = {
   /** Seconds; the longest `idle_timeout`: a week. */
   idleTimeoutMaxS: 604_800,
 } as const;
+
+/** What a key may do; api/http/scopes.ts lists the routes of each. */
+export const scopes = ["run", "read", "build", "monitor", "agents", "admin"] as const;
+
+/** What the audit log tells of. */
+export const auditActions = [
+  "key.create",
+  "key.rotate",
+  "key.revoke",
+  "tenant.limits",
+  "host.invite",
+  "host.revoke",
+  "host.rotate",
+  "agent.drain",
+  "agent.resume",
+  "build.request",
+  "execution.delete",
+  "session.delete",
+  "dlq.delete",
+] as const;

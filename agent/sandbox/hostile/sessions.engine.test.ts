@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { hostileCases } from "../testing/hostile.ts";
-import { openSession } from "../testing/open-session.ts";
+import { hostileCases } from "../../testing/hostile.ts";
+import { openSession } from "../../testing/run-code.ts";
 
 hostileCases(({ place, runtime, isGvisor, agentName }) => {
   const open = (spec = {}) => openSession(place(), { runtime, ...spec }, { agentName });

@@ -1,7 +1,31 @@
+import { createHash, randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createClient } from "@libsql/client";
 import { expect } from "vitest";
-import { each, type Row } from "./row.ts";
-import { agentTokens } from "./servers.ts";
-import { dockerError, log, release, working } from "./working.ts";
+import { HostList, Invitation, type JoinedHost, JoinReply } from "../../../shared/wire/access.ts";
+import { PoolAgent, PoolStats } from "../../../shared/wire/health.ts";
+import { protocolHeader, protocolVersion } from "../../../shared/wire/leases.ts";
+import { invite, revokeToken } from "../../agents/agents.ts";
+import { sha256 } from "../../ids.ts";
+import { type Database, database } from "../../store/database.ts";
+import { shell } from "../../tenants/sql.ts";
+import type { Reply, ScriptedAgent } from "../scripted-agent.ts";
+import {
+  agentTokens,
+  type Api,
+  apiKeys,
+  body,
+  dockerError,
+  each,
+  expectFault,
+  failure,
+  log,
+  operatorKey,
+  problemOf,
+  release,
+  type Row,
+  working,
+} from "./api.ts";
 
 export const agentRows: Row[] = [
   ...each(
@@ -209,6 +233,600 @@ export const agentRows: Row[] = [
       client.abort();
       await expect(waiting).rejects.toThrow("aborted");
       expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
+    },
+  },
+];
+
+const minuteMs = 60_000;
+
+/** Does what an operator's command does, over a separate connection. */
+async function operate<T>(api: Api, work: (db: Database) => Promise<T>): Promise<T> {
+  const client = createClient({ url: api.databaseUrl, concurrency: 1, timeout: 10_000 });
+  try {
+    return await work(database(client));
+  } finally {
+    client.close();
+  }
+}
+
+const newCode = (api: Api, name: string | null = null, expiresInMs = minuteMs): Promise<string> =>
+  operate(api, (db) => invite({ db, sha256 }, { name, expiresInMs }, shell("test", Date.now())));
+
+const newToken = (): string => `ala_${randomBytes(32).toString("hex")}`;
+const hashOf = (token: string): string => createHash("sha256").update(token).digest("hex");
+
+const exchange = (api: Api, code: string, token: string, name = "a-host"): Promise<Reply> =>
+  api.post("/agent/v1/join", { code, token_sha256: hashOf(token), name });
+
+/** A token that a new agent has joined with, and its id. */
+async function joined(api: Api): Promise<{ token: string; id: string }> {
+  const token = newToken();
+  const reply = await exchange(api, await newCode(api), token);
+  return { token, id: JoinReply.parse(body(reply)).agent.id };
+}
+
+const pollStatus = async (api: Api, token: string): Promise<number> => {
+  const agent = api.agent(token);
+  const request = JSON.stringify(agent.pollRequest({ free_slots: 0 }));
+  return (await agent.send("POST", "/poll", request)).status;
+};
+
+export const joinRows: Row[] = [
+  {
+    rule: "A join code is exchanged for an agent's own token, under the name that the code gives it",
+    async check(api) {
+      const [code, token] = [await newCode(api, "gpu-1"), newToken()];
+      expect(await pollStatus(api, token)).toBe(401);
+      const reply = await exchange(api, code, token);
+      expect(reply.status).toBe(200);
+      expect(JoinReply.parse(body(reply)).agent.name).toBe("gpu-1");
+      expect(await pollStatus(api, token)).toBe(200);
+      const other = await exchange(api, await newCode(api), newToken(), "its-own");
+      expect(JoinReply.parse(body(other)).agent.name).toBe("its-own");
+    },
+  },
+  {
+    rule: "If many hosts exchange one join code, exactly one succeeds",
+    async check(api) {
+      const code = await newCode(api);
+      const tokens = Array.from({ length: 6 }, newToken);
+      const replies = await Promise.all(tokens.map((token) => exchange(api, code, token)));
+      expect(replies.filter(({ status }) => status === 200)).toHaveLength(1);
+      expect(replies.filter(({ status }) => status === 401)).toHaveLength(5);
+      const polls = await Promise.all(tokens.map((token) => pollStatus(api, token)));
+      expect(polls).toEqual(replies.map(({ status }) => status));
+    },
+  },
+  {
+    rule: "A repeated exchange gets the same answer, and no other exchange of its code succeeds",
+    async check(api) {
+      const [code, token] = [await newCode(api), newToken()];
+      const first = await exchange(api, code, token);
+      expect(body(await exchange(api, code, token))).toEqual(body(first));
+      expect((await exchange(api, code, newToken())).status).toBe(401);
+    },
+  },
+  {
+    rule: "Unknown, expired and used join codes get the same refusal",
+    async check(api) {
+      const used = await newCode(api);
+      await exchange(api, used, newToken());
+      const codes = [`alj_${"0".repeat(40)}`, await newCode(api, null, -1), used];
+      const replies = [];
+      for (const code of codes) replies.push(await exchange(api, code, newToken()));
+      expect(replies.map(({ status }) => status)).toEqual([401, 401, 401]);
+      expect(new Set(replies.map((reply) => problemOf(reply).detail)).size).toBe(1);
+      expect(problemOf(replies[0]!).detail).toContain("npm run agents -- invite");
+    },
+  },
+  {
+    rule: "A join code is not accepted as a token, nor a token as a join code",
+    async check(api) {
+      const [code, token] = [await newCode(api), newToken()];
+      expect(await pollStatus(api, code)).toBe(401);
+      const reply = await api.post("/agent/v1/join", {
+        code: token,
+        token_sha256: hashOf(token),
+        name: "a-host",
+      });
+      expect(reply.status).toBe(400);
+      expect(problemOf(reply).errors).toMatchObject([{ path: "code" }]);
+      expect(reply.text).not.toContain(token);
+      expect((await exchange(api, code, token)).status).toBe(200);
+    },
+  },
+  {
+    rule: "An agent's own token gives no access to another agent's leases or to client endpoints",
+    server: "with keys",
+    async check(api) {
+      const [one, other] = [await joined(api), await joined(api)];
+      const agent = api.agent(one.token);
+      await agent.poll();
+      const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
+      for (const token of [other.token, agentTokens[0]]) {
+        expect((await api.agent(token).send("POST", "/leave", leave)).status).toBe(403);
+      }
+      const headers = { Authorization: `Bearer ${one.token}` };
+      expect((await api.get("/executions", headers)).status).toBe(401);
+    },
+  },
+  {
+    rule: "A revoked token ends its agent's waiting poll, and its lease goes to another",
+    server: "with short leases",
+    async check(api) {
+      const { token, id } = await joined(api);
+      const agent = api.agent(token);
+      const { job_id } = await api.submit();
+      const { lease_id } = await agent.takeJob();
+      const wait = agent.pollRequest({ free_slots: 0, wait_s: 60 });
+      const waiting = agent.send("POST", "/poll", JSON.stringify(wait));
+      await operate(api, (db) => revokeToken(db, id, shell("test", Date.now())));
+      expect((await waiting).status).toBe(401);
+      const again = await api.agent().takeJob();
+      expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });
+      expect((await agent.result(lease_id)).status).toBe(401);
+      expect(await pollStatus(api, token)).toBe(401);
+    },
+  },
+  {
+    rule: "A rotated token is valid until the new one is used; the agent keeps its leases",
+    async check(api) {
+      const [{ token }, next] = [await joined(api), newToken()];
+      const agent = api.agent(token);
+      await api.submit();
+      const { lease_id } = await agent.takeJob();
+      const order = JSON.stringify({ token_sha256: hashOf(next) });
+      for (let time = 0; time < 2; time++) {
+        expect((await agent.send("POST", "/rotate", order)).status).toBe(200);
+      }
+      expect(await pollStatus(api, token)).toBe(200);
+
+      const heir = api.agent(next);
+      expect((await heir.send("POST", "/rotate", order)).status).toBe(200);
+      expect((await heir.post(lease_id, "started", { job_ref: null })).status).toBe(200);
+      // A token that was just found is cached for a second.
+      while ((await pollStatus(api, token)) === 200) await sleep(100);
+      expect(await pollStatus(api, token)).toBe(401);
+      expect((await heir.result(lease_id)).status).toBe(200);
+    },
+  },
+  {
+    rule: "A configured token cannot be rotated: 409",
+    async check(api) {
+      const order = JSON.stringify({ token_sha256: hashOf(newToken()) });
+      expect((await api.agent().send("POST", "/rotate", order)).status).toBe(409);
+    },
+  },
+  {
+    rule: "After 30 attempts to join in a minute an address is refused with 429 and Retry-After",
+    server: "in production",
+    async check(api) {
+      // Few at once: a burst may get 503s from a database on another process.
+      for (let guesses = 0; guesses < 30; guesses += 6) {
+        const some = Array.from({ length: 6 }, () =>
+          exchange(api, `alj_${randomBytes(20).toString("hex")}`, newToken()),
+        );
+        expect((await Promise.all(some)).map(({ status }) => status)).toEqual(Array(6).fill(401));
+      }
+      const reply = await exchange(api, await newCode(api), newToken());
+      expect(reply.status).toBe(429);
+      expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+      expect(await pollStatus(api, agentTokens[0])).toBe(200);
+    },
+  },
+];
+
+export const protocolRows: Row[] = [
+  {
+    rule: "An agent that uses the API's protocol version, or sends none, gets an answer with the version",
+    async check(api) {
+      const agent = api.agent();
+      const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
+      for (const headers of [{ [protocolHeader]: protocolVersion }, {}]) {
+        const reply = await agent.send("POST", "/leave", leave, headers);
+        expect(reply.status).toBe(200);
+        expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
+      }
+    },
+  },
+  ...each(
+    [{ told: "0" }, { told: "1" }, { told: "1.1" }, { told: "latest" }],
+    ({ told }) => `An agent that speaks protocol ${told} is refused with words that say what to do`,
+    async (api, { told }) => {
+      const agent = api.agent();
+      const poll = JSON.stringify(agent.pollRequest());
+      const reply = await agent.send("POST", "/poll", poll, { [protocolHeader]: told });
+      expect(reply.status).toBe(400);
+      expect((JSON.parse(reply.text) as { detail: string }).detail).toBe(
+        `The agent speaks version ${told} of the agents' protocol, the API version ${protocolVersion}: ` +
+          "run the same version of Airlock on both.",
+      );
+      expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
+      expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
+    },
+  ),
+  {
+    rule: "A refusal to an agent has the protocol header, so that the agent knows it is not from a proxy",
+    async check(api) {
+      const paths = ["/agent/v1/poll", "/agent/v1/rotate", "/agent/v1/join"];
+      const headers = { Authorization: "Bearer unknown-token-0123456789" };
+      for (const path of paths) {
+        const reply = await api.post(path, {}, headers);
+        expect(reply.status).toBeGreaterThanOrEqual(400);
+        expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
+      }
+    },
+  },
+  {
+    rule: "Jobs that need GPUs go to agents with enough free ones; without such an agent the message says so",
+    server: "with job types",
+    async check(api) {
+      const { job_id } = await api.submit({ job_type: "with-gpus" });
+      const [few, many] = [api.agent(), api.agent()];
+      expect((await few.poll({ gpus: { total: 1, free: 1 } })).jobs).toEqual([]);
+      expect((await api.get(`/jobs/${job_id}`)).text).toContain("asks for 2 GPUs");
+      expect((await many.poll({ gpus: { total: 2, free: 1 } })).jobs).toEqual([]);
+      expect((await api.get(`/jobs/${job_id}`)).text).toContain("are in use");
+      const { jobs } = await many.poll({ gpus: { total: 2, free: 2 } });
+      expect(jobs.map((job) => job.execution_id)).toEqual([job_id]);
+      await many.result(jobs[0]?.lease_id ?? "");
+    },
+  },
+];
+
+/** Every post for a lease, with two different bodies. */
+const posts: [
+  what: string,
+  send: (agent: ScriptedAgent, lease: string, other?: boolean) => Promise<Reply>,
+][] = [
+  [
+    "started",
+    (agent, lease, other) => agent.post(lease, "started", { job_ref: other ? "b" : "a" }),
+  ],
+  ["logs", (agent, lease, other) => agent.post(lease, "logs", log(0, other ? "b" : "a"))],
+  ["an upload", (agent, lease, other) => agent.upload(lease, "a.txt", other ? "b" : "a")],
+  [
+    "a result",
+    (agent, lease, other) =>
+      agent.result(lease, other ? { status: "failed", exit_code: 1, error: failure } : {}),
+  ],
+];
+
+export const leasePostRows: Row[] = [
+  ...each(
+    [...posts, ["a release", release] as const],
+    ([what]) => `${what} for a lease of an agent with another token is 403, and changes nothing`,
+    async (api, [, send]) => {
+      const { agent, job_id, lease_id } = await working(api);
+      const before = await api.record(job_id);
+      const thief = api.agent(agentTokens[1]);
+      await thief.poll({ free_slots: 0 });
+      expect((await send(thief, lease_id)).status).toBe(403);
+      expect(await api.record(job_id)).toEqual(before);
+      expect((await agent.result(lease_id)).status).toBe(200);
+      expect((await api.record(job_id)).artifacts).toEqual([]);
+    },
+  ),
+  ...each(
+    [...posts, ["a release", release] as const],
+    ([what]) => `${what} for a lease that was given to another agent is 409, and changes nothing`,
+    async (api, [, send]) => {
+      const { agent, job_id, lease_id } = await working(api);
+      await release(agent, lease_id);
+      const next = api.agent();
+      const again = await next.takeJob();
+      expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });
+      expect(again.lease_id).not.toBe(lease_id);
+      const before = await api.record(job_id);
+      expect((await send(agent, lease_id)).status).toBe(409);
+      expect(await api.record(job_id)).toEqual(before);
+      expect((await next.result(again.lease_id)).status).toBe(200);
+      expect((await api.record(job_id)).artifacts).toEqual([]);
+    },
+  ),
+  {
+    rule: "A post for an unknown lease is 409",
+    async check(api) {
+      const agent = api.agent();
+      for (const lease of [crypto.randomUUID(), "x", "%00"]) {
+        for (const [, send] of posts) expect((await send(agent, lease)).status).toBe(409);
+        expect((await release(agent, lease)).status).toBe(409);
+      }
+    },
+  },
+  ...each(
+    posts,
+    ([what]) => `${what} posted again is 200, with another body 409`,
+    async (api, [what, send]) => {
+      const { agent, job_id, lease_id } = await working(api);
+      expect((await send(agent, lease_id)).status).toBe(200);
+      const before = await api.record(job_id);
+      expect((await send(agent, lease_id)).status).toBe(200);
+      expect((await send(agent, lease_id, true)).status).toBe(409);
+      expect(await api.record(job_id)).toEqual(before);
+      if (what === "a result") return;
+      await agent.result(lease_id);
+      expect((await send(agent, lease_id)).status).toBe(200);
+      // A result has all output, so logs are no longer needed.
+      const late = (await send(agent, lease_id, true)).status;
+      expect(late).toBe(what === "logs" ? 200 : 409);
+    },
+  ),
+  ...each(
+    posts,
+    ([what]) => `${what} posted five times at once is 200 five times`,
+    async (api, [, send]) => {
+      const { agent, lease_id } = await working(api);
+      const replies = await Promise.all(Array.from({ length: 5 }, () => send(agent, lease_id)));
+      expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
+    },
+  ),
+  {
+    rule: "A result that asks for the next job gets the oldest one; a result that does not ask gets none",
+    async check(api) {
+      const { agent, lease_id } = await working(api);
+      const { job_id: second } = await api.submit();
+      const { job_id: third } = await api.submit();
+      const { reply, jobs } = await agent.resultAndTake(lease_id);
+      expect(reply.status).toBe(200);
+      expect(jobs).toMatchObject([{ execution_id: second, attempt: 1 }]);
+      expect((await api.job(second)).status).toBe("running");
+      const plain = await agent.result(jobs[0]?.lease_id ?? "");
+      expect(JSON.parse(plain.text)).toEqual({ jobs: [] });
+      expect((await api.job(third)).status).toBe("queued");
+      await agent.result((await agent.takeJob()).lease_id);
+    },
+  },
+  {
+    rule: "A repeated result is 200 and gets no job; a job that was lost with the first answer comes with the next poll",
+    async check(api) {
+      const { agent, lease_id } = await working(api);
+      const { job_id } = await api.submit();
+      const { jobs } = await agent.resultAndTake(lease_id);
+      const lost = jobs[0]?.lease_id ?? "";
+      agent.held.delete(lost);
+      const again = await agent.resultAndTake(lease_id);
+      expect(again.reply.status).toBe(200);
+      expect(again.jobs).toEqual([]);
+      expect(await agent.takeJob()).toMatchObject({ lease_id: lost, execution_id: job_id });
+      await agent.result(lost);
+    },
+  },
+  {
+    rule: "A refused result gets no job",
+    async check(api) {
+      const { agent, lease_id } = await working(api);
+      const { job_id } = await api.submit();
+      expect((await agent.resultAndTake(lease_id, { exit_code: 1.5 })).reply.status).toBe(400);
+      expect((await agent.resultAndTake(crypto.randomUUID())).reply.status).toBe(409);
+      expect((await api.job(job_id)).status).toBe("queued");
+      await agent.result(lease_id);
+      await agent.result((await agent.takeJob()).lease_id);
+    },
+  },
+  {
+    rule: "An upload whose hash or size differs from its headers is refused, and is never visible",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api);
+      const wrong = { "X-Airlock-SHA256": "0".repeat(64) };
+      expect((await agent.upload(lease_id, "a.txt", "a", wrong)).status).toBe(400);
+      for (const sha256 of ["", "x", "0".repeat(63), "G".repeat(64)]) {
+        const reply = await agent.upload(lease_id, "a.txt", "a", { "X-Airlock-SHA256": sha256 });
+        expect(reply.status).toBe(400);
+      }
+      const tooLarge = new Uint8Array(100_001);
+      expect((await agent.upload(lease_id, "a.bin", tooLarge)).status).toBe(413);
+      await agent.result(lease_id);
+      expect((await api.record(job_id)).artifacts).toEqual([]);
+    },
+  },
+  {
+    rule: "A refused upload can be repeated correctly",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api);
+      await agent.upload(lease_id, "a.txt", "a", { "X-Airlock-SHA256": "0".repeat(64) });
+      expect((await agent.upload(lease_id, "a.txt", "a")).status).toBe(200);
+      await agent.result(lease_id);
+      expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("a");
+    },
+  },
+  ...each(
+    [
+      { status: "lost" },
+      { status: "succeeded", error: failure },
+      { status: "failed", error: null },
+      { status: "timeout", error: { ...failure, type: "execution_timeout" }, exit_code: 1 },
+      { stdout_base64: "?" },
+      { exit_code: 1.5 },
+      { timing: null },
+    ],
+    (changes) => `A result with ${JSON.stringify(changes)} is 400, and the job goes on`,
+    async (api, changes) => {
+      const { agent, job_id, lease_id } = await working(api);
+      const reply = await agent.result(lease_id, changes as object);
+      expect(reply.status).toBe(400);
+      expect((await api.job(job_id)).status).toBe("running");
+    },
+  ),
+];
+
+const operator = { "X-API-Key": operatorKey };
+
+/** Lets a host join by the public interface. */
+async function joinedByInvitation(api: Api, name: string): Promise<{ id: string; token: string }> {
+  const reply = await api.post("/hosts/invitations", { name });
+  expect(reply.status).toBe(201);
+  const token = `ala_${randomBytes(32).toString("hex")}`;
+  const token_sha256 = createHash("sha256").update(token).digest("hex");
+  const { code } = Invitation.parse(body(reply));
+  const answer = await api.post("/agent/v1/join", { code, token_sha256, name: "its-own" });
+  return { id: JoinReply.parse(body(answer)).agent.id, token };
+}
+
+async function host(api: Api, id: string): Promise<JoinedHost | undefined> {
+  return HostList.parse(body(await api.get("/hosts"))).hosts.find((one) => one.id === id);
+}
+
+async function stateOf(api: Api, id: string): Promise<string | undefined> {
+  const { agents } = PoolStats.parse(body(await api.get("/pool/stats")));
+  return agents.find((agent) => agent.id === id)?.state;
+}
+
+/** Without keys, only a service that nobody else reaches lets its clients manage hosts. */
+const local = {
+  only: { on: "node", why: "the service on workerd is open to its network" },
+} as const;
+
+const guarded: [method: string, path: string][] = [
+  ["GET", "/hosts"],
+  ["POST", "/hosts/invitations"],
+  ["POST", "/hosts/x/revoke"],
+  ["POST", "/hosts/x/rotate"],
+  ["POST", "/agents/x/drain"],
+  ["POST", "/agents/x/resume"],
+];
+
+export const hostRows: Row[] = [
+  {
+    ...local,
+    rule: "A host joins with a code from POST /hosts/invitations, under the name that the code gives it",
+    async check(api) {
+      const { id, token } = await joinedByInvitation(api, "gpu-7");
+      expect(await host(api, id)).toMatchObject({ name: "gpu-7", revoked_at: null, agents: [] });
+      const agent = api.agent(token);
+      await agent.poll({ free_slots: 0 });
+      expect(await host(api, id)).toMatchObject({ agents: [agent.id] });
+    },
+  },
+  {
+    ...local,
+    rule: "A code is valid for an hour unless expires_in_s says otherwise",
+    async check(api) {
+      const lifetimeS = async (request: object): Promise<number> => {
+        const { expires_at } = Invitation.parse(
+          body(await api.post("/hosts/invitations", request)),
+        );
+        return Math.round((Date.parse(expires_at) - Date.now()) / 60_000) * 60;
+      };
+      expect(await lifetimeS({})).toBe(3600);
+      expect(await lifetimeS({ expires_in_s: 600 })).toBe(600);
+      expectFault(await api.post("/hosts/invitations", { expires_in_s: 1 }), "expires_in_s");
+      expectFault(await api.post("/hosts/invitations", { name: "a\u0007" }), "name");
+    },
+  },
+  {
+    ...local,
+    rule: "A revoked host's token is void, and a repeat changes nothing",
+    async check(api) {
+      const { id, token } = await joinedByInvitation(api, "to-revoke");
+      const agent = api.agent(token);
+      await agent.poll({ free_slots: 0 });
+      const first = await api.post(`/hosts/${id}/revoke`);
+      expect(first.status).toBe(200);
+      expect(body(first)).toMatchObject({ id, revoked_at: expect.any(String) as string });
+      const poll = JSON.stringify(agent.pollRequest({ free_slots: 0 }));
+      while ((await agent.send("POST", "/poll", poll)).status !== 401) await sleep(100);
+      const { revoked_at } = body(first) as JoinedHost;
+      expect(body(await api.post(`/hosts/${id}/revoke`))).toMatchObject({ revoked_at });
+    },
+  },
+  {
+    ...local,
+    rule: "After POST /hosts/{id}/rotate, the waiting poll of the host's agent and every later one is answered with `rotate`, until the new token is used",
+    async check(api) {
+      const { id, token } = await joinedByInvitation(api, "to-rotate");
+      const agent = api.agent(token);
+      expect(await agent.poll({ free_slots: 0 })).not.toHaveProperty("rotate");
+      const waiting = agent.poll({ free_slots: 0, wait_s: 20 });
+      const asked = await api.post(`/hosts/${id}/rotate`);
+      expect(body(asked)).toMatchObject({ id, rotation_asked_at: expect.any(String) as string });
+      expect(await waiting).toMatchObject({ rotate: true });
+
+      const next = `ala_${randomBytes(32).toString("hex")}`;
+      const token_sha256 = createHash("sha256").update(next).digest("hex");
+      const order = JSON.stringify({ token_sha256 });
+      expect((await agent.send("POST", "/rotate", order)).status).toBe(200);
+      expect(await host(api, id)).toHaveProperty("rotation_asked_at");
+      const heir = api.agent(next);
+      expect(await heir.poll({ free_slots: 0 })).not.toHaveProperty("rotate");
+      expect(await host(api, id)).not.toHaveProperty("rotation_asked_at");
+    },
+  },
+  {
+    ...local,
+    rule: "POST /hosts/{id}/rotate of a revoked host is 409, of an unknown one 404",
+    async check(api) {
+      const { id } = await joinedByInvitation(api, "revoked-before");
+      await api.post(`/hosts/${id}/revoke`);
+      expect((await api.post(`/hosts/${id}/rotate`)).status).toBe(409);
+      expect((await api.post("/hosts/none/rotate")).status).toBe(404);
+    },
+  },
+  {
+    ...local,
+    rule: "A drained agent gets no new job and may end what it runs, until it is resumed",
+    async check(api) {
+      const agent = api.agent();
+      await api.submit();
+      const job = await agent.takeJob();
+      const reply = await api.post(`/agents/${agent.id}/drain`);
+      expect(PoolAgent.parse(body(reply))).toMatchObject({ id: agent.id, state: "draining" });
+      const { job_id } = await api.submit();
+      expect((await agent.poll({ leases: [job.lease_id], wait_s: 0 })).jobs).toEqual([]);
+      const { jobs } = await agent.resultAndTake(job.lease_id);
+      expect(jobs).toEqual([]);
+      expect((await api.job(job_id)).status).toBe("queued");
+      expect(body(await api.post(`/agents/${agent.id}/resume`))).toMatchObject({ state: "idle" });
+      expect((await agent.takeJob()).execution_id).toBe(job_id);
+    },
+  },
+  {
+    ...local,
+    rule: "POST /execute is 503 while every agent is draining",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll({ free_slots: 0 });
+      await api.post(`/agents/${agent.id}/drain`);
+      expect(await stateOf(api, agent.id)).toBe("draining");
+      const reply = await api.post("/execute", { code: "print(1)" });
+      expect(reply.status).toBe(503);
+      expect(problemOf(reply).detail).toContain("draining");
+    },
+  },
+  ...each(
+    ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"],
+    (path) => `POST ${path} is 404`,
+    async (api, path) => {
+      expect((await api.post(path, undefined, operator)).status).toBe(404);
+    },
+    { server: "with keys" },
+  ),
+  ...each(
+    guarded,
+    ([method, path]) => `${method} ${path} is 403 with a key that is not an operator's`,
+    async (api, [method, path]) => {
+      const reply = await api.send(method, path, { headers: { "X-API-Key": apiKeys[0] } });
+      expect(reply.status).toBe(403);
+      expect(problemOf(reply).detail).toContain("operator_keys");
+    },
+    { server: "with keys" },
+  ),
+  {
+    rule: "A service without keys that is open to its network lets nobody manage hosts",
+    only: { on: "workerd", why: "the tests' service on Node is on loopback" },
+    async check(api) {
+      const reply = await api.post("/hosts/invitations", {});
+      expect(reply.status).toBe(403);
+      expect(problemOf(reply).detail).toContain("operator_keys");
+    },
+  },
+  {
+    rule: "An operator's key manages hosts, and is accepted wherever an API key is",
+    server: "with keys",
+    async check(api) {
+      expect((await api.post("/hosts/invitations", {}, operator)).status).toBe(201);
+      expect((await api.get("/hosts", operator)).status).toBe(200);
+      expect((await api.get("/executions", operator)).status).toBe(200);
     },
   },
 ];

@@ -1,10 +1,19 @@
 import { expect } from "vitest";
-import type { JobEvent } from "../../../shared/wire/client/events.ts";
+import { type JobEvent, SyncResult } from "../../../shared/wire/executions.ts";
 import { Follower, textOf } from "../follower.ts";
-import { type Api, body, expectFault, problemOf } from "./api.ts";
-import { type Row } from "./row.ts";
-import { apiKeys, maxEventStreams } from "./servers.ts";
-import { failure, release, working } from "./working.ts";
+import {
+  type Api,
+  apiKeys,
+  body,
+  each,
+  expectFault,
+  failure,
+  maxEventStreams,
+  problemOf,
+  release,
+  type Row,
+  working,
+} from "./api.ts";
 
 const follow = (api: Api, id: string, query = "", headers: Record<string, string> = {}) =>
   Follower.open(api.url, `/jobs/${id}/events${query}`, headers);
@@ -267,6 +276,254 @@ export const eventRows: Row[] = [
       expect(artifacts?.map(({ name }) => name)).toEqual(["a.txt", "b/c.txt"]);
       expect(await list()).toEqual({ job_id, artifacts, input_artifacts });
       expect((await api.get(`/jobs/${crypto.randomUUID()}/artifacts`)).status).toBe(404);
+    },
+  },
+];
+
+const execute = (api: Api, fields: object = {}) =>
+  Follower.open(api.url, "/execute", {}, { code: "print(1)", ...fields });
+
+/** Waits until the job is no longer in a status, as a client would. */
+async function left(api: Api, id: string, status: string): Promise<string> {
+  for (;;) {
+    const job = await api.job(id);
+    if (job.status !== status) return job.status;
+  }
+}
+
+export const executeEventRows: Row[] = [
+  {
+    rule: "POST /execute with Accept: text/event-stream brings the events of its job, up to the end",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      await using client = await execute(api);
+      expect([client.status, client.headers["content-type"]]).toEqual([200, "text/event-stream"]);
+      const { lease_id, execution_id } = await agent.takeJob();
+      await client.until(({ data }) => "status" in data && data.status === "running");
+      const stdout_base64 = base64("1\n");
+      await agent.result(lease_id, { stdout_base64 });
+      const events = await client.rest();
+      expect(events.at(-1)).toMatchObject({
+        event: "end",
+        data: { execution_id, status: "succeeded" },
+      });
+      expect(textOf(events, "stdout")).toBe("1\n");
+    },
+  },
+  {
+    rule: "Hanging up on the events of POST /execute cancels the job",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const client = await execute(api);
+      const { lease_id, execution_id } = await agent.takeJob();
+      await client.until(({ data }) => "status" in data && data.status === "running");
+      await client[Symbol.asyncDispose]();
+      for (let cancel: string[] = []; !cancel.includes(lease_id);) {
+        ({ cancel } = await agent.poll({ wait_s: 1, free_slots: 0 }));
+      }
+      expect((await api.job(execution_id)).cancel_requested).toBe(true);
+    },
+  },
+  {
+    rule: "With an idempotency key, hanging up on the events cancels nothing, and a repeat joins the job",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const fields = { idempotency_key: `events-${crypto.randomUUID()}` };
+      const client = await execute(api, fields);
+      const { lease_id, execution_id } = await agent.takeJob();
+      await client.until(({ data }) => "status" in data && data.status === "running");
+      await client[Symbol.asyncDispose]();
+      await using again = await execute(api, fields);
+      await again.until(({ data }) => "status" in data && data.status === "running");
+      expect((await api.job(execution_id)).cancel_requested).toBeUndefined();
+      await agent.result(lease_id, { stdout_base64: base64("x") });
+      const events = await again.rest();
+      expect(events.at(-1)?.data).toMatchObject({ execution_id, status: "succeeded" });
+      await using stored = await execute(api, fields);
+      expect(textOf(await stored.rest(), "stdout")).toBe("x");
+    },
+  },
+  {
+    rule: "A job whose events nobody can bring about any more ends: without an agent the job is cancelled",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      await using client = await execute(api);
+      const { data } = await client.until(({ event }) => event === "status");
+      await agent.leave();
+      const end = await client.until(({ event }) => event === "end");
+      expect(end.data).toMatchObject({ job_id: data.job_id, status: "cancelled" });
+      expect(await left(api, data.job_id, "queued")).toBe("cancelled");
+    },
+  },
+  {
+    rule: "An agent is told at once that a job is followed: at the claim, in a poll, and in answers to its posts",
+    async check(api) {
+      const agent = api.agent();
+      const { job_id } = await api.submit();
+      const early = await agent.takeJob();
+      expect(early.watch).toBeUndefined();
+      const post = () => agent.post(early.lease_id, "started", { job_ref: null });
+      expect(JSON.parse((await post()).text)).toEqual({ watch: false });
+      const polled = agent.poll({ wait_s: 20, free_slots: 0, watching: [] });
+      await using client = await Follower.open(api.url, `/jobs/${job_id}/events`);
+      await client.next();
+      expect((await polled).watch).toEqual([early.lease_id]);
+      expect((await agent.renew()).watch).toEqual([early.lease_id]);
+      expect(JSON.parse((await post()).text)).toEqual({ watch: true });
+      await agent.result(early.lease_id);
+      const { job_id: next } = await api.submit();
+      await using other = await Follower.open(api.url, `/jobs/${next}/events`);
+      await other.next();
+      await client.rest();
+      const late = await agent.takeJob();
+      expect(late.watch).toBe(true);
+      await agent.result(late.lease_id);
+    },
+  },
+];
+
+const item = (number: number, text: string, main = false) => ({
+  number,
+  main,
+  data: { "text/plain": text, "text/html": `<b>${text}</b>\u0000` },
+  stdout_at: number,
+  stderr_at: 0,
+});
+const asked = { results: true };
+
+export const resultRows: Row[] = [
+  {
+    rule: "`results: true` reaches the agent; a job that did not ask for results has no such field",
+    async check(api) {
+      const first = await api.submit(asked);
+      const second = await api.submit({ results: false });
+      const agent = api.agent();
+      const jobs = [await agent.takeJob(), await agent.takeJob()];
+      expect(jobs.map(({ results }) => results)).toEqual([true, undefined]);
+      await agent.result(jobs[0]!.lease_id, {});
+      await agent.result(jobs[1]!.lease_id, { items: [item(1, "unasked")] });
+      expect(await api.record(first.job_id, "")).toMatchObject({ results: [] });
+      expect(await api.record(second.job_id)).not.toHaveProperty("results");
+    },
+  },
+  {
+    rule: "Items that an agent posts while the code runs and with its result are the record's `results`, each once",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api, asked);
+      const items = [item(1, "one"), item(2, "two"), item(3, "three", true)];
+      const first = { items: items.slice(0, 2) };
+      expect((await agent.post(lease_id, "items", first)).status).toBe(200);
+      expect((await agent.post(lease_id, "items", first)).status).toBe(200);
+      const other = { items: [item(2, "other")] };
+      expect((await agent.post(lease_id, "items", other)).status).toBe(409);
+      expect(await api.record(job_id, "")).not.toHaveProperty("results");
+      await agent.result(lease_id, { items: items.slice(1), results_truncated: true });
+      expect((await agent.post(lease_id, "items", first)).status).toBe(200);
+      expect((await agent.post(lease_id, "items", { items: [item(9, "late")] })).status).toBe(409);
+      const expected = { results: items, results_truncated: true };
+      expect(await api.record(job_id, "")).toMatchObject(expected);
+      const listed = body(await api.get("/executions?fields=results&limit=1"));
+      expect(listed).toMatchObject({ items: [{ execution_id: job_id, results: items }] });
+    },
+  },
+  {
+    rule: "POST /execute answers with the results",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const reply = api.post("/execute", { code: "1", ...asked });
+      const { lease_id } = await agent.takeJob();
+      await agent.result(lease_id, { items: [item(1, "1", true)] });
+      const answer = SyncResult.parse(body(await reply));
+      expect(answer).toMatchObject({ success: true, results: [item(1, "1", true)] });
+      expect(answer).not.toHaveProperty("results_truncated");
+    },
+  },
+  {
+    rule: "A follower gets each item once as the event `display`, also behind a cursor, and the end without them",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api, asked);
+      await using live = await follow(api, job_id);
+      await agent.post(lease_id, "items", { items: [item(1, "one")] });
+      const shown = await live.until(({ event }) => event === "display");
+      expect(shown.data).toMatchObject({ job_id, attempt: 1, ...item(1, "one") });
+      const items = [item(1, "one"), item(2, "two"), item(3, "three", true)];
+      await agent.result(lease_id, { items: items.slice(1) });
+      const events = await live.rest();
+      const numbers = events.flatMap(({ event, data }) =>
+        event === "display" && "number" in data ? [data.number] : [],
+      );
+      expect(numbers).toEqual([1, 2, 3]);
+      expect(events.at(-1)).toMatchObject({ event: "end" });
+      expect(events.at(-1)?.data).not.toHaveProperty("results");
+      await using again = await follow(api, job_id, `?after=${shown.id}`);
+      const rest = await again.rest();
+      expect(rest.map(({ event }) => event)).toEqual(["display", "display", "end"]);
+    },
+  },
+  {
+    rule: "Items of a lost try are not shown; those of a job whose agent was lost are",
+    async check(api) {
+      const { agent, job_id, lease_id } = await working(api, asked);
+      await agent.post(lease_id, "items", { items: [item(1, "first try")] });
+      const message = "gone";
+      const error = { type: "internal_error", message, phase: "execution" };
+      await agent.post(lease_id, "release", { error });
+      agent.held.delete(lease_id);
+      const again = await agent.takeJob();
+      await agent.post(again.lease_id, "items", { items: [item(1, "second try")] });
+      await agent.post(again.lease_id, "release", { error });
+      expect(await api.record(job_id, "")).toMatchObject({
+        status: "failed",
+        results: [item(1, "second try")],
+      });
+    },
+  },
+  ...each(
+    ["rerun", "fork"],
+    (what) => `A ${what} asks for results as its parent does, unless it says otherwise`,
+    async (api, what) => {
+      const { agent, job_id, lease_id } = await working(api, asked);
+      await agent.result(lease_id);
+      const code = what === "fork" ? { code: "y" } : {};
+      for (const [fields, expected] of [
+        [{}, true],
+        [{ results: false }, undefined],
+      ] as const) {
+        await api.post(`/jobs/${job_id}/${what}`, { ...code, ...fields });
+        expect((await agent.takeJob()).results).toBe(expected);
+      }
+    },
+  ),
+  {
+    rule: "Each job of a batch says whether it asks for results",
+    async check(api) {
+      const jobs = [{ code: "x", ...asked }, { code: "y" }];
+      expect((await api.post("/execute/batch", { jobs })).status).toBe(202);
+      const agent = api.agent();
+      const taken = [await agent.takeJob(), await agent.takeJob()];
+      expect(taken.map(({ results }) => results)).toEqual([true, undefined]);
+    },
+  },
+  {
+    rule: "The same idempotency key with `results` is 409, with results: false the same job",
+    async check(api) {
+      const key = { idempotency_key: crypto.randomUUID() };
+      const first = await api.submit(key);
+      expect((await api.submit({ ...key, results: false })).job_id).toBe(first.job_id);
+      const other = await api.post("/execute/async", { code: "print(1)", ...key, ...asked });
+      expect(other.status).toBe(409);
+    },
+  },
+  {
+    rule: "`results` with another language is 400",
+    async check(api) {
+      const fields = { code: "x", language: "bash", ...asked };
+      expectFault(await api.post("/execute/async", fields), "results");
     },
   },
 ];

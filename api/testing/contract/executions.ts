@@ -1,8 +1,29 @@
 import { expect } from "vitest";
-import { ExecutionPage, ExecutionRecord } from "../../../shared/wire/execution.ts";
-import { type Api, body, problemOf } from "./api.ts";
-import { each, type Row } from "./row.ts";
-import { dockerError, release, working } from "./working.ts";
+import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
+import { ExecutionPage, ExecutionRecord } from "../../../shared/wire/executions.ts";
+import type { ResultReport } from "../../../shared/wire/leases.ts";
+import {
+  type DeadLetter,
+  DeadLetterDeleted,
+  DeadLetterPage,
+  DeadLetterStats,
+  DerivedJob,
+  type SubmittedJob,
+} from "../../../shared/wire/submissions.ts";
+import type { Reply } from "../scripted-agent.ts";
+import {
+  type Api,
+  body,
+  dockerError,
+  each,
+  expectFault,
+  maxTimeoutS,
+  problemOf,
+  release,
+  type Row,
+  working,
+} from "./api.ts";
+import { uploaded } from "./files.ts";
 
 async function page(api: Api, query: string): Promise<ExecutionPage> {
   const reply = await api.get(`/executions?${query}`);
@@ -205,4 +226,597 @@ export const executionRows: Row[] = [
       expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
     },
   ),
+];
+
+interface Page {
+  items: ({ execution_id: string } & Record<string, unknown>)[];
+  has_more: boolean;
+}
+
+async function listedPage(api: Api, query: string): Promise<Page> {
+  const reply = await api.get(`/executions?${query}`);
+  expect(reply.status).toBe(200);
+  return body(reply) as Page;
+}
+
+const listedIds = async (api: Api, query: string): Promise<string[]> =>
+  (await listedPage(api, query)).items.map(({ execution_id }) => execution_id);
+
+const newYear = (year: number): string => `${year}-01-01T00:00:00%2B01:00`;
+
+const mark = (): string => crypto.randomUUID();
+
+export const listRows: Row[] = [
+  {
+    rule: "The metadata of a submission is in its record, and is kept by rerun and fork unless they bring their own",
+    async check(api) {
+      const metadata = { order: "4711", "team.name": "Ünïcode: 100 %" };
+      const { job_id } = await api.submit({ metadata });
+      expect((await api.record(job_id, "")).metadata).toEqual(metadata);
+      expect((await api.record(job_id)).metadata).toEqual(metadata);
+      const derive = async (what: string, fields: object) => {
+        const reply = await api.post(`/jobs/${job_id}/${what}`, fields);
+        return (await api.record((body(reply) as { job_id: string }).job_id)).metadata;
+      };
+      expect(await derive("rerun", {})).toEqual(metadata);
+      expect(await derive("fork", { code: "2", metadata: { a: "b" } })).toEqual({ a: "b" });
+      const plain = await api.submit();
+      expect(await api.record(plain.job_id, "")).not.toHaveProperty("metadata");
+      expect(await api.record(plain.job_id)).not.toHaveProperty("metadata");
+    },
+  },
+  ...each(
+    [
+      ["51 entries", Object.fromEntries(Array.from({ length: 51 }, (_, n) => [`k${n}`, ""]))],
+      ["a value that is no text", { a: 1 }],
+      ["a value of 513 characters", { a: "x".repeat(513) }],
+      ["a key with a colon", { "a:b": "" }],
+      ["an empty key", { "": "" }],
+      ["a list", ["a"]],
+      ["NUL in a value", { a: "\0" }],
+    ] as const,
+    ([what]) => `Metadata with ${what} is 400 at that path`,
+    async (api, [, metadata]) => {
+      const reply = await api.post("/execute/async", { code: "1", metadata });
+      expect(reply.status).toBe(400);
+      expect((body(reply) as { errors: { path: string }[] }).errors[0]?.path).toMatch(/^metadata/);
+    },
+  ),
+  {
+    rule: "GET /executions filters by metadata: a pair, or all of several, with other filters",
+    async check(api) {
+      const run = mark();
+      const [a, b] = [
+        await api.submit({ metadata: { run, part: "a:1" } }),
+        await api.submit({ metadata: { run, part: "b" }, job_type: "ml" }),
+      ];
+      const query = `metadata=run:${run}`;
+      expect(await listedIds(api, query)).toEqual([b.job_id, a.job_id]);
+      expect(await listedIds(api, `${query}&metadata=part:a:1`)).toEqual([a.job_id]);
+      expect(await listedIds(api, `${query}&metadata=part:c`)).toEqual([]);
+      expect(await listedIds(api, `${query}&job_type=ml&status=queued`)).toEqual([b.job_id]);
+      expect(await listedIds(api, `${query}&limit=1&before=${b.job_id}`)).toEqual([a.job_id]);
+      expect(await listedIds(api, `metadata=run:`)).toEqual([]);
+      expectFault(await api.get("/executions?metadata=run"), "metadata.0");
+    },
+  },
+  {
+    rule: "GET /executions filters by parent",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const child = body(await api.post(`/jobs/${job_id}/rerun`)) as { job_id: string };
+      expect(await listedIds(api, `parent_execution_id=${job_id}`)).toEqual([child.job_id]);
+      expect(await listedIds(api, `parent_execution_id=${child.job_id}`)).toEqual([]);
+    },
+  },
+  {
+    rule: "GET /executions filters by time: created_after is inclusive, created_before is not",
+    async check(api) {
+      const run = mark();
+      const jobs = [];
+      for (let n = 0; n < 3; n++) {
+        const job = await api.submit({ metadata: { run } });
+        jobs.push(job);
+        while (Date.now() <= Date.parse(job.created_at)) await api.get("/health");
+      }
+      const [first, second, third] = jobs;
+      const time = (job = first) => encodeURIComponent(job!.created_at);
+      const query = `metadata=run:${run}`;
+      const all = [third!.job_id, second!.job_id, first!.job_id];
+      expect(await listedIds(api, `${query}&created_after=${time(first)}`)).toEqual(all);
+      expect(await listedIds(api, `${query}&created_after=${time(second)}`)).toEqual(
+        all.slice(0, 2),
+      );
+      expect(await listedIds(api, `${query}&created_before=${time(third)}`)).toEqual(all.slice(1));
+      const between = `created_after=${time(second)}&created_before=${time(third)}`;
+      expect(await listedIds(api, between)).toEqual([second!.job_id]);
+      expect(await listedIds(api, `created_after=${newYear(2999)}`)).toEqual([]);
+      expect(await listedIds(api, `created_before=${newYear(1999)}`)).toEqual([]);
+      for (const wrong of ["yesterday", "2026-11-21", "2026-11-21T00:00:00"]) {
+        const reply = await api.get(`/executions?created_after=${wrong}`);
+        expectFault(reply, "created_after");
+        expect(problemOf(reply).detail).toContain("must be a time with its zone, such as");
+      }
+    },
+  },
+  {
+    rule: "A cursor neither repeats nor leaves out executions while new ones arrive, even if its own is removed",
+    async check(api) {
+      const run = mark();
+      const submit = () => api.submit({ metadata: { run } });
+      const jobs = [];
+      for (let n = 0; n < 5; n++) jobs.push((await submit()).job_id);
+      const query = `metadata=run:${run}&limit=2`;
+      const first = await listedPage(api, query);
+      expect(first.has_more).toBe(true);
+      await submit();
+      const last = first.items[1]!.execution_id;
+      await api.post(`/jobs/${last}/cancel`);
+      const next = await listedIds(api, `${query}&before=${last}`);
+      expect((await api.send("DELETE", `/executions/${last}`)).status).toBe(200);
+      expect(await listedIds(api, `${query}&before=${last}`)).toEqual(next);
+      const end = await listedPage(api, `${query}&before=${next[1]}`);
+      expect(end.has_more).toBe(false);
+      const seen = [...first.items, ...end.items].map(({ execution_id }) => execution_id);
+      expect([...seen.slice(0, 2), ...next, ...seen.slice(2)]).toEqual(jobs.toReversed());
+      expect(await listedIds(api, `before=${jobs[0]}&metadata=run:${run}`)).toEqual([]);
+      expectFault(await api.get("/executions?before=x"), "before");
+    },
+  },
+  {
+    rule: "GET /executions?fields= narrows records to these fields and the id",
+    async check(api) {
+      const { job_id } = await api.submit({ metadata: { a: "b" } });
+      const one = async (fields: string) =>
+        (await listedPage(api, `limit=1&fields=${fields}`)).items[0];
+      expect(await one("status")).toEqual({ execution_id: job_id, status: "queued" });
+      expect(await one("metadata,stdout,code_hash")).toEqual({
+        execution_id: job_id,
+        metadata: { a: "b" },
+        stdout: "",
+        code_hash: expect.any(String) as string,
+      });
+      expectFault(await api.get("/executions?fields=status,secret"), "fields.1");
+    },
+  },
+  {
+    rule: "GET /dlq takes a cursor",
+    async check(api) {
+      const failed = async (): Promise<string> => {
+        const { job_id } = await api.submit();
+        const agent = api.agent();
+        const error = { type: "value_error", message: "", phase: "execution" } as const;
+        const { lease_id } = await agent.takeJob();
+        await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+        return job_id;
+      };
+      const [older, newer] = [await failed(), await failed()];
+      const letters = async (query: string) =>
+        (body(await api.get(`/dlq?limit=1${query}`)) as { items: { id: number; job_id: string }[] })
+          .items[0]!;
+      const first = await letters("");
+      expect(first.job_id).toBe(newer);
+      expect((await letters(`&before=${first.id}`)).job_id).toBe(older);
+      expectFault(await api.get("/dlq?before=x"), "before");
+    },
+  },
+];
+
+/** A job that an agent has ended with this error. */
+async function failed(api: Api, type: ExecutionErrorType): Promise<string> {
+  const { job_id } = await api.submit();
+  await end(api, { status: "failed", exit_code: 1, error: errorOf(type) });
+  return job_id;
+}
+
+async function end(api: Api, result: Partial<ResultReport>): Promise<void> {
+  const agent = api.agent();
+  const { lease_id } = await agent.takeJob();
+  expect((await agent.result(lease_id, result)).status).toBe(200);
+}
+
+function errorOf(type: ExecutionErrorType) {
+  return { type, message: `${type}!`, phase: "execution" } as const;
+}
+
+async function deadLetterPage(api: Api, query = "limit=1000"): Promise<DeadLetterPage> {
+  const reply = await api.get(`/dlq?${query}`);
+  expect(reply.status).toBe(200);
+  return DeadLetterPage.strict().parse(body(reply));
+}
+
+async function letterOf(api: Api, jobId: string): Promise<DeadLetter | undefined> {
+  const { items } = await deadLetterPage(api);
+  const found = items.filter(({ job_id }) => job_id === jobId);
+  expect(found.length).toBeLessThanOrEqual(1);
+  return found[0];
+}
+
+const deadLetterIds = ({ items }: DeadLetterPage): string[] => items.map(({ job_id }) => job_id);
+
+const stats = async (api: Api): Promise<DeadLetterStats> =>
+  DeadLetterStats.strict().parse(body(await api.get("/dlq/stats")));
+
+const ends: [what: string, kept: boolean, result: Partial<ResultReport>][] = [
+  ["failed", true, { status: "failed", exit_code: 1, error: errorOf("value_error") }],
+  ["timed out", true, { status: "timeout", exit_code: null, error: errorOf("execution_timeout") }],
+  ["ran out of memory", true, { status: "oom", exit_code: 137, error: errorOf("oom") }],
+  ["was cancelled", false, { status: "cancelled", exit_code: 143, error: errorOf("cancelled") }],
+  ["succeeded", false, {}],
+];
+
+export const deadLetterRows: Row[] = [
+  ...each(
+    ends,
+    ([what, kept]) => `A job that ${what} is ${kept ? "in the DLQ, once" : "not in the DLQ"}`,
+    async (api, [, kept, result]) => {
+      const { job_id } = await api.submit();
+      await end(api, result);
+      expect((await letterOf(api, job_id)) !== undefined).toBe(kept);
+    },
+  ),
+  {
+    rule: "A failed synchronous job is not in the DLQ; its failed rerun is",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const answer = api.post("/execute", { code: "1" });
+      const { execution_id } = await agent.takeJob();
+      await agent.close();
+      await answer;
+      expect(await letterOf(api, execution_id)).toBeUndefined();
+      await api.post(`/jobs/${execution_id}/rerun`);
+      await end(api, { status: "failed", exit_code: 1, error: errorOf("key_error") });
+      expect((await deadLetterPage(api)).items[0]).toMatchObject({ error_type: "key_error" });
+    },
+  },
+  {
+    rule: "An entry shows what was submitted, by whom, and how it ended",
+    async check(api) {
+      const before = Date.now();
+      const sent = { code: "raise KeyError", input_data: { a: [1] }, job_type: "ml" };
+      const headers = { "X-Correlation-ID": "letter-1" };
+      const reply = await api.post("/execute/async", sent, headers);
+      const { job_id } = body(reply) as { job_id: string };
+      await end(api, { status: "failed", exit_code: 1, error: errorOf("key_error") });
+      const letter = await letterOf(api, job_id);
+      expect(letter).toEqual({
+        id: letter?.id,
+        job_id,
+        job_data: sent,
+        error_type: "key_error",
+        error_message: "key_error!",
+        retry_count: 0,
+        created_at: letter?.created_at,
+        client_ip: letter?.client_ip,
+        correlation_id: "letter-1",
+      });
+      expect(letter?.client_ip).toMatch(/^(127\.0\.0\.1|::1)$/);
+      expect(Date.parse(letter?.created_at ?? "")).toBeGreaterThanOrEqual(before);
+    },
+  },
+  {
+    rule: "retry_count counts the attempts after the first",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      await agent.post(lease_id, "release", { error: errorOf("docker_error") });
+      await end(api, { status: "failed", exit_code: 1, error: errorOf("key_error") });
+      expect((await letterOf(api, job_id))?.retry_count).toBe(1);
+    },
+  },
+  {
+    rule: "GET /dlq lists entries in pages, newest first, filtered by error_type",
+    async check(api) {
+      const jobs = [
+        await failed(api, "name_error"),
+        await failed(api, "json_error"),
+        await failed(api, "name_error"),
+      ];
+      const newest = jobs.toReversed();
+      expect(deadLetterIds(await deadLetterPage(api, "limit=3"))).toEqual(newest);
+      const second = await deadLetterPage(api, "limit=1&offset=1");
+      expect(deadLetterIds(second)).toEqual([jobs[1]]);
+      expect(second).toMatchObject({ limit: 1, offset: 1, has_more: true, count: 1 });
+      expect(deadLetterIds(await deadLetterPage(api, "error_type=name_error&limit=2"))).toEqual([
+        jobs[2],
+        jobs[0],
+      ]);
+      expect(deadLetterIds(await deadLetterPage(api, "error_type=bus_error"))).toEqual([]);
+      const all = await deadLetterPage(api);
+      expect(all).toMatchObject({ limit: 1000, offset: 0, has_more: false });
+      expect(await deadLetterPage(api, "")).toMatchObject({ limit: 100, offset: 0 });
+    },
+  },
+  ...each(
+    "limit=0 limit=1001 limit=x limit=1.0 limit=01 limit=%2B1 limit= offset=-1 offset=1e1 before=1e1 error_type=none error_type=".split(
+      " ",
+    ),
+    (query) => `GET /dlq?${query} is 400 with the parameter's name`,
+    async (api, query) => {
+      const reply = await api.get(`/dlq?${query}`);
+      expect(reply.status).toBe(400);
+      expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
+    },
+  ),
+  {
+    rule: "GET /dlq/stats counts the entries in total and by error type",
+    async check(api) {
+      const before = await stats(api);
+      await failed(api, "index_error");
+      await failed(api, "index_error");
+      const after = await stats(api);
+      expect(after.total).toBe(before.total + 2);
+      expect(after.by_error_type["index_error"]).toBe(
+        (before.by_error_type["index_error"] ?? 0) + 2,
+      );
+      const { items } = await deadLetterPage(api);
+      expect(items).toHaveLength(after.total);
+      expect(after.oldest_created_at).toBe(items.at(-1)?.created_at);
+    },
+  },
+  {
+    rule: "DELETE /dlq/{id} removes the entry and keeps the record",
+    async check(api) {
+      const jobId = await failed(api, "assertion_error");
+      const { total } = await stats(api);
+      const id = (await letterOf(api, jobId))?.id ?? 0;
+      const reply = await api.send("DELETE", `/dlq/${id}`);
+      expect(reply.status).toBe(200);
+      expect(DeadLetterDeleted.strict().parse(body(reply))).toEqual({ id, deleted: true });
+      expect(await letterOf(api, jobId)).toBeUndefined();
+      expect((await stats(api)).total).toBe(total - 1);
+      expect((await api.record(jobId)).status).toBe("failed");
+      expect((await api.send("DELETE", `/dlq/${id}`)).status).toBe(404);
+    },
+  },
+  ...each(
+    ["0", "-1", "1.5", "x", "1e3", "99999999999999999999", "%00"],
+    (id) => `DELETE /dlq/${id} is 404`,
+    async (api, id) => expect((await api.send("DELETE", `/dlq/${id}`)).status).toBe(404),
+  ),
+];
+
+const nobody = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
+const original = {
+  code: "print('original')",
+  input_data: { exact: 1.5, list: [1, "ü", null] },
+  job_type: "ml",
+  timeout: 77,
+  startup_timeout: 42,
+  requirements: ["numpy==2.3.4"],
+};
+
+function derived(reply: Reply): DerivedJob {
+  expect(reply.status).toBe(202);
+  const job = DerivedJob.strict().parse(body(reply));
+  expect(reply.headers.get("Location")).toBe(`/jobs/${job.job_id}`);
+  return job;
+}
+
+/** A job and one derived from it, as the agent gets them, without their ids. */
+async function leased(api: Api, ...jobs: { job_id: string }[]): Promise<object[]> {
+  const agent = api.agent();
+  const given = [];
+  for (const { job_id } of jobs) {
+    const { lease_id: _, execution_id, correlation_id: __, ...rest } = await agent.takeJob();
+    expect(execution_id).toBe(job_id);
+    given.push(rest);
+  }
+  return given;
+}
+
+async function lineage(api: Api, { job_id }: { job_id: string }): Promise<unknown[]> {
+  const { parent_execution_id, relationship } = await api.record(job_id);
+  return [parent_execution_id, relationship];
+}
+
+export const deriveRows: Row[] = [
+  {
+    rule: "POST /jobs/{id}/rerun queues the same code, input, job type and limits, and names its parent",
+    async check(api) {
+      const parent = await api.submit(original);
+      const job = derived(await api.post(`/jobs/${parent.job_id}/rerun`));
+      expect(job).toMatchObject({
+        status: "queued",
+        queue_position: 2,
+        parent_execution_id: parent.job_id,
+        relationship: "rerun",
+      });
+      const [first, second] = await leased(api, parent, job);
+      expect(second).toEqual(first);
+      expect(await lineage(api, job)).toEqual([parent.job_id, "rerun"]);
+      expect(await lineage(api, parent)).toEqual([null, null]);
+      const records = [await api.record(parent.job_id), await api.record(job.job_id)];
+      expect(records[1]?.code_hash).toBe(records[0]?.code_hash);
+      expect(records[1]?.input_hash).toBe(records[0]?.input_hash);
+    },
+  },
+  {
+    rule: "A rerun may have another job_type and timeout",
+    async check(api) {
+      const parent = await api.submit(original);
+      const changes = { job_type: "default", timeout: 5 };
+      const job = derived(await api.post(`/jobs/${parent.job_id}/rerun`, changes));
+      const [, told] = await leased(api, parent, job);
+      expect(told).toMatchObject({
+        code: original.code,
+        job_type: { name: "default" },
+        timeout_s: 5,
+        startup_timeout_s: 42,
+      });
+    },
+  },
+  {
+    rule: "POST /jobs/{id}/fork queues new code on the same input, and names its parent",
+    async check(api) {
+      const parent = await api.submit(original);
+      const fork = { code: "print('new')", timeout: 9 };
+      const job = derived(await api.post(`/jobs/${parent.job_id}/fork`, fork));
+      expect(await lineage(api, job)).toEqual([parent.job_id, "fork"]);
+      const [first, second] = await leased(api, parent, job);
+      expect(second).toEqual({ ...first, code: fork.code, timeout_s: 9 });
+    },
+  },
+  {
+    rule: "In a chain of reruns and forks each job names its direct parent",
+    async check(api) {
+      const root = await api.submit(original);
+      const fork = derived(await api.post(`/jobs/${root.job_id}/fork`, { code: "2" }));
+      const rerun = derived(await api.post(`/jobs/${fork.job_id}/rerun`, {}));
+      const last = derived(await api.post(`/jobs/${rerun.job_id}/fork`, { code: "3" }));
+      expect(await lineage(api, rerun)).toEqual([fork.job_id, "rerun"]);
+      expect(await lineage(api, last)).toEqual([rerun.job_id, "fork"]);
+      const told = await leased(api, root, fork, rerun, last);
+      expect(told.map((job) => (job as { code: string }).code)).toEqual([
+        original.code,
+        "2",
+        "2",
+        "3",
+      ]);
+    },
+  },
+  {
+    rule: "A job can be derived from a queued, running, ended or synchronous job",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const answer = api.post("/execute", { code: "1" });
+      const { lease_id, execution_id } = await agent.takeJob();
+      const running = { job_id: execution_id };
+      expect(await again(api, running)).toBe(running.job_id);
+      await agent.result(lease_id);
+      await answer;
+      expect(await again(api, running)).toBe(running.job_id);
+      const queued = await api.submit();
+      expect(await again(api, queued)).toBe(queued.job_id);
+      await api.post(`/jobs/${queued.job_id}/cancel`);
+      expect(await again(api, queued)).toBe(queued.job_id);
+    },
+  },
+  {
+    rule: "An idempotency key is not inherited",
+    async check(api) {
+      const parent = await api.submit({ idempotency_key: "derive-1" });
+      const first = derived(await api.post(`/jobs/${parent.job_id}/rerun`));
+      const second = derived(await api.post(`/jobs/${parent.job_id}/rerun`));
+      expect(new Set([parent.job_id, first.job_id, second.job_id]).size).toBe(3);
+      expect((await api.record(first.job_id)).idempotency_key).toBeNull();
+    },
+  },
+  ...each(
+    ["rerun", "fork"],
+    (what) => `A ${what} of nothing is 404, with a wrong field 400, above max_timeout 422`,
+    async (api, what) => {
+      const { job_id } = await api.submit();
+      const stored = await api.newest();
+      const send = (id: string, fields: object) =>
+        api.post(`/jobs/${id}/${what}`, { ...(what === "fork" && { code: "1" }), ...fields });
+      expect((await send(nobody, {})).status).toBe(404);
+      expect((await send("none", {})).status).toBe(404);
+      expectFault(await send(job_id, { timeout: 0 }), "timeout");
+      expectFault(await send(job_id, { job_type: "" }), "job_type");
+      expectFault(await send(job_id, { job_type: "nowhere" }), "job_type");
+      expectFault(await send(job_id, { input_data: {} }), "input_data");
+      expectFault(await send(job_id, { idempotency_key: "" }), "idempotency_key");
+      const tooLong = await send(job_id, { timeout: maxTimeoutS + 1 });
+      expect(tooLong.status).toBe(422);
+      expect(problemOf(tooLong).errors?.[0]?.path).toBe("timeout");
+      expect(await api.newest()).toEqual(stored);
+    },
+  ),
+  {
+    rule: "A fork without code is 400, and so is a rerun with code",
+    async check(api) {
+      const { job_id } = await api.submit();
+      expectFault(await api.post(`/jobs/${job_id}/fork`, {}), "code");
+      expect((await api.post(`/jobs/${job_id}/fork`)).status).toBe(400);
+      expectFault(await api.post(`/jobs/${job_id}/rerun`, { code: "1" }), "code");
+      expect((await api.post(`/jobs/${job_id}/rerun`, "{")).status).toBe(400);
+    },
+  },
+];
+
+/** The parent that a rerun of a job names. */
+async function again(api: Api, { job_id }: Pick<SubmittedJob, "job_id">): Promise<unknown> {
+  const [parent] = await lineage(api, derived(await api.post(`/jobs/${job_id}/rerun`)));
+  return parent;
+}
+
+const remove = (api: Api, id: string) => api.send("DELETE", `/executions/${id}`);
+
+export const removeRows: Row[] = [
+  {
+    rule: "DELETE /executions/{id} removes a finished record, its artifacts and its dead letter",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      expect((await agent.upload(lease_id, "a.txt", "bytes")).status).toBe(200);
+      const error = { type: "value_error", message: "no", phase: "execution" } as const;
+      await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+      expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("bytes");
+
+      const reply = await remove(api, job_id);
+      expect([reply.status, body(reply)]).toEqual([200, { execution_id: job_id, deleted: true }]);
+      for (const path of [
+        `/executions/${job_id}`,
+        `/jobs/${job_id}`,
+        `/jobs/${job_id}/result`,
+        `/jobs/${job_id}/artifacts/a.txt`,
+        `/jobs/${job_id}/artifacts/_code.py`,
+      ]) {
+        expect((await api.get(path)).status).toBe(404);
+      }
+      expect(await api.newest()).not.toContain(job_id);
+      expect((await api.get("/dlq?limit=1000")).text).not.toContain(job_id);
+      expect((await remove(api, job_id)).status).toBe(404);
+    },
+  },
+  {
+    rule: "Of several DELETEs of one execution, dead letter or file at once, one removes it and the others are 404",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const error = { type: "value_error", message: "no", phase: "execution" } as const;
+      const { lease_id } = await agent.takeJob();
+      await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+      const letters = DeadLetterPage.parse(body(await api.get("/dlq?limit=1000"))).items;
+      const letter = letters.find((one) => one.job_id === job_id)!;
+      const { file_id } = await uploaded(api, "a.txt", "a");
+      for (const path of [`/dlq/${letter.id}`, `/executions/${job_id}`, `/files/${file_id}`]) {
+        const replies = await Promise.all(
+          Array.from({ length: 8 }, () => api.send("DELETE", path)),
+        );
+        const statuses = replies.map(({ status }) => status).toSorted((a, b) => a - b);
+        expect([path, ...statuses]).toEqual([path, 200, ...Array.from({ length: 7 }, () => 404)]);
+      }
+    },
+  },
+  {
+    rule: "DELETE /executions/{id} of a queued or running job is 409, and changes nothing",
+    async check(api) {
+      const { job_id } = await api.submit();
+      expect(problemOf(await remove(api, job_id))).toMatchObject({ code: "conflict", job_id });
+      await api.agent().takeJob();
+      expect(problemOf(await remove(api, job_id))).toMatchObject({ code: "conflict", job_id });
+      expect(await api.job(job_id)).toMatchObject({ status: "running" });
+    },
+  },
+  {
+    rule: "The idempotency key of a removed execution stays taken: a repeat is 409, and nothing runs",
+    async check(api) {
+      const fields = { code: "print(1)", idempotency_key: "removed-1" };
+      const { job_id } = await api.submit(fields);
+      await api.post(`/jobs/${job_id}/cancel`);
+      expect((await remove(api, job_id)).status).toBe(200);
+      const stored = await api.newest();
+      for (const again of [fields, { ...fields, code: "print(2)" }]) {
+        const refused = problemOf(await api.post("/execute/async", again));
+        expect(refused).toMatchObject({ code: "conflict", existing_job_id: job_id });
+      }
+      expect(await api.newest()).toEqual(stored);
+    },
+  },
 ];

@@ -1,11 +1,19 @@
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { expect } from "vitest";
-import { FilePage, UploadedFile } from "../../../shared/wire/file.ts";
-import { sha256 } from "../scripted-agent.ts";
-import { body, type Api, expectFault, problemOf } from "./api.ts";
-import { each, type Row } from "./row.ts";
-import { maxFileBytes, maxFilesBytes } from "./servers.ts";
+import { FilePage, UploadedFile } from "../../../shared/wire/files.ts";
+import type { LeasedJob } from "../../../shared/wire/leases.ts";
+import { type ScriptedAgent, sha256 } from "../scripted-agent.ts";
+import {
+  type Api,
+  body,
+  each,
+  expectFault,
+  maxFileBytes,
+  maxFilesBytes,
+  problemOf,
+  type Row,
+} from "./api.ts";
 
 const utf8 = (content: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(content);
 
@@ -267,6 +275,648 @@ export const fileRows: Row[] = [
         const sent = method === "POST" ? { body: utf8("x") } : {};
         expect((await api.send(method, path, sent)).status).toBe(401);
       }
+    },
+  },
+];
+
+const code = "print(1)";
+
+/** The files that an agent gets for a job, by name. */
+async function given(agent: ScriptedAgent, job: LeasedJob): Promise<Record<string, string>> {
+  const files: Record<string, string> = {};
+  for (const { name, size_bytes, sha256: hash } of job.files ?? []) {
+    const reply = await agent.get(`/leases/${job.lease_id}/files/${hash}`);
+    expect(reply.status).toBe(200);
+    expect(Number(reply.headers.get("Content-Length"))).toBe(size_bytes);
+    expect(await sha256(utf8(reply.text))).toBe(hash);
+    files[name] = reply.text;
+  }
+  return files;
+}
+
+/** What the agent gets for a submitted job. */
+async function taken(api: Api, id: string): Promise<Record<string, string>> {
+  const agent = api.agent();
+  const job = await agent.takeJob();
+  expect(job.execution_id).toBe(id);
+  return given(agent, job);
+}
+
+/** A finished job with an artifact. */
+async function jobWithFile(api: Api, name: string, content: string, fields = {}): Promise<string> {
+  const { job_id } = await api.submit(fields);
+  const agent = api.agent();
+  const { lease_id } = await agent.takeJob();
+  expect((await agent.upload(lease_id, name, content)).status).toBe(200);
+  await agent.result(lease_id);
+  return job_id;
+}
+
+const download = (api: Api, id: string, name: string, query = "") =>
+  api.get(`/jobs/${id}/artifacts/${encodeURIComponent(name)}${query}`);
+
+export const inputFileRows: Row[] = [
+  {
+    rule: "The agent gets a request's files: text, base64, uploaded, artifacts of other jobs, empty ones",
+    async check(api) {
+      const parent = await jobWithFile(api, "out/table.csv", "a,b\n");
+      const { file_id } = await uploaded(api, "any name", "uploaded");
+      const { job_id } = await api.submit({
+        files: [
+          { name: "text.txt", text: "é\u{feff}" },
+          { name: "sub/bytes", base64: btoa("bytes") },
+          { name: "sub/uploaded", file_id },
+          { name: "table.csv", artifact: { job_id: parent, name: "out/table.csv" } },
+          { name: "empty", text: "" },
+        ],
+      });
+      expect(await taken(api, job_id)).toEqual({
+        "text.txt": "é\u{feff}",
+        "sub/bytes": "bytes",
+        "sub/uploaded": "uploaded",
+        "table.csv": "a,b\n",
+        empty: "",
+      });
+    },
+  },
+  {
+    rule: "`input_artifacts` lists a job's files with their hashes, and they can be downloaded",
+    async check(api) {
+      const { file_id, sha256: hash } = await uploaded(api, "a", "uploaded");
+      const files = [
+        { name: "b.csv", text: "one,two" },
+        { name: "a/up.txt", file_id },
+      ];
+      const { job_id } = await api.submit({ files });
+      const { input_artifacts = [] } = await api.record(job_id);
+      expect(input_artifacts.map(({ name }) => name)).toEqual([
+        "_code.py",
+        "_input.json",
+        "a/up.txt",
+        "b.csv",
+      ]);
+      expect(input_artifacts.slice(2)).toEqual([
+        {
+          name: "a/up.txt",
+          size_bytes: 8,
+          sha256: hash,
+          content_type: "text/plain; charset=utf-8",
+        },
+        {
+          name: "b.csv",
+          size_bytes: 7,
+          sha256: await sha256(utf8("one,two")),
+          content_type: "text/csv; charset=utf-8",
+        },
+      ]);
+      expect((await download(api, job_id, "a/up.txt")).text).toBe("uploaded");
+      const part = await api.get(`/jobs/${job_id}/artifacts/b.csv`, { Range: "bytes=4-6" });
+      expect([part.status, part.text]).toEqual([206, "two"]);
+      const listed = await api.get("/executions?fields=input_artifacts&limit=1");
+      expect(body(listed)).toMatchObject({ items: [{ input_artifacts }] });
+    },
+  },
+  {
+    rule: "Of an output and an input with one name the output is downloaded, with `from=input` the input",
+    async check(api) {
+      const id = await jobWithFile(api, "same", "output", {
+        files: [{ name: "same", text: "input" }],
+      });
+      expect((await download(api, id, "same")).text).toBe("output");
+      expect((await download(api, id, "same", "?from=input")).text).toBe("input");
+    },
+  },
+  {
+    rule: "Rerun and fork take the files along, also when the uploaded file was removed",
+    async check(api) {
+      const { file_id } = await uploaded(api, "a", "uploaded");
+      const files = [
+        { name: "f", file_id },
+        { name: "t", text: "text" },
+      ];
+      const { job_id } = await api.submit({ files });
+      const expected = { f: "uploaded", t: "text" };
+      expect(await taken(api, job_id)).toEqual(expected);
+      expect((await api.send("DELETE", `/files/${file_id}`)).status).toBe(200);
+      for (const [how, sent] of [
+        ["rerun", {}],
+        ["fork", { code: "print(2)" }],
+      ] as const) {
+        const reply = await api.post(`/jobs/${job_id}/${how}`, sent);
+        expect(await taken(api, (body(reply) as { job_id: string }).job_id)).toEqual(expected);
+      }
+      expectFault(await api.post("/execute/async", { code, files }), "files.0.file_id");
+    },
+  },
+  {
+    rule: "A job keeps the bytes of another job's artifact when that job is removed",
+    async check(api) {
+      const parent = await jobWithFile(api, "out", "kept");
+      const files = [{ name: "in", artifact: { job_id: parent, name: "out" } }];
+      const { job_id } = await api.submit({ files });
+      expect((await api.send("DELETE", `/executions/${parent}`)).status).toBe(200);
+      expect(await taken(api, job_id)).toEqual({ in: "kept" });
+      expect((await download(api, job_id, "in")).text).toBe("kept");
+    },
+  },
+  {
+    rule: "Each job of a batch has its own files; a file that is missing refuses its job alone",
+    server: "with a long queue",
+    async check(api) {
+      const { file_id } = await uploaded(api, "a", "uploaded");
+      const jobs = [
+        { code, files: [{ name: "f", file_id }] },
+        { code },
+        {
+          code,
+          files: [
+            { name: "b", base64: btoa("\0ÿ") },
+            { name: "f", file_id },
+          ],
+        },
+        { code, files: [{ name: "f", file_id: crypto.randomUUID() }] },
+      ];
+      const answers = body(await api.post("/execute/batch", { jobs })) as {
+        jobs: { job_id?: string; errors?: { path: string }[] }[];
+      };
+      expect(answers.jobs[3]?.errors).toMatchObject([{ path: "files.0.file_id" }]);
+      const agent = api.agent();
+      const found = [];
+      for (const _ of [1, 2, 3]) {
+        const job = await agent.takeJob();
+        found.push((job.files ?? []).map(({ name, size_bytes }) => [name, size_bytes]));
+      }
+      expect(found).toEqual([
+        [["f", 8]],
+        [],
+        [
+          ["b", 2],
+          ["f", 8],
+        ],
+      ]);
+      const atomic = await api.post("/execute/batch", { jobs, atomic: true });
+      expectFault(atomic, "jobs.3.files.0.file_id");
+    },
+  },
+  {
+    rule: "A repeat with an idempotency key has the same files; text and base64 of the same bytes are the same",
+    async check(api) {
+      const { file_id } = await uploaded(api, "a", "uploaded");
+      const key = { idempotency_key: "files-1" };
+      const files = [
+        { name: "t", text: "text" },
+        { name: "f", file_id },
+      ];
+      const { job_id } = await api.submit({ ...key, files });
+      const same = [{ name: "t", base64: btoa("text") }, files[1]];
+      expect((await api.submit({ ...key, files: same })).job_id).toBe(job_id);
+      for (const other of [undefined, [files[0]], [{ name: "t", text: "other" }, files[1]]]) {
+        const reply = await api.post("/execute/async", { code, ...key, files: other });
+        expect(problemOf(reply)).toMatchObject({ code: "conflict", existing_job_id: job_id });
+      }
+      expect((await api.send("DELETE", `/files/${file_id}`)).status).toBe(200);
+      expect((await api.submit({ ...key, files })).job_id).toBe(job_id);
+    },
+  },
+  {
+    rule: "An agent gets the files of its own leases alone, while they hold; Range gives a part",
+    async check(api) {
+      const { job_id } = await api.submit({ files: [{ name: "a", text: "abcdef" }] });
+      const agent = api.agent();
+      const { lease_id, files = [] } = await agent.takeJob();
+      const path = `/leases/${lease_id}/files/${files[0]?.sha256}`;
+      const part = await agent.send("GET", path, undefined, { Range: "bytes=2-3" });
+      expect([part.status, part.text]).toEqual([206, "cd"]);
+      expect((await agent.get(`/leases/${lease_id}/files/${"0".repeat(64)}`)).status).toBe(404);
+      const none = crypto.randomUUID();
+      expect((await agent.get(path.replace(lease_id, none))).status).toBe(409);
+      await agent.result(lease_id);
+      expect((await agent.get(path)).status).toBe(409);
+      expect((await api.get(`/agent/v1${path}`)).status).toBe(401);
+      expect((await api.record(job_id)).input_artifacts).toHaveLength(3);
+    },
+  },
+  {
+    rule: "Files above a quarter of the memory limit are 422 while no connected agent mounts files",
+    server: "with a long queue",
+    async check(api) {
+      const { file_id } = await uploaded(api, "large", "x".repeat(900_000));
+      const many = Array.from({ length: 20 }, (_, n) => ({ name: `f${n}`, file_id }));
+      expect((await api.submit({ files: many })).status).toBe("queued");
+      const job = { code, job_type: "small", files: many };
+      const agent = api.agent();
+      await agent.poll({ free_slots: 0 });
+      const reply = await api.post("/execute/async", job);
+      expect([reply.status, problemOf(reply).code]).toEqual([422, "files_too_large"]);
+    },
+  },
+];
+
+const textFile = (name: string) => ({ name, text: "x" });
+
+export const refusedFileRows: Row[] = [
+  ...each(
+    [
+      { why: "data.json", files: [textFile("data.json")], path: "files.0.name" },
+      { why: "in data.json", files: [textFile("data.json/a")], path: "files.0.name" },
+      { why: "that begins with _", files: [textFile("_requirements.txt")], path: "files.0.name" },
+      { why: "that leaves /input", files: [textFile("../code/main.py")], path: "files.0.name" },
+      { why: "that is absolute", files: [textFile("/etc/passwd")], path: "files.0.name" },
+      { why: "with an empty part", files: [textFile("a//b")], path: "files.0.name" },
+      { why: "with NUL", files: [textFile("a\0")], path: "files.0.name" },
+      { why: "with a line break", files: [textFile("a\nb")], path: "files.0.name" },
+      {
+        why: "with a mark of text direction",
+        files: [textFile("a\u202egnp")],
+        path: "files.0.name",
+      },
+      { why: "with half a character", files: [textFile("a\ud800")], path: "files.0.name" },
+      { why: "without characters", files: [textFile("")], path: "files.0.name" },
+      { why: "of 1,025 bytes", files: [textFile("a/".repeat(512) + "b")], path: "files.0.name" },
+      { why: "with a part of 256 bytes", files: [textFile("a".repeat(256))], path: "files.0.name" },
+      { why: "that another has", files: [textFile("a"), textFile("a")], path: "files.1.name" },
+      { why: "in another file", files: [textFile("a"), textFile("a/b")], path: "files.1.name" },
+      {
+        why: "that is a folder",
+        files: [textFile("a/b/c"), textFile("a/b")],
+        path: "files.1.name",
+      },
+    ],
+    ({ why }) => `A file of a request may not have a name ${why}`,
+    refuse,
+  ),
+  ...each(
+    [
+      { why: "without content", files: [{ name: "a" }], path: "files.0" },
+      { why: "with two", files: [{ ...textFile("a"), base64: "" }], path: "files.0" },
+      { why: "that is not base64", files: [{ name: "a", base64: "!" }], path: "files.0.base64" },
+      { why: "with a wrong id", files: [{ name: "a", file_id: "x" }], path: "files.0.file_id" },
+      {
+        why: "with an unknown field",
+        files: [{ ...textFile("a"), mode: 1 }],
+        path: "files.0.mode",
+      },
+      {
+        why: "that was never uploaded",
+        files: [textFile("a"), { name: "b", file_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" }],
+        path: "files.1.file_id",
+      },
+      {
+        why: "that is an artifact of no job",
+        files: [
+          { name: "b", artifact: { job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10", name: "x" } },
+        ],
+        path: "files.0.artifact",
+      },
+    ],
+    ({ why }) => `A request is refused for a file ${why}`,
+    refuse,
+  ),
+  {
+    rule: "More than 100 files are 400",
+    async check(api) {
+      const many = Array.from({ length: 101 }, (_, n) => textFile(`f${n}`));
+      await refuse(api, { files: many, path: "files" });
+      expect((await api.submit({ files: many.slice(1) })).status).toBe("queued");
+    },
+  },
+  {
+    rule: "An artifact of a running job is not there yet",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      expect((await agent.upload(lease_id, "out", "x")).status).toBe(200);
+      const files = [{ name: "in", artifact: { job_id, name: "out" } }];
+      expectFault(await api.post("/execute/async", { code, files }), "files.0.artifact");
+    },
+  },
+];
+
+async function refuse(api: Api, { files, path }: { files: object[]; path: string }): Promise<void> {
+  const stored = await api.newest();
+  for (const where of ["/execute", "/execute/async"]) {
+    expectFault(await api.post(where, { code, files }), path);
+  }
+  expect(await api.newest()).toEqual(stored);
+}
+
+/** A finished job with these artifacts. */
+async function finishedJobWith(api: Api, files: Record<string, string>): Promise<string> {
+  const { job_id } = await api.submit({ code: "print('é')", input_data: { a: 1.5 } });
+  const agent = api.agent();
+  const { lease_id } = await agent.takeJob();
+  await upload(agent, lease_id, files);
+  await agent.result(lease_id);
+  return job_id;
+}
+
+async function upload(agent: ScriptedAgent, lease: string, files: Record<string, string>) {
+  for (const [name, content] of Object.entries(files)) {
+    expect((await agent.upload(lease, name, content)).status).toBe(200);
+  }
+}
+
+const path = (id: string, name: string): string =>
+  `/jobs/${id}/artifacts/${encodeURIComponent(name)}`;
+
+export const artifactRows: Row[] = [
+  {
+    rule: "An artifact is served with its type, length, hash and name; HEAD serves only the headers",
+    async check(api) {
+      const id = await finishedJobWith(api, { "table.csv": "a,b\n1,é\n" });
+      const reply = await api.get(path(id, "table.csv"));
+      expect(reply.status).toBe(200);
+      expect(reply.text).toBe("a,b\n1,é\n");
+      const expected = {
+        "content-type": "text/csv; charset=utf-8",
+        "content-length": "9",
+        etag: `"${await sha256(utf8("a,b\n1,é\n"))}"`,
+        "content-disposition": `attachment; filename="table.csv"; filename*=UTF-8''table.csv`,
+      };
+      expect(Object.fromEntries(reply.headers)).toMatchObject(expected);
+      const head = await api.send("HEAD", path(id, "table.csv"));
+      expect(head.status).toBe(200);
+      expect(head.text).toBe("");
+      expect(Object.fromEntries(head.headers)).toMatchObject(expected);
+      expect((await api.send("HEAD", path(id, "none.csv"))).status).toBe(404);
+    },
+  },
+  {
+    rule: "An artifact is no part of a page: browsers may not run it, style with it or frame it",
+    async check(api) {
+      const active = ["a.js", "a.mjs", "a.ecma", "a.css"];
+      const id = await finishedJobWith(
+        api,
+        Object.fromEntries([...active, "a.html"].map((name) => [name, "alert(1)"])),
+      );
+      for (const name of active) {
+        const { status, headers } = await api.get(path(id, name));
+        expect(status).toBe(200);
+        expect(Object.fromEntries(headers)).toMatchObject({
+          "content-type": "application/octet-stream",
+          "content-security-policy": "sandbox",
+          "cross-origin-resource-policy": "same-origin",
+          "x-content-type-options": "nosniff",
+        });
+      }
+      const statuses = ["script", "style", "worker", "serviceworker", "iframe", "object"].map(
+        async (use) => (await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status,
+      );
+      expect(await Promise.all(statuses)).toEqual(Array(6).fill(403));
+      for (const use of ["empty", "image", "document"])
+        expect((await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status).toBe(200);
+    },
+  },
+  {
+    rule: "If-None-Match with the current ETag is 304 without a body: alone, in a list, weak, or *",
+    async check(api) {
+      const id = await finishedJobWith(api, { "a.bin": "content" });
+      const etag = (await api.get(path(id, "a.bin"))).headers.get("ETag") ?? "";
+      for (const given of [etag, `"x", ${etag}`, `W/${etag}`, `"x" ,W/"y",  W/${etag}`, "*"]) {
+        for (const method of ["GET", "HEAD"]) {
+          const reply = await api.send(method, path(id, "a.bin"), {
+            headers: { "If-None-Match": given },
+          });
+          expect([reply.status, reply.text, reply.headers.get("ETag")]).toEqual([304, "", etag]);
+          expect(reply.headers.get("Cache-Control")).toBe("private, no-cache, no-transform");
+        }
+      }
+      for (const given of ['"x"', etag.slice(1, -1), "", '"'])
+        expect((await api.get(path(id, "a.bin"), { "If-None-Match": given })).status).toBe(200);
+      expect((await api.get(path(id, "b.bin"), { "If-None-Match": "*" })).status).toBe(404);
+    },
+  },
+  {
+    rule: "A nested artifact is found under its name with slashes plain or encoded",
+    async check(api) {
+      const id = await finishedJobWith(api, { "sub/dir/x.txt": "x", "sub/y.txt": "y" });
+      for (const name of ["sub/dir/x.txt", "sub%2Fdir%2Fx.txt", "sub%2fdir/x.txt"]) {
+        const reply = await api.get(`/jobs/${id}/artifacts/${name}`);
+        expect([reply.status, reply.text]).toEqual([200, "x"]);
+        expect(reply.headers.get("Content-Disposition")).toContain('filename="x.txt"');
+      }
+      for (const name of ["sub", "sub/", "sub//y.txt", "y.txt", "sub/dir"]) {
+        expect((await api.get(`/jobs/${id}/artifacts/${name}`)).status).toBeGreaterThanOrEqual(400);
+      }
+    },
+  },
+  ...each(
+    [
+      "naïve café.txt",
+      "データ.csv",
+      "данные.json",
+      "بيانات.txt",
+      "plot 😀.png",
+      "e\u0301 combining.txt",
+      "a b+c&d=e#f?g;h,i.txt",
+      "100%.txt",
+      "%41.txt",
+      "%2e%2e%2fx",
+      'quote".txt',
+      "semi;colon'.txt",
+      "-rf",
+      "...",
+      "x".repeat(255),
+    ],
+    (name) => `An artifact may be named ${name.length > 40 ? `${name.length} letters` : name}`,
+    async (api, name) => {
+      const id = await finishedJobWith(api, { [name]: "content" });
+      const reply = await api.get(path(id, name));
+      expect([reply.status, reply.text]).toEqual([200, "content"]);
+      const disposition = reply.headers.get("Content-Disposition") ?? "";
+      const exact = /^attachment; filename="[\x20-\x7e]*"; filename\*=UTF-8''(\S+)$/.exec(
+        disposition,
+      );
+      expect(decodeURIComponent(exact?.[1] ?? "")).toBe(name);
+      expect((await api.record(id)).artifacts).toMatchObject([{ name, size_bytes: 7 }]);
+    },
+  ),
+  ...each(
+    [
+      "../../etc/passwd",
+      "..%2f..%2fetc%2fpasswd",
+      "%2e%2e%2fpasswd",
+      "sub/%2e%2e/%2e%2e/x",
+      "%2Fetc%2Fpasswd",
+      "//etc/passwd",
+      "a%00.txt",
+      "%00",
+      "a%0d%0ab",
+      "..%5c..%5cx",
+      ".",
+      "..",
+      "a%2f..%2fb",
+      "%ff",
+      "%",
+    ],
+    (name) => `The name ${name} leads nowhere: 400 or 404`,
+    async (api, name) => {
+      const id = await finishedJobWith(api, { "a.txt": "a", b: "b" });
+      for (const method of ["GET", "HEAD"]) {
+        const reply = await api.send(method, `/jobs/${id}/artifacts/${name}`);
+        expect([400, 404]).toContain(reply.status);
+      }
+    },
+  ),
+  ...each(
+    ["../x", "/x", "a/../b", "a//b", "", "a\\b", "a\nb", "x".repeat(1025), "é".repeat(513), "."],
+    (name) => `An upload named ${JSON.stringify(name.slice(0, 20))} (${name.length}) is refused`,
+    async (api, name) => {
+      await api.submit();
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      const reply = await agent.upload(lease_id, name, "x");
+      expect([400, 404]).toContain(reply.status);
+    },
+  ),
+  {
+    rule: "_code.py and _input.json are the submitted code and input, even before the job ends",
+    async check(api) {
+      const reply = await api.post(
+        "/execute/async",
+        `{"code":"print('é')\\r\\n","input_data":{"a":1.50,"b":"é"}}`,
+      );
+      const { job_id } = body(reply) as { job_id: string };
+      const code = await api.get(path(job_id, "_code.py"));
+      expect([code.status, code.text]).toEqual([200, "print('é')\r\n"]);
+      expect(code.headers.get("Content-Type")).toBe("text/x-python; charset=utf-8");
+      const input = await api.get(path(job_id, "_input.json"));
+      expect([input.status, input.text]).toEqual([200, '{"a":1.50,"b":"é"}']);
+      expect(input.headers.get("Content-Type")).toBe("application/json");
+      const { input_artifacts = [] } = await api.record(job_id);
+      for (const { name, sha256: hash, size_bytes } of input_artifacts) {
+        const head = await api.send("HEAD", path(job_id, name));
+        expect(head.headers.get("ETag")).toBe(`"${hash}"`);
+        expect(head.headers.get("Content-Length")).toBe(String(size_bytes));
+      }
+    },
+  },
+  {
+    rule: "A file that a job writes as _code.py never replaces the submitted code",
+    async check(api) {
+      const { job_id } = await api.submit({ code: "print('honest')" });
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      expect((await agent.upload(lease_id, "_code.py", "print('forged')")).status).toBe(400);
+      expect((await agent.upload(lease_id, "_input.json", "{}")).status).toBe(400);
+      await agent.result(lease_id);
+      expect((await api.get(path(job_id, "_code.py"))).text).toBe("print('honest')");
+    },
+  },
+  {
+    rule: "An empty artifact is served with length 0",
+    async check(api) {
+      const id = await finishedJobWith(api, { "empty.txt": "" });
+      const reply = await api.get(path(id, "empty.txt"));
+      expect([reply.status, reply.text]).toEqual([200, ""]);
+      expect(reply.headers.get("Content-Length")).toBe("0");
+      expect((await api.record(id)).artifacts).toMatchObject([
+        { name: "empty.txt", size_bytes: 0 },
+      ]);
+    },
+  },
+  {
+    rule: "Artifacts are listed by name with size, hash and type",
+    async check(api) {
+      const id = await finishedJobWith(api, { "b.png": "png", "a/b.json": "{}", unknown: "?" });
+      expect((await api.record(id)).artifacts).toEqual([
+        {
+          name: "a/b.json",
+          size_bytes: 2,
+          sha256: await sha256(utf8("{}")),
+          content_type: "application/json",
+        },
+        {
+          name: "b.png",
+          size_bytes: 3,
+          sha256: await sha256(utf8("png")),
+          content_type: "image/png",
+        },
+        {
+          name: "unknown",
+          size_bytes: 1,
+          sha256: await sha256(utf8("?")),
+          content_type: "application/octet-stream",
+        },
+      ]);
+    },
+  },
+  {
+    rule: "An artifact is not visible until the result of its lease is accepted",
+    async check(api) {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      await upload(agent, lease_id, { "a.txt": "a" });
+      expect((await api.get(path(job_id, "a.txt"))).status).toBe(404);
+      expect((await api.record(job_id)).artifacts).toEqual([]);
+      await agent.result(lease_id);
+      expect((await api.get(path(job_id, "a.txt"))).status).toBe(200);
+    },
+  },
+];
+
+/** The path of an artifact of ten bytes, "0123456789". */
+async function tenBytes(api: Api): Promise<string> {
+  const { job_id } = await api.submit();
+  const agent = api.agent();
+  const { lease_id } = await agent.takeJob();
+  expect((await agent.upload(lease_id, "digits.bin", "0123456789")).status).toBe(200);
+  await agent.result(lease_id);
+  return `/jobs/${job_id}/artifacts/digits.bin`;
+}
+
+export const rangeRows: Row[] = [
+  ...each(
+    [
+      ["bytes=2-4", "234", "bytes 2-4/10"],
+      ["bytes=7-", "789", "bytes 7-9/10"],
+      ["bytes=-2", "89", "bytes 8-9/10"],
+      ["bytes=5-99", "56789", "bytes 5-9/10"],
+    ] as const,
+    ([range]) => `Range ${range} of an artifact is 206 with that part alone`,
+    async (api, [range, part, contentRange]) => {
+      const reply = await api.get(await tenBytes(api), { Range: range });
+      expect([reply.status, reply.text]).toEqual([206, part]);
+      expect(Object.fromEntries(reply.headers)).toMatchObject({
+        "content-range": contentRange,
+        "content-length": String(part.length),
+        "accept-ranges": "bytes",
+      });
+    },
+  ),
+  {
+    rule: "A Range beyond the end of an artifact is 416 and gives its size",
+    async check(api) {
+      const reply = await api.get(await tenBytes(api), { Range: "bytes=10-" });
+      expect(reply.status).toBe(416);
+      expect(reply.headers.get("Content-Range")).toBe("bytes */10");
+    },
+  },
+  {
+    rule: "Several ranges, a malformed range or a range for another ETag give the whole artifact",
+    async check(api) {
+      const path = await tenBytes(api);
+      const etag = (await api.get(path)).headers.get("ETag") ?? "";
+      for (const headers of [
+        { Range: "bytes=0-1,3-4" },
+        { Range: "bytes=x" },
+        { Range: "bytes=0-1", "If-Range": '"other"' },
+      ]) {
+        const reply = await api.get(path, headers);
+        expect([reply.status, reply.text]).toEqual([200, "0123456789"]);
+      }
+      const same = await api.get(path, { Range: "bytes=0-1", "If-Range": etag });
+      expect([same.status, same.text]).toEqual([206, "01"]);
+    },
+  },
+  {
+    rule: "Range serves parts of _code.py too",
+    async check(api) {
+      const { job_id } = await api.submit({ code: "print(12345)" });
+      const reply = await api.get(`/jobs/${job_id}/artifacts/_code.py`, { Range: "bytes=6-10" });
+      expect([reply.status, reply.text]).toEqual([206, "12345"]);
     },
   },
 ];

@@ -1,11 +1,32 @@
 import { expect } from "vitest";
-import { ImageSource } from "../../../shared/wire/agent/image.ts";
-import { LeasedBuild } from "../../../shared/wire/agent/lease.ts";
+import {
+  Build,
+  BuildResult,
+  ImageSource,
+  JobTypeList,
+  JobTypeView,
+} from "../../../shared/wire/job-types.ts";
+import { LeasedBuild } from "../../../shared/wire/leases.ts";
 import { type Reply, ScriptedAgent, sha256 } from "../scripted-agent.ts";
-import { type Api, body, problemOf } from "./api.ts";
-import { digest } from "./building.ts";
-import { each, on } from "./row.ts";
-import { agentTokens, maxImageBytes } from "./servers.ts";
+import {
+  agentTokens,
+  agentWith,
+  type Api,
+  body,
+  broken,
+  buildFailure,
+  buildSuccess,
+  buildType,
+  defaultImage,
+  digest,
+  each,
+  expectFault,
+  logChunk,
+  maxImageBytes,
+  on,
+  problemOf,
+  startBuild,
+} from "./api.ts";
 
 const success = {
   status: "built",
@@ -13,7 +34,7 @@ const success = {
   python_version: "3.13.5",
   manifest_digest: null,
 } as const;
-const missing = `/images/${digest(91)}`;
+const missingImage = `/images/${digest(91)}`;
 
 const archive = (seed: string): Uint8Array<ArrayBuffer> =>
   new TextEncoder().encode(`an archive of ${seed} `.repeat(500));
@@ -170,7 +191,7 @@ export const imageRows = on("with job types", [
     },
   },
   ...each(
-    [missing, `${missing}/archive`, "/images/x", "/images/..%2F..%2Fetc/archive"],
+    [missingImage, `${missingImage}/archive`, "/images/x", "/images/..%2F..%2Fetc/archive"],
     (path) => `GET /agent/v1${path.replaceAll("0", "")} of no image is 404`,
     async (api, path) => {
       const reply = await api.agent().get(path);
@@ -184,10 +205,585 @@ export const imageRows = on("with job types", [
     async check(api) {
       for (const token of ["wrong-token-0123456789", "api-key-0-0123456789abcd"]) {
         const stranger = new ScriptedAgent(api.url, token);
-        expect((await stranger.get(missing)).status).toBe(401);
-        expect((await stranger.get(`${missing}/archive`)).status).toBe(401);
+        expect((await stranger.get(missingImage)).status).toBe(401);
+        expect((await stranger.get(`${missingImage}/archive`)).status).toBe(401);
         expect((await put(stranger, crypto.randomUUID(), archive("e"))).status).toBe(401);
       }
+    },
+  },
+]);
+
+const missingPackage = {
+  type: "dependency_error",
+  message: "ERROR: No matching distribution found for numpy==2.3.4",
+  phase: "startup",
+} as const;
+
+/** Lets an agent build every requested image until it is stopped. */
+async function buildOnAndOn(agent: ScriptedAgent, stop: AbortSignal): Promise<void> {
+  while (!stop.aborted) {
+    for (const { lease_id } of (await agent.poll({ free_builds: 1, wait_s: 0.1 })).builds) {
+      await agent.postBuild(lease_id, "result", buildSuccess);
+    }
+  }
+}
+
+async function lastBuild(api: Api, name: string): Promise<Build> {
+  return Build.strict().parse(body(await api.get(`/job-types/${name}/build`)));
+}
+
+const goodTags = ["v0.0.0", "v1.2.3", "v10.20.30", "v1.0.0-rc.1", "v1.0.0-alpha-b.7"];
+const badTags = [
+  "",
+  "1.2.3",
+  "v1",
+  "v1.2",
+  "v1.2.3.4",
+  "v01.2.3",
+  "v1.2.3-",
+  "v1.2.3-01",
+  "v1.2.3+build",
+  "v1.2.3%0A",
+  "latest",
+  "V1.2.3",
+  `v1.2.3-${"a".repeat(130)}`,
+];
+
+export const buildRows = on("with job types", [
+  {
+    rule: "POST /job-types/{name}/build answers with the build result once an agent has built the image",
+    async check(api) {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-8");
+      expect(lease).toMatchObject({
+        attempt: 1,
+        job_type: "build-8",
+        base_image: "python:3.13-slim",
+        requirements: ["numpy==2.3.4"],
+        repository: "registry.example/team-build-8",
+        tags: ["latest"],
+        timeout_s: 1800,
+      });
+      await agent.postBuild(lease.lease_id, "result", { ...buildSuccess, digest: digest(8) });
+      const reply = await answer;
+      expect(reply.status).toBe(200);
+      expect(BuildResult.strict().parse(body(reply))).toEqual({
+        status: "built",
+        job_type: "build-8",
+        version: `build-8@${digest(8)}`,
+        digest: digest(8),
+        image_ref: "registry.example/team-build-8:latest",
+      });
+    },
+  },
+  ...each(
+    goodTags,
+    (tag) => `The version_tag ${tag} is the image's tag, and latest moves with it`,
+    async (api, tag) => {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-9", tag);
+      expect(lease.tags).toEqual([tag, "latest"]);
+      await agent.postBuild(lease.lease_id, "result", buildSuccess);
+      expect(body(await answer)).toMatchObject({
+        image_ref: `registry.example/team-build-9:${tag}`,
+      });
+    },
+  ),
+  ...each(
+    badTags,
+    (tag) => `The version_tag "${tag.slice(0, 20)}" is 400`,
+    async (api, tag) => {
+      const reply = await api.post(`/job-types/default/build?version_tag=${tag}`);
+      expectFault(reply, "version_tag");
+    },
+  ),
+  {
+    rule: "A build without an agent that can work is 503 with Retry-After, and nothing is stored",
+    async check(api) {
+      const agent = api.agent();
+      const engine = { available: false, version: null, runtimes: [] };
+      for (const prepare of [async () => {}, () => agent.poll({ engine })]) {
+        await prepare();
+        const reply = await api.post("/job-types/build-10/build");
+        expect(reply.status).toBe(503);
+        expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+        expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
+      }
+      expect((await api.get("/job-types/build-10/build")).status).toBe(404);
+    },
+  },
+  {
+    rule: "A build goes only to an agent with the labels of the job type; without one it is 503",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const refused = await api.post("/job-types/labelled/build");
+      expect(refused.status).toBe(503);
+      expect(problemOf(refused).detail).toContain("gpu=a100");
+      const identity = { ...agent.status().agent, labels: { gpu: "a100" } };
+      await agent.poll({ agent: identity });
+      const answer = api.post("/job-types/labelled/build");
+      expect((await api.agent().poll({ free_builds: 1, wait_s: 0.2 })).builds).toEqual([]);
+      const lease = await agent.takeBuild({ agent: identity });
+      await agent.postBuild(lease.lease_id, "result", buildSuccess);
+      expect((await answer).status).toBe(200);
+    },
+  },
+  {
+    rule: "Packages that cannot be installed give 422 dependency_error with pip's message",
+    async check(api) {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-11");
+      await agent.postBuild(lease.lease_id, "result", buildFailure(missingPackage));
+      const reply = await answer;
+      expect(reply.status).toBe(422);
+      expect(problemOf(reply).error).toEqual(missingPackage);
+      expect(problemOf(reply).detail).toContain(missingPackage.message);
+      expect(await lastBuild(api, "build-11")).toMatchObject({
+        status: "failed",
+        error: missingPackage,
+        digest: null,
+        version: null,
+      });
+    },
+  },
+  {
+    rule: "A build that fails in the engine gives 502 docker_error with the engine's message",
+    async check(api) {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-11");
+      await agent.postBuild(lease.lease_id, "result", buildFailure(broken));
+      const reply = await answer;
+      expect(reply.status).toBe(502);
+      expect(problemOf(reply).error).toEqual(broken);
+    },
+  },
+  {
+    rule: "A build and its log can be read during the build and after it",
+    async check(api) {
+      const agent = api.agent();
+      expect((await api.get("/job-types/custom/build")).status).toBe(404);
+      const { lease, answer } = await startBuild(api, agent, "custom", "v1.0.0");
+      await agent.postBuild(lease.lease_id, "logs", logChunk(0, "Collecting "));
+      await agent.postBuild(lease.lease_id, "logs", logChunk(11, "numpy\n"));
+      const running = await lastBuild(api, "custom");
+      expect(running).toMatchObject({
+        status: "running",
+        image_ref: "registry.example/team-custom:v1.0.0",
+        log: "Collecting numpy\n",
+        ended_at: null,
+      });
+      await agent.postBuild(lease.lease_id, "result", buildSuccess);
+      await answer;
+      expect(await lastBuild(api, "custom")).toMatchObject({
+        status: "built",
+        version: `custom@${digest(1)}`,
+        digest: digest(1),
+        error: null,
+        log: "Collecting numpy\n",
+      });
+    },
+  },
+  {
+    rule: "Equal requests share one build; another tag is another build",
+    async check(api) {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-12", "v1.0.0");
+      const path = "/job-types/build-12/build?version_tag=v1.0.0";
+      const others = Promise.all([1, 2, 3].map(() => api.post(path)));
+      const latest = api.post("/job-types/build-12/build");
+      const another = await api.agent().takeBuild();
+      expect(another.tags).toEqual(["latest"]);
+      expect((await agent.poll({ free_builds: 9, builds: [lease.lease_id] })).builds).toEqual([]);
+      await agent.postBuild(another.lease_id, "result", { ...buildSuccess, digest: digest(12) });
+      expect(body(await latest)).toMatchObject({ digest: digest(12) });
+      await agent.postBuild(lease.lease_id, "result", buildSuccess);
+      const first = await answer;
+      expect(first.status).toBe(200);
+      // A slow request may have arrived after the build had ended.
+      const serving = new AbortController();
+      const late = buildOnAndOn(agent, serving.signal);
+      for (const one of await others) expect(body(one)).toEqual(body(first));
+      serving.abort();
+      await late;
+    },
+  },
+  {
+    rule: "A build continues if its client hangs up",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const hangUp = new AbortController();
+      const path = `${api.url}/job-types/build-13/build`;
+      const request = fetch(path, { method: "POST", signal: hangUp.signal });
+      const lease = await agent.takeBuild();
+      hangUp.abort();
+      await expect(request).rejects.toThrow("aborted");
+      expect((await agent.renew({ builds: [lease.lease_id] })).lost).toEqual([]);
+      const reply = await agent.postBuild(lease.lease_id, "result", buildSuccess);
+      expect(reply.status).toBe(200);
+      expect(await lastBuild(api, "build-13")).toMatchObject({ status: "built" });
+    },
+  },
+]);
+
+/** Builds whose agent repeats a post, releases the build, leaves or is lost. */
+export const buildLeaseRows = on("with job types", [
+  {
+    rule: "A build whose agent never got the reply is delivered again to that agent",
+    async check(api) {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-14");
+      const again = await agent.poll({ free_builds: 1, builds: [] });
+      expect(again.builds).toEqual([lease]);
+      await agent.postBuild(lease.lease_id, "result", buildSuccess);
+      await answer;
+    },
+  },
+  {
+    rule: "An agent's posts about a build may be repeated; another body is 409, another token 403",
+    async check(api) {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-14");
+      const post = (what: string, content: object, by = agent) =>
+        by.postBuild(lease.lease_id, what, content).then(({ status }) => status);
+      expect(await post("logs", logChunk(0, "a"))).toBe(200);
+      expect(await post("logs", logChunk(0, "a"))).toBe(200);
+      expect(await post("logs", logChunk(0, "b"))).toBe(409);
+      expect(await post("logs", logChunk(1024 * 1024, "b"))).toBe(413);
+      expect(await post("result", buildSuccess, api.agent(agentTokens[1]))).toBe(403);
+      expect(await post("result", { status: "built", digest: "sha256:1" })).toBe(400);
+      expect(await post("result", buildSuccess)).toBe(200);
+      expect(await post("result", buildSuccess)).toBe(200);
+      expect(await post("result", buildFailure(broken))).toBe(409);
+      expect(await post("release", { error: broken })).toBe(409);
+      expect((await agent.postBuild(crypto.randomUUID(), "result", buildSuccess)).status).toBe(409);
+      expect(body(await answer)).toMatchObject({ digest: buildSuccess.digest });
+    },
+  },
+  {
+    rule: "A released build is tried once more, by any agent, and then fails with the error",
+    async check(api) {
+      const agent = api.agent();
+      const { lease, answer } = await startBuild(api, agent, "build-15");
+      await agent.postBuild(lease.lease_id, "release", { error: broken });
+      const other = api.agent();
+      const second = await other.takeBuild();
+      expect(second).toMatchObject({ attempt: 2, job_type: "build-15" });
+      expect(second.lease_id).not.toBe(lease.lease_id);
+      expect((await agent.postBuild(lease.lease_id, "result", buildSuccess)).status).toBe(409);
+      await other.postBuild(second.lease_id, "release", { error: broken });
+      const reply = await answer;
+      expect(reply.status).toBe(502);
+      expect(problemOf(reply).error).toEqual(broken);
+    },
+  },
+  {
+    rule: "If an agent leaves, its build goes to another agent at once",
+    async check(api) {
+      const agent = api.agent();
+      const other = api.agent();
+      await other.poll();
+      const { lease, answer } = await startBuild(api, agent, "build-15");
+      await agent.leave();
+      const second = await other.takeBuild();
+      expect(second).toMatchObject({ job_type: lease.job_type, attempt: 1 });
+      await other.postBuild(second.lease_id, "result", buildSuccess);
+      expect((await answer).status).toBe(200);
+    },
+  },
+  {
+    rule: "A queued build ends with 503 if no agent is left to take it",
+    async check(api) {
+      const agent = api.agent();
+      await agent.poll();
+      const answer = api.post("/job-types/build-7/build");
+      await expect
+        .poll(async () => (await api.get("/job-types/build-7/build")).status, { timeout: 30_000 })
+        .toBe(200);
+      await agent.leave();
+      const reply = await answer;
+      expect(reply.status).toBe(503);
+      expect(reply.headers.get("Retry-After")).not.toBeNull();
+    },
+  },
+  {
+    rule: "A build whose lease expires is tried once more, and posts of its first agent are refused",
+    server: "with short leases",
+    async check(api) {
+      const lost = api.agent();
+      const { lease, answer } = await startBuild(api, lost, "science");
+      const agent = api.agent();
+      const second = await agent.takeBuild();
+      expect(second).toMatchObject({ job_type: "science", attempt: 2 });
+      expect((await lost.renew({ builds: [lease.lease_id] })).lost).toEqual([lease.lease_id]);
+      expect((await lost.postBuild(lease.lease_id, "logs", logChunk(0, "x"))).status).toBe(409);
+      expect((await lost.postBuild(lease.lease_id, "result", buildSuccess)).status).toBe(409);
+      await agent.postBuild(second.lease_id, "result", { ...buildSuccess, digest: digest(2) });
+      expect(body(await answer)).toMatchObject({ digest: digest(2) });
+    },
+  },
+  {
+    rule: "A build that loses its agent twice fails",
+    server: "with short leases",
+    async check(api) {
+      const { answer } = await startBuild(api, api.agent(), "poison");
+      await api.agent().takeBuild();
+      const witness = api.agent();
+      const beat = setInterval(() => void witness.renew().catch(() => {}), 500);
+      const reply = await answer.finally(() => clearInterval(beat));
+      expect(reply.status).toBe(502);
+      expect(problemOf(reply).error).toMatchObject({ type: "internal_error" });
+    },
+  },
+]);
+
+async function jobType(api: Api, name: string): Promise<JobTypeView> {
+  const reply = await api.get(`/job-types/${name}`);
+  expect(reply.status).toBe(200);
+  return JobTypeView.strict().parse(body(reply));
+}
+
+const imageExists = async (api: Api, name: string) => (await jobType(api, name)).image_exists;
+
+export const jobTypeRows = on("with job types", [
+  {
+    rule: "GET /job-types lists every configured job type, default first",
+    async check(api) {
+      const reply = await api.get("/job-types");
+      expect(reply.status).toBe(200);
+      const list = JobTypeList.parse(body(reply));
+      const names = list.map(({ name }) => name);
+      expect(names[0]).toBe("default");
+      expect(names).toEqual(
+        expect.arrayContaining(["versioned", "official", "custom", "labelled"]),
+      );
+      expect(list[0]).toEqual({
+        name: "default",
+        requirements: [],
+        python_version: "3.13",
+        memory_limit: "512m",
+        cpu_limit: 1,
+        pids: 128,
+        timeout: 30,
+        image_exists: false,
+        languages: expect.arrayContaining([
+          { name: "python", version: "3.13" },
+          { name: "cpp", version: null },
+        ]) as unknown,
+      });
+      for (const one of list) expect(await jobType(api, one.name)).toEqual(one);
+    },
+  },
+  {
+    rule: "GET /job-types/{name} shows the configured limits",
+    async check(api) {
+      const custom = { memory_limit: "2g", cpu_limit: 1.5, requirements: [] };
+      expect(await jobType(api, "custom")).toMatchObject(custom);
+      expect(await jobType(api, "build-0")).toMatchObject({ requirements: ["numpy==2.3.4"] });
+    },
+  },
+  ...each(
+    ["unknown", "hidden-1", "__proto__", "Default", "a%2Fb", "%00"],
+    (name) => `GET and POST of the job type ${name}, which is not configured, are 404`,
+    async (api, name) => {
+      const path = `/job-types/${name}`;
+      for (const reply of [
+        await api.get(path),
+        await api.get(`${path}/build`),
+        await api.post(`${path}/build`),
+      ]) {
+        expect(reply.status).toBe(404);
+      }
+    },
+  ),
+  {
+    rule: "A job type of other tenants is nowhere: the answers are those for an unknown name",
+    async check(api) {
+      const told = async (name: string) => {
+        const jobs = await Promise.all([
+          api.post("/execute/async", { code: "1", job_type: name }),
+          api.post("/execute/batch", { jobs: [{ code: "1", job_type: name }] }),
+          api.post(`/jobs/${(await api.submit()).job_id}/rerun`, { job_type: name }),
+        ]);
+        const views = [
+          await api.get(`/job-types/${name}`),
+          await api.get(`/job-types/${name}/build`),
+        ];
+        const replies = [...jobs, ...views, await api.post(`/job-types/${name}/build`)];
+        return replies.map(({ status, text }) => ({
+          status,
+          text: text
+            .replaceAll(name, "NAME")
+            .replaceAll(/"(correlation_id|batch_id|created_at)":"[^"]*"/g, ""),
+        }));
+      };
+      const hidden = await told("hidden-1");
+      expect(hidden).toEqual(await told("hidden-2"));
+      expect(hidden.map(({ status }) => status)).toEqual([400, 202, 400, 404, 404, 404]);
+      const names = (await api.get("/job-types")).text;
+      const description = (await api.get("/openapi.json")).text;
+      for (const text of [names, description, JSON.stringify(hidden)]) {
+        expect(text).not.toContain("hidden-1");
+      }
+      for (const text of [names, description]) expect(text).toContain('"own"');
+      expect((await api.submit({ job_type: "own" })).status).toBe("queued");
+    },
+  },
+  {
+    rule: "python_version is the configured one, else the one in the base image's name, else that of the default base image",
+    async check(api) {
+      expect(await jobType(api, "versioned")).toMatchObject({ python_version: "3.12" });
+      expect(await jobType(api, "official")).toMatchObject({ python_version: "3.11.9" });
+      expect(await jobType(api, "custom")).toMatchObject({ python_version: "3.13" });
+    },
+  },
+  {
+    rule: "python_version without base_image picks python:<version>-slim",
+    async check(api) {
+      await api.submit({ job_type: "versioned" });
+      const job = await api.agent().takeJob();
+      expect(job).toMatchObject({ image: "python:3.12-slim" });
+      expect(job.job_type.base_image).toBe("python:3.12-slim");
+    },
+  },
+  {
+    rule: "python_version of a built image is the one that the build has found in it",
+    async check(api) {
+      await buildType(api, api.agent(), "build-1", { python_version: "3.9.2" });
+      expect(await jobType(api, "build-1")).toMatchObject({ python_version: "3.9.2" });
+    },
+  },
+  {
+    rule: "Agents are asked about every image that jobs may need, built images by their digest",
+    async check(api) {
+      const agent = api.agent();
+      const before = (await agent.poll()).images_wanted;
+      expect(before).toEqual(
+        expect.arrayContaining([defaultImage, "python:3.12-slim", "registry.example/science:7"]),
+      );
+      await buildType(api, agent, "build-2", { digest: digest(2) });
+      for (const { images_wanted } of [await agent.poll(), await agent.renew()]) {
+        expect(images_wanted).toEqual(expect.arrayContaining([...before, digest(2)]));
+      }
+    },
+  },
+  {
+    rule: "image_exists of a job type that installs nothing: whether a connected agent has its base image",
+    async check(api) {
+      expect(await imageExists(api, "default")).toBe(false);
+      const agent = await agentWith(api, defaultImage);
+      expect(await imageExists(api, "default")).toBe(true);
+      expect(await imageExists(api, "custom")).toBe(false);
+      const engine = { available: false, version: null, runtimes: [] };
+      await agent.poll({ images: [defaultImage], engine });
+      expect(await imageExists(api, "default")).toBe(false);
+      await agent.leave();
+      expect(await imageExists(api, "default")).toBe(false);
+    },
+  },
+  {
+    rule: "image_exists of a job type with requirements: whether a connected agent has its built image",
+    async check(api) {
+      const agent = await agentWith(api, defaultImage);
+      expect(await imageExists(api, "build-3")).toBe(false);
+      await buildType(api, agent, "build-3", { digest: digest(3) });
+      expect(await imageExists(api, "build-3")).toBe(true);
+      await agent.poll({ images: [defaultImage] });
+      expect(await imageExists(api, "build-3")).toBe(false);
+      await agentWith(api, digest(3));
+      expect(await imageExists(api, "build-3")).toBe(true);
+    },
+  },
+  {
+    rule: "A poll that is answered late does not restore an older list of the agent's images",
+    async check(api) {
+      const agent = api.agent();
+      const hangUp = new AbortController();
+      const pending = agent.poll({ wait_s: 20, free_slots: 0, images: [] }, hangUp.signal);
+      pending.catch(() => {});
+      // Concurrent requests have no order: the poll's status is stored when the agent is known.
+      let pool = "";
+      while (!pool.includes(agent.id)) pool = (await api.get("/pool/stats")).text;
+      await agent.renew({ images: [defaultImage] });
+      await api.submit();
+      expect(await imageExists(api, "default")).toBe(true);
+      hangUp.abort();
+    },
+  },
+  {
+    rule: "An import error on a job type that is not built says so; on a built one it does not",
+    async check(api) {
+      const agent = api.agent();
+      const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
+      const messageOn = async (image: string) => {
+        const { job_id } = await api.submit({ job_type: "build-0" });
+        const { jobs } = await agent.poll({ images: [image] });
+        const lease = jobs[0]?.lease_id ?? "";
+        const job_ref = `build-0@${digest(9)}`;
+        await agent.post(lease, "started", { job_ref });
+        await agent.result(lease, { status: "failed", exit_code: 1, error, job_ref });
+        return (await api.record(job_id)).error?.message;
+      };
+      expect(await messageOn(defaultImage)).toBe(
+        "No numpy. Job type build-0 is not built, so its requirements (numpy==2.3.4) are not installed: POST /job-types/build-0/build.",
+      );
+      await buildType(api, agent, "build-0", { digest: digest(9) });
+      expect(await messageOn(digest(9))).toBe("No numpy");
+    },
+  },
+  {
+    rule: "A module that is missing has a warning that says how to get it",
+    async check(api) {
+      const warningsOf = async (module: string) => {
+        const { job_id } = await api.submit();
+        const agent = api.agent();
+        const { lease_id } = await agent.takeJob();
+        const message = `ModuleNotFoundError: No module named '${module}'`;
+        const error = { type: "import_error", message, phase: "execution" } as const;
+        await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+        const record = await api.record(job_id);
+        expect(record.error).toEqual(error);
+        return record.warnings;
+      };
+      expect(await warningsOf("numpy")).toEqual([
+        expect.stringMatching(/^Job type default has no module numpy\. .* use job_type .*build-0/),
+      ]);
+      expect(await warningsOf("yaml")).toEqual([
+        "Job type default has no module yaml. If it comes from a package (pyyaml): an operator adds that to the requirements of a job type, and builds it.",
+      ]);
+      expect(await warningsOf("IPython")).toEqual([expect.stringContaining("display(value)")]);
+      expect(await warningsOf("numpy.missing")).toBeUndefined();
+    },
+  },
+  {
+    rule: "In production mode a submission whose job type has no built image is refused, and says what to do",
+    server: "in production",
+    async check(api) {
+      await agentWith(api, defaultImage);
+      expect(await imageExists(api, "ml")).toBe(false);
+      for (const path of ["/execute", "/execute/async"]) {
+        const reply = await api.post(path, { code: "1", job_type: "ml" });
+        expect(reply.status).toBe(400);
+        expect(problemOf(reply).detail).toContain("POST /job-types/ml/build");
+        expect(problemOf(reply).errors).toEqual([
+          { path: "job_type", message: "must be built first" },
+        ]);
+      }
+      expect(await api.newest()).toEqual([]);
+    },
+  },
+  {
+    rule: "In production mode a job type that is built runs",
+    server: "in production",
+    async check(api) {
+      const agent = api.agent();
+      await buildType(api, agent, "default", { digest: digest(7) });
+      expect(await imageExists(api, "default")).toBe(true);
+      const { job_id } = await api.submit();
+      const { jobs } = await agent.poll({ images: [digest(7)] });
+      expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(7) }]);
+      await agent.result(jobs[0]?.lease_id ?? "");
     },
   },
 ]);

@@ -1,9 +1,69 @@
 import { expect } from "vitest";
-import { WebhookDelivery } from "../../../shared/wire/client/webhook.ts";
-import { answer } from "../receiver.ts";
-import { body, expectFault, problemOf } from "./api.ts";
-import { callsAbout, delivery, fail, list, own, server, withReceiver } from "./receiving.ts";
-import { each, on } from "./row.ts";
+import { waitUntil } from "../../../shared/testing/test-file.ts";
+import {
+  WebhookDelivery,
+  WebhookDeliveryPage,
+  WebhookEventPage,
+} from "../../../shared/wire/webhooks.ts";
+import { answer, type Receiver, startReceiver } from "../receiver.ts";
+import { type Api, body, each, expectFault, on, problemOf, receiverPort, type Row } from "./api.ts";
+
+const server = "with webhooks";
+const own = `http://127.0.0.1:${receiverPort}`;
+
+/** A row with a receiver of webhooks, which also gets the calls about jobs of earlier rows. */
+const withReceiver = (
+  rule: string,
+  check: (api: Api, receiver: Receiver) => Promise<void>,
+): Row => ({
+  rule,
+  server,
+  async check(api) {
+    const receiver = await startReceiver(undefined, receiverPort);
+    try {
+      await check(api, receiver);
+    } finally {
+      await receiver.close();
+    }
+  },
+});
+
+async function list(api: Api, query: string): Promise<WebhookDelivery[]> {
+  const page = WebhookDeliveryPage.parse(body(await api.get(`/webhooks/deliveries?${query}`)));
+  expect(page.count).toBe(page.items.length);
+  return page.items;
+}
+
+/** The delivery of a job's only event, when it is as expected. */
+async function delivery(
+  api: Api,
+  id: string,
+  isSo: (one: WebhookDelivery) => boolean,
+): Promise<WebhookDelivery> {
+  let found: WebhookDelivery | undefined;
+  await waitUntil(`a delivery of ${id}`, async () => {
+    found = (await list(api, `job_id=${id}`)).find(isSo);
+    return found !== undefined;
+  });
+  return found!;
+}
+
+async function callsAbout(receiver: Receiver, id: string, count = 1) {
+  const about = () => receiver.received.filter(({ event }) => event.data.job_id === id);
+  while (about().length < count) await receiver.calls(receiver.received.length + 1);
+  return about();
+}
+
+/** A job that has failed. */
+async function fail(api: Api, fields: object = {}): Promise<string> {
+  const { job_id } = await api.submit({ ...fields });
+  const agent = api.agent();
+  let taken = await agent.takeJob();
+  while (taken.execution_id !== job_id) taken = await agent.takeJob();
+  const error = { type: "value_error", message: "bad input", phase: "execution" } as const;
+  await agent.result(taken.lease_id, { status: "failed", exit_code: 1, error });
+  return job_id;
+}
 
 const callback_url = "https://hooks.example/airlock?token=1";
 
@@ -173,3 +233,91 @@ export const webhookRows = on(server, [
     async (api, [query, path]) => expectFault(await api.get(`/webhooks/deliveries?${query}`), path),
   ),
 ]);
+
+const events = async (api: Api, query = "") =>
+  WebhookEventPage.parse(body(await api.get(`/webhooks/events?${query}`)));
+
+/** Events from a cursor on, until one is about this job. */
+async function eventsUpTo(api: Api, id: string, cursor: string) {
+  const items: WebhookEventPage["items"] = [];
+  while (!items.some(({ event }) => event.data.job_id === id)) {
+    const page = await events(api, `after=${cursor}&wait=20`);
+    items.push(...page.items);
+    cursor = page.cursor;
+  }
+  return { items, cursor };
+}
+
+export const webhookEventRows: Row[] = [
+  {
+    rule: "Without any receiver, a client that listens gets every later end of an execution once, in order, as a receiver would",
+    async check(api) {
+      const { cursor, items } = await events(api);
+      expect(items).toEqual([]);
+      const metadata = { order: "4711" };
+      const { job_id } = await api.submit({ metadata });
+      await api.post(`/jobs/${job_id}/cancel`);
+      const failed = await fail(api);
+      const heard = await eventsUpTo(api, failed, cursor);
+      expect(heard.items.map((one) => one.event.data.job_id)).toEqual([job_id, failed]);
+      expect(heard.items[0]).toMatchObject({
+        webhook_id: `evt_${job_id}`,
+        event: { type: "execution.cancelled", data: { status: "cancelled", metadata } },
+      });
+      expect(await events(api, `after=${heard.cursor}`)).toMatchObject({ items: [] });
+      const first = await events(api, `after=${cursor}&limit=1`);
+      expect(first).toMatchObject({ has_more: true, items: [heard.items[0]] });
+      expect((await events(api, `after=${first.cursor}`)).items).toEqual([heard.items[1]]);
+      expect(await list(api, `job_id=${failed}`)).toEqual([]);
+    },
+  },
+  {
+    rule: "A request that waits for events is answered when a job ends, and says how soon to ask again",
+    async check(api) {
+      const { cursor } = await events(api);
+      const { job_id } = await api.submit();
+      const waiting = events(api, `after=${cursor}&wait=20`);
+      await api.post(`/jobs/${job_id}/cancel`);
+      const { items, listening_s } = await waiting;
+      expect(items).toMatchObject([{ webhook_id: `evt_${job_id}` }]);
+      expect(listening_s).toBeGreaterThan(0);
+      expect(listening_s).toBeLessThanOrEqual(140);
+    },
+  },
+  {
+    rule: "A client whose cursor is from another database gets the newest one at once, and later ends with it",
+    async check(api) {
+      const { cursor } = await events(api);
+      const answer = await events(api, "after=999999999999999&wait=1");
+      expect(answer.items).toEqual([]);
+      expect(Number(answer.cursor)).toBeGreaterThanOrEqual(Number(cursor));
+      expect(Number(answer.cursor)).toBeLessThan(999999999999999);
+      const id = await fail(api);
+      const { items } = await eventsUpTo(api, id, answer.cursor);
+      expect(items.at(-1)).toMatchObject({ webhook_id: `evt_${id}` });
+    },
+  },
+  withReceiver(
+    "A client that listens also gets the events of configured receivers; these are still called once",
+    async (api, receiver) => {
+      const { cursor } = await events(api);
+      const id = await fail(api, { callback_url: `${own}/own` });
+      const calls = await callsAbout(receiver, id, 2);
+      const { items } = await eventsUpTo(api, id, cursor);
+      const about = items.filter(({ event }) => event.data.job_id === id);
+      expect(about).toEqual([{ webhook_id: calls[0]!.id, event: calls[0]!.event }]);
+      expect(JSON.stringify(about[0]!.event)).toBe(calls[0]!.body);
+      expect(calls.map(({ path }) => path).sort()).toEqual(["/failures", "/own"]);
+    },
+  ),
+  ...each(
+    [
+      ["after=x", "after"],
+      ["after=-1", "after"],
+      ["wait=21", "wait"],
+      ["limit=0", "limit"],
+    ] as const,
+    ([query]) => `GET /webhooks/events?${query} is 400 at that path`,
+    async (api, [query, path]) => expectFault(await api.get(`/webhooks/events?${query}`), path),
+  ),
+];

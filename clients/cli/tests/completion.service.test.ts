@@ -3,8 +3,8 @@ import { promisify } from "node:util";
 import { afterAll, expect, test } from "vitest";
 import { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { startNode } from "../../../api/testing/start-node.ts";
-import { completionScripts } from "../src/completion/scripts.ts";
-import { shellFunction } from "./testing/shell-function.ts";
+import { shellFunction } from "../../testing/command.ts";
+import { completionScripts } from "../completion.ts";
 
 const token = "agent-token-0123456789";
 const api = await startNode({ AIRLOCK_AGENT_TOKENS: token });

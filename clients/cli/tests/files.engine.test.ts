@@ -1,11 +1,10 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { makeSmallDisk } from "../../../scripts/testing/machine.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { makeSmallDisk } from "../../../scripts/testing/small-disk.ts";
-import { pass, startHttpProxy } from "../../../shared/testing/http-proxy.ts";
-import { startCommandService } from "./testing/command-service.ts";
-import { commandFor } from "./testing/run-command.ts";
+import { pass, startHttpProxy } from "../../../shared/testing/http.ts";
+import { commandFor, startCommandService } from "../../testing/command.ts";
 
 const { service, folder, airlock, script, detached } = await startCommandService();
 

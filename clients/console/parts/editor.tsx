@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { Missing } from "./common.tsx";
 import type { CodeEditor } from "./code-mirror.ts";
+import { Missing } from "./elements.tsx";
 
 interface Props {
   label: string;
@@ -76,4 +76,17 @@ export function Editor(props: Props) {
       </div>
     </>
   );
+}
+
+/** Calls `act` for Ctrl+Enter or Cmd+Enter anywhere on the page, before an editor sees the key. */
+export function useCtrlEnter(act: () => Promise<void>): void {
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      void act();
+    };
+    addEventListener("keydown", onKey, { capture: true });
+    return () => removeEventListener("keydown", onKey, { capture: true });
+  });
 }

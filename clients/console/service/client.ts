@@ -1,12 +1,10 @@
 import { signal } from "@preact/signals";
-import { type Api, bindApi } from "../../typescript/src/api.ts";
-import { asking } from "../../typescript/src/transport/ask.ts";
-import { ConnectionError, UnauthorizedError } from "../../typescript/src/transport/errors.ts";
-import { files as filesOf, type Files } from "../../typescript/src/jobs/files.ts";
-import { stream } from "../../typescript/src/jobs/stream.ts";
-import { type Transport, transport } from "../../typescript/src/transport/transport.ts";
-import { learnTime } from "./clock.ts";
-import { askForKey, key, tenant } from "./key.ts";
+import { type Api, bindApi } from "../../typescript/src/connect.ts";
+import { ConnectionError, UnauthorizedError } from "../../typescript/src/errors.ts";
+import { files as filesOf, type Files } from "../../typescript/src/files.ts";
+import type { OwnKey, Scope } from "../../typescript/src/generated.ts";
+import { stream } from "../../typescript/src/jobs.ts";
+import { asking, type Transport, transport } from "../../typescript/src/transport.ts";
 
 /** Time since which the service has not answered; undefined while it answers. */
 export const lostSince = signal<number | undefined>(undefined);
@@ -95,3 +93,98 @@ export const files: Files = filesOf(asking(way), way);
 /** Any request; the body of the answer is the caller's to read. */
 export const request = way.open;
 export const events = stream(way);
+
+const place = "airlock-key";
+
+/**
+ * The API key, for as long as the tab is open. No tab gives the key to another tab on request, because a page that code
+ * wrote may have the same origin. Tabs that the console opens begin with a copy (`followLinks`).
+ */
+export const key = signal(sessionStorage.getItem(place) ?? "");
+
+const tenantPlace = "airlock-tenant";
+/** Whose records this tab shows: "" for those of the key's own tenant, * for all. Only a key with the scope admin may choose. */
+export const tenant = signal(sessionStorage.getItem(tenantPlace) ?? "");
+
+/** Shows the records of a tenant, and nothing of what was shown before. */
+export function chooseTenant(name: string): void {
+  sessionStorage.setItem(tenantPlace, name);
+  location.reload();
+}
+
+/** Why a key is asked for; undefined while none is. */
+export const keyWanted = signal<"missing" | "wrong" | undefined>(undefined);
+
+let asked: PromiseWithResolvers<void> | undefined;
+
+/** Tells the other tabs to forget the key. */
+const tabs = new BroadcastChannel("airlock-forget");
+tabs.addEventListener("message", () => {
+  if (key.value !== "") drop();
+});
+
+/** Resolves when the person has given another key. */
+function askForKey(): Promise<void> {
+  asked ??= Promise.withResolvers();
+  keyWanted.value ??= key.value === "" ? "missing" : "wrong";
+  return asked.promise;
+}
+
+export function giveKey(given: string): void {
+  key.value = given.trim();
+  // Another key may not choose a tenant: then nothing could be shown.
+  tenant.value = "";
+  sessionStorage.setItem(place, key.value);
+  sessionStorage.setItem(tenantPlace, "");
+  keyWanted.value = undefined;
+  asked?.resolve();
+  asked = undefined;
+}
+
+/** The next person at this browser, in this tab too, does not get what was written with the key. */
+function clear(): void {
+  sessionStorage.clear();
+  localStorage.clear();
+}
+
+function drop(): void {
+  clear();
+  // A draft that has just been changed is saved when the page is left.
+  addEventListener("pagehide", clear);
+  location.reload();
+}
+
+/** Forgets the key in every tab. */
+export function forgetKey(): void {
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
+  tabs.postMessage(true);
+  drop();
+}
+
+/** The key of this tab; undefined until the service has said what it may do. */
+export const ownKey = signal<OwnKey | undefined>(undefined);
+
+export const getOwnKey = (signal: AbortSignal): Promise<OwnKey> => api.getOwnKey({ signal });
+
+/** For requests that are not sent without the scope: browsers log each refusal. */
+export const hasScope = (scope: Scope): boolean => ownKey.value?.scopes.includes(scope) === true;
+
+/** For actions that are offered until it is known that the key may not do them. */
+export const lacksScope = (scope: Scope): boolean => ownKey.value?.scopes.includes(scope) === false;
+
+/** The header has whole seconds and takes a while to arrive: less than this is no difference. */
+const leastMs = 5000;
+
+let aheadMs = 0;
+
+/** The service's time. The clock of this machine may be wrong; every time in a record is the service's. */
+export const serviceNow = (): number => Date.now() + aheadMs;
+
+/** The service's time as of the last look of any feed. Ages on the page are counted to it. */
+export const clock = signal(serviceNow());
+
+/** Takes the service's time from an answer. */
+function learnTime({ headers }: Response): void {
+  const ahead = Date.parse(headers.get("Date") ?? "") - Date.now();
+  if (!Number.isNaN(ahead)) aheadMs = Math.abs(ahead) < leastMs ? 0 : ahead;
+}

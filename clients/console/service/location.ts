@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { type Route, routeOf } from "../model/address.ts";
-import { key } from "./key.ts";
+import { key } from "./client.ts";
 
 const here = (): Route => routeOf(location.pathname, location.search);
 

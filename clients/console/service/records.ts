@@ -1,5 +1,8 @@
 import type {
+  ApiKey,
   AsyncSubmitRequest,
+  AuditAction,
+  AuditPage,
   Build,
   DeadLetterDeleted,
   DeadLetterPage,
@@ -8,14 +11,28 @@ import type {
   ExecutionRecord,
   ForkRequest,
   Health,
+  HostList,
+  Invitation,
   JobStatus,
   JobType,
+  JoinedHost,
+  KeyRequest,
+  NewApiKey,
+  PoolAgent,
+  PoolHistory,
   PoolStats,
+  Scope,
+  Session,
   SubmittedJob,
+  Tenant,
+  TenantLimits,
   UploadedFile,
+  Usage,
+  WebhookDelivery,
+  WebhookDeliveryPage,
 } from "../../typescript/src/generated.ts";
-import { formatCount } from "../model/time.ts";
-import { api, files, request } from "./client.ts";
+import { formatCount } from "../model/numbers.ts";
+import { api, files, request, tenant } from "./client.ts";
 
 export type {
   AsyncSubmitRequest,
@@ -28,7 +45,6 @@ export type {
   PoolStats,
   SubmittedJob,
 };
-export type Status = ExecutionRecord["status"];
 export type Attempt = NonNullable<ExecutionRecord["attempts"]>[number];
 export type Artifact = NonNullable<ExecutionRecord["artifacts"]>[number];
 
@@ -49,7 +65,7 @@ export type Listed = Pick<
   | "run_at"
   | "tenant"
 >;
-export const listed =
+const listed =
   "status,job_type,created_at,started_at,ended_at,duration_ms,error,relationship,metadata,attempts,run_at";
 
 /** Items on a page of a list. */
@@ -61,7 +77,7 @@ export interface Page<T> {
 }
 
 /** Filters of the list; the names are those of the interface. */
-export const filterNames = [
+const filterNames = [
   "status",
   "job_type",
   "metadata",
@@ -237,3 +253,133 @@ export const removeDeadLetter = (id: number): Promise<DeadLetterDeleted> =>
 
 export const isEnded = (record: Pick<ExecutionRecord, "status"> | undefined): boolean =>
   record !== undefined && record.status !== "queued" && record.status !== "running";
+
+export type { Session };
+
+/** A call as its session lists it. */
+export type ListedCall = Listed & Pick<ExecutionRecord, "call" | "context">;
+
+export function listSessions(query: URLSearchParams, signal: AbortSignal): Promise<Page<Session>> {
+  const status = query.get("status") as Session["status"] | null;
+  const before = query.get("before");
+  return api.listSessions(
+    { limit: pageSize, ...(status && { status }), ...(before && { before }) },
+    { signal },
+  );
+}
+
+export const getSession = (id: string, signal?: AbortSignal): Promise<Session> =>
+  api.getSession({ id }, { signal });
+
+/** Does not wait until it is ready: its page shows what it waits for. */
+export const createSession = (jobType: string): Promise<Session> =>
+  api.createSession({ sessionRequest: { job_type: jobType, wait: 0 } });
+
+export const runCell = (id: string, code: string): Promise<unknown> =>
+  api.executeInSessionAsync({ id, callRequest: { code } });
+
+export const restart = (id: string): Promise<unknown> =>
+  api.executeInSessionAsync({ id, callRequest: { restart: true } });
+
+export const interrupt = (id: string): Promise<unknown> => api.interruptSession({ id });
+
+export const endSession = (id: string): Promise<unknown> => api.deleteSession({ id });
+
+/** The newest calls of a session. */
+export function listCalls(id: string, signal: AbortSignal): Promise<Page<ListedCall>> {
+  const query = new URLSearchParams({ session_id: id });
+  return listExecutions(query, pageSize, signal, `${listed},call,context`);
+}
+
+const endings: Record<NonNullable<Session["reason"]>, string> = {
+  deleted: "ended by a client",
+  idle: "no call for its idle time",
+  lifetime: "its lifetime was over",
+  agent_lost: "its agent was lost",
+  agent_stopped: "its agent was stopped",
+  out_of_memory: "out of memory",
+  engine_lost: "its sandbox broke",
+  start_failed: "no interpreter could be started",
+};
+
+/** The word for its state: one that takes calls is busy while a call runs. */
+export const stateOf = ({ status, busy }: Session): string =>
+  status === "ready" && busy ? "busy" : status;
+
+/** Why it waits, or has ended. */
+export function whyOf({ message, reason, error }: Session): string | undefined {
+  if (reason === null) return message;
+  return error ? `${endings[reason]}: ${error.message}` : endings[reason];
+}
+
+export type { ApiKey, KeyRequest, NewApiKey, Scope, Tenant, TenantLimits, Usage };
+export type AuditEntry = AuditPage["items"][number];
+
+export const getUsage = (signal: AbortSignal): Promise<Usage> => api.getUsage({ signal });
+
+export const listTenants = async (signal: AbortSignal): Promise<Tenant[]> =>
+  (await api.listTenants({ signal })).tenants;
+
+export const setLimits = (name: string, tenantLimits: TenantLimits): Promise<Tenant> =>
+  api.setTenantLimits({ name, tenantLimits });
+
+/** Those of the tenant that is chosen, or of all. */
+export async function listKeys(signal: AbortSignal): Promise<ApiKey[]> {
+  const chosen = tenant.value === "*" || tenant.value === "" ? {} : { tenant: tenant.value };
+  return (await api.listKeys(chosen, { signal })).keys;
+}
+export const createKey = (keyRequest: KeyRequest): Promise<NewApiKey> =>
+  api.createKey({ keyRequest });
+export const rotateKey = (id: string, oldValidS: number): Promise<NewApiKey> =>
+  api.rotateKey({ id, keyRotation: { old_valid_s: oldValidS } });
+export const revokeKey = (id: string): Promise<ApiKey> => api.revokeKey({ id });
+
+export function listAudit(query: URLSearchParams, signal: AbortSignal): Promise<AuditPage> {
+  const [action, whose, before] = ["action", "tenant", "before"].map((name) => query.get(name));
+  return api.listAudit(
+    {
+      limit: pageSize,
+      ...(action && { action: action as AuditAction }),
+      ...(whose && { tenant: whose }),
+      ...(before && { before: Number(before) }),
+    },
+    { signal },
+  );
+}
+
+export type { JoinedHost, PoolAgent };
+export type HistoryPoint = PoolHistory["points"][number];
+
+export const drain = (id: string): Promise<PoolAgent> => api.drainAgent({ id });
+export const resume = (id: string): Promise<PoolAgent> => api.resumeAgent({ id });
+export const invite = (): Promise<Invitation> => api.inviteHost({ invitationRequest: {} });
+export const listHosts = (signal: AbortSignal): Promise<HostList> => api.listHosts({ signal });
+export const revoke = (id: string): Promise<JoinedHost> => api.revokeHost({ id });
+/** The time that a point of the history covers. */
+export const historyStepMinutes = 15;
+export const getHistory = (signal: AbortSignal): Promise<PoolHistory> =>
+  api.getPoolHistory({ hours: 48, step: historyStepMinutes }, { signal });
+
+export type Delivery = WebhookDelivery;
+export const deliveryFilters = ["status", "endpoint", "job_id"] as const;
+
+export function listDeliveries(
+  query: URLSearchParams,
+  signal: AbortSignal,
+): Promise<WebhookDeliveryPage> {
+  const [status, endpoint, jobId, before] = [...deliveryFilters, "before"].map((name) =>
+    query.get(name),
+  );
+  return api.listWebhookDeliveries(
+    {
+      limit: pageSize,
+      ...(status && { status: status as Delivery["status"] }),
+      ...(endpoint && { endpoint }),
+      ...(jobId && { jobId }),
+      ...(before && { before: Number(before) }),
+    },
+    { signal },
+  );
+}
+
+export const resend = (id: number): Promise<Delivery> => api.resendWebhookDelivery({ id });

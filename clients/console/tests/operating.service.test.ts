@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { receiverSecret, startReceiver } from "../../../api/testing/receiver.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "./testing/console-world.ts";
+import { type ConsoleWorld, patienceMs, startConsole } from "../../testing/console-world.ts";
 
 const queueSize = 5;
 const failure = {

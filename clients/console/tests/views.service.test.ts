@@ -1,10 +1,10 @@
 import { AxeBuilder } from "@axe-core/playwright";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { dockerError, log, release } from "../../../api/testing/contract/working.ts";
+import { dockerError, log, release } from "../../../api/testing/contract/api.ts";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "./testing/console-world.ts";
+import { type ConsoleWorld, patienceMs, startConsole } from "../../testing/console-world.ts";
 
 const failing = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
 const traceback =

@@ -1,15 +1,21 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
-import { formatCount } from "../model/time.ts";
-import { attempt } from "../parts/announce.ts";
-import { Age, Empty, ExecutionLink, Heading, Loading, Problem, shortId } from "../parts/common.tsx";
-import { Fresh, Pages } from "../parts/pages.tsx";
-import { ScopedButton } from "../parts/scoped-button.tsx";
-import { actions, Table, Whose, whose, wide } from "../parts/table.tsx";
-import { Bulk, type BulkJob } from "../panels/bulk.tsx";
-import { useFeed } from "../service/feed.ts";
-import { useList } from "../service/list.ts";
+import { formatCount } from "../model/numbers.ts";
+import { Bulk, type BulkJob } from "../parts/bulk.tsx";
+import {
+  Age,
+  attempt,
+  Empty,
+  ExecutionLink,
+  Heading,
+  Loading,
+  Problem,
+  ScopedButton,
+  shortId,
+} from "../parts/elements.tsx";
+import { actions, Fresh, Pages, Table, Whose, whose, wide } from "../parts/table.tsx";
+import { useFeed, useList } from "../service/feed.ts";
 import {
   allDeadLetters,
   type DeadLetterPage,

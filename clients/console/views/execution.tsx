@@ -1,33 +1,40 @@
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { addressOf, executionAddress } from "../model/address.ts";
-import { errorLine } from "../model/error-line.ts";
-import { failurePrompt } from "../model/prompt.ts";
-import { joinArguments } from "../model/arguments.ts";
-import { callThatMade, filesOf } from "../model/made-by.ts";
-import { laidOut, readInput } from "../model/read-input.ts";
-import { announce, attempt } from "../parts/announce.ts";
-import { Heading, Loading, Problem, shortId } from "../parts/common.tsx";
-import { copy } from "../parts/copy.ts";
+import { formatDuration, formatTime } from "../model/numbers.ts";
+import { errorLine, failurePrompt, phasesOf } from "../model/record.ts";
+import { callThatMade, filesOf, joinArguments, laidOut, readInput } from "../model/submission.ts";
 import { Editor } from "../parts/editor.tsx";
-import { ScopedButton } from "../parts/scoped-button.tsx";
-import { Artifacts } from "../panels/run/artifacts.tsx";
-import { Attempts } from "../panels/run/attempts.tsx";
-import { Facts } from "../panels/run/facts.tsx";
-import { Programs } from "../panels/run/programs.tsx";
-import { Relatives } from "../panels/run/relatives.tsx";
-import { Result, Summary } from "../panels/run/result.tsx";
-import { Timeline } from "../panels/run/timeline.tsx";
-import { useFollowed } from "../panels/run/use-followed.ts";
+import {
+  Age,
+  announce,
+  attempt,
+  copy,
+  ExecutionLink,
+  Heading,
+  Loading,
+  Problem,
+  ScopedButton,
+  SessionLink,
+  shortId,
+  Status,
+} from "../parts/elements.tsx";
+import { Artifacts, Programs, Result, Summary, useFollowed } from "../parts/run.tsx";
+import { number, Table, wide } from "../parts/table.tsx";
+import { clock } from "../service/client.ts";
 import { forgetFork } from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
 import {
+  type Attempt,
   cancel,
   type ExecutionRecord,
+  getJob,
   getSubmitted,
+  isEnded,
+  listExecutions,
   rerun,
   type Submitted,
-  isEnded,
 } from "../service/records.ts";
 
 const shownCharacters = 20_000;
@@ -221,6 +228,208 @@ function Program({ record, submitted }: { record: ExecutionRecord; submitted: Su
           </p>
         )}
       </Programs>
+    </section>
+  );
+}
+
+/** Everything else that the record says. */
+function Facts({ record }: { record: ExecutionRecord }) {
+  const { resource_usage: usage, metadata, batch_id, session_id } = record;
+  const facts: [string, ComponentChildren][] = [
+    [
+      "Id",
+      <>
+        <span class="id">{record.execution_id}</span>{" "}
+        <button
+          class="small"
+          aria-label="Copy the id"
+          onClick={() => void copy(record.execution_id)}
+        >
+          Copy
+        </button>
+      </>,
+    ],
+    [
+      "Job type",
+      <a href={addressOf("executions", { job_type: record.job_type })}>{record.job_type}</a>,
+    ],
+    ["Version", record.job_version],
+    ["Language", record.language],
+    ["Command", record.command && joinArguments(record.command)],
+    ["Submitted", formatTime(record.created_at)],
+    ["Not before", record.run_at && formatTime(record.run_at)],
+    ["Started", record.started_at && formatTime(record.started_at)],
+    ["Ended", record.ended_at && formatTime(record.ended_at)],
+    ["Exit code", record.exit_code],
+    ["CPU time", usage && formatDuration(usage.cpu_time_ms)],
+    ["Memory", usage && `${usage.max_rss_mb.toFixed(1)} MiB at most`],
+    ["Time limit", record.timeout && `${record.timeout} s`],
+    ["Runtime", record.container_runtime],
+    ["Sandbox", record.container_backend === "zygote" ? "forked" : null],
+    ["Agent", record.status === "queued" ? null : record.attempts?.at(-1)?.agent],
+    ["Attempts", attemptsOf(record)],
+    ["Idempotency key", record.idempotency_key],
+    ["Tenant", record.tenant],
+    ["Correlation id", record.correlation_id && <span class="id">{record.correlation_id}</span>],
+    ["Trace", record.traceparent && <span class="id">{record.traceparent}</span>],
+    [
+      "Session",
+      session_id && (
+        <>
+          <SessionLink id={session_id} />, call {record.call}
+        </>
+      ),
+    ],
+    ["Context", record.context === "default" ? null : record.context],
+    ["Batch", batch_id && <a href={addressOf("executions", { batch_id })}>{batch_id}</a>],
+    ...Object.entries(metadata ?? {}).map(([name, value]): [string, ComponentChildren] => [
+      name,
+      <a href={addressOf("executions", { metadata: `${name}:${value}` })}>{value}</a>,
+    ]),
+  ];
+  return (
+    <dl class="facts">
+      {facts
+        .filter(([, value]) => value !== null && value !== undefined && value !== "")
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
+function attemptsOf({ attempt, max_attempts: most }: ExecutionRecord): string | undefined {
+  if (attempt === undefined || attempt === 0)
+    return most === undefined ? undefined : `at most ${most}`;
+  return most === undefined ? String(attempt) : `${attempt} of at most ${most}`;
+}
+
+/** Every attempt of a job, once one was lost. */
+function Attempts({ record }: { record: ExecutionRecord }) {
+  const { attempts = [] } = record;
+  if (!attempts.some(isLost)) return null;
+  return (
+    <section aria-label="Attempts">
+      <h2>Attempts</h2>
+      <Table columns={["Attempt", "Agent", "Began", number("Took"), wide("End")]}>
+        {attempts.map((attempt) => (
+          <tr key={attempt.claimed_at + attempt.agent_id}>
+            <td class="number-left" data-name="attempt">
+              {attempt.attempt}
+            </td>
+            <td class="strong" title={attempt.agent_id}>
+              {attempt.agent ?? attempt.agent_id}
+            </td>
+            <td class="quiet number-left">{formatTime(attempt.claimed_at)}</td>
+            <td class="number" data-name="took">
+              {formatDuration(lengthOf(attempt))}
+            </td>
+            <td class="words">
+              <End attempt={attempt} record={record} />
+            </td>
+          </tr>
+        ))}
+      </Table>
+    </section>
+  );
+}
+
+const isLost = ({ outcome }: Attempt): boolean => outcome !== null && outcome !== "result";
+
+const lengthOf = ({ claimed_at, ended_at }: Attempt): number =>
+  (ended_at === null ? clock.value : Date.parse(ended_at)) - Date.parse(claimed_at);
+
+const words = {
+  released: "given back by the agent",
+  agent_stopped: "the agent was stopped",
+  agent_crashed: "the agent crashed",
+  lease_expired: "the agent was not heard of until its lease expired",
+} as const;
+
+function End({ attempt, record }: { attempt: Attempt; record: ExecutionRecord }) {
+  const { outcome, error, ended_at: endedAt, code_started_at: begunAt } = attempt;
+  if (outcome === null || outcome === "result") {
+    return <Status status={endedAt === null ? "running" : record.status} />;
+  }
+  const hasBegun = begunAt !== null || error?.phase === "execution";
+  const when = hasBegun ? "while its code ran" : "before its code was known to run";
+  return (
+    <>
+      {words[outcome]}, {when}
+      {error && `: ${error.message}`}
+    </>
+  );
+}
+
+/** What the time went into, from submission to end, to one scale. */
+function Timeline({ record }: { record: ExecutionRecord }) {
+  const phases = phasesOf(record, clock.value);
+  const total = Math.max(1, ...phases.map(({ startMs, durationMs }) => startMs + durationMs));
+  const percent = (ms: number): string => `${((ms / total) * 100).toFixed(2)}%`;
+  return (
+    <section aria-label="Timeline">
+      <ol class={`timeline ${record.status}`}>
+        {phases.map(({ name, startMs, durationMs }) => (
+          <li key={startMs} class={name.toLowerCase()}>
+            <span>{name}</span>
+            <span class="bar" aria-hidden="true">
+              <span style={{ left: percent(startMs), width: percent(durationMs) }} />
+            </span>
+            <span class="number">{formatDuration(durationMs)}</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+const shown = 5;
+
+/** What it was made from, and what was made from it. */
+function Relatives({ record }: { record: ExecutionRecord }) {
+  const { execution_id: id, parent_execution_id: parent, relationship } = record;
+  const query = new URLSearchParams({ parent_execution_id: id });
+  const children = useFeed(
+    `children of ${id}`,
+    (signal) => listExecutions(query, shown, signal),
+    () => true,
+  );
+  const origin = useFeed(
+    `parent of ${id}`,
+    async (signal) => parent && (await getJob(parent, signal)),
+    () => true,
+  );
+  const { items = [], has_more: hasMore } = children.value.data ?? {};
+  if (!parent && items.length === 0) return null;
+  return (
+    <section aria-label="Parent and children" class="relatives">
+      {parent && (
+        <p>
+          {relationship === "fork" ? "Fork" : "Rerun"} of <ExecutionLink id={parent} />{" "}
+          {origin.value.data && <Status status={origin.value.data.status} />}
+        </p>
+      )}
+      {items.length > 0 && (
+        <>
+          <h2>Made from it</h2>
+          <ul>
+            {items.map((item) => (
+              <li key={item.execution_id}>
+                <Status status={item.status} /> <ExecutionLink id={item.execution_id} />{" "}
+                <span class="quiet">
+                  {item.relationship}, <Age at={item.created_at} />
+                </span>
+              </li>
+            ))}
+          </ul>
+          {hasMore && (
+            <a href={addressOf("executions", { parent_execution_id: id })}>All of them</a>
+          )}
+        </>
+      )}
     </section>
   );
 }

@@ -1,17 +1,24 @@
 import { type ReadonlySignal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { NotFoundError } from "../../typescript/src/transport/errors.ts";
+import { NotFoundError } from "../../typescript/src/errors.ts";
 import { addressOf } from "../model/address.ts";
+import { formatDuration } from "../model/numbers.ts";
 import { Output } from "../model/output.ts";
-import { announce, attempt } from "../parts/announce.ts";
-import { formatDuration } from "../model/time.ts";
-import { Age, Heading, Loading, Problem, Status } from "../parts/common.tsx";
+import {
+  Age,
+  announce,
+  attempt,
+  Heading,
+  Loading,
+  Problem,
+  ScopedButton,
+  Status,
+} from "../parts/elements.tsx";
 import { OutputView } from "../parts/output.tsx";
-import { ScopedButton } from "../parts/scoped-button.tsx";
 import { actions, number, Table, wide } from "../parts/table.tsx";
+import { hasScope } from "../service/client.ts";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
-import { hasScope } from "../service/own-key.ts";
 import {
   type Build,
   getBuild,

@@ -1,23 +1,41 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { addressOf } from "../model/address.ts";
-import { errorLine } from "../model/error-line.ts";
-import { announce, attempt } from "../parts/announce.ts";
-import { Age, Empty, ExecutionLink, Heading, Problem, shortId } from "../parts/common.tsx";
-import { Choice } from "../parts/choice.tsx";
-import { Editor } from "../parts/editor.tsx";
-import { ScopedButton, whyNot } from "../parts/scoped-button.tsx";
-import { useCtrlEnter } from "../parts/use-ctrl-enter.ts";
-import { Inputs } from "../panels/inputs.tsx";
-import { Programs } from "../panels/run/programs.tsx";
-import { Result, Summary } from "../panels/run/result.tsx";
-import { useFollowed } from "../panels/run/use-followed.ts";
+import { formatBytes, formatTime } from "../model/numbers.ts";
+import { errorLine } from "../model/record.ts";
+import { Editor, useCtrlEnter } from "../parts/editor.tsx";
+import {
+  Age,
+  announce,
+  attempt,
+  Choice,
+  Empty,
+  ExecutionLink,
+  Heading,
+  Problem,
+  ScopedButton,
+  shortId,
+  whyNot,
+} from "../parts/elements.tsx";
+import { Programs, Result, Summary, useFollowed } from "../parts/run.tsx";
 import { lostSince, messageOf } from "../service/client.ts";
-import { changeDraft, draft, noteRun, runs, uploading } from "../service/draft.ts";
+import {
+  addFile,
+  changeDraft,
+  draft,
+  keptFiles,
+  loadParent,
+  noteRun,
+  type Parent,
+  readDraft,
+  removeFile,
+  runs,
+  send,
+  uploading,
+} from "../service/draft.ts";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
-import { cancel, getSubmitted, listJobTypes, isEnded } from "../service/records.ts";
-import { loadParent, readDraft, send } from "../service/sendable.ts";
+import { type Artifact, cancel, getSubmitted, isEnded, listJobTypes } from "../service/records.ts";
 
 /** Write code, run it, watch it. `fork` in the query names an execution that it begins from, `job` the one that is shown. */
 export function Playground({ query }: { query: URLSearchParams }) {
@@ -255,4 +273,171 @@ function JobChoices() {
       />
     </>
   );
+}
+
+/** What the code gets in addition to its input: arguments, standard input, time limit, files. A fork begins with its parent's. */
+function Inputs({ parent }: { parent: Parent | undefined }) {
+  const { args, stdin, timeout } = draft.value;
+  return (
+    <>
+      <div class="inputs">
+        <label>
+          Arguments
+          <input
+            value={args}
+            placeholder="--verbose 'a b'"
+            spellcheck={false}
+            autocomplete="off"
+            onInput={(event) => changeDraft({ args: event.currentTarget.value })}
+          />
+        </label>
+        <label>
+          Standard input
+          <textarea
+            rows={Math.min(5, stdin.split("\n", 5).length)}
+            value={stdin}
+            spellcheck={false}
+            onInput={(event) => changeDraft({ stdin: event.currentTarget.value })}
+          />
+        </label>
+        <label class="limit">
+          Time limit, s
+          <input
+            type="number"
+            min={1}
+            value={timeout}
+            placeholder={String(parent?.record.timeout ?? "default")}
+            onInput={(event) => changeDraft({ timeout: event.currentTarget.value })}
+          />
+        </label>
+      </div>
+      <Files given={parent?.files ?? []} />
+    </>
+  );
+}
+
+type Shown = Pick<Artifact, "name" | "size_bytes"> & { expires_at?: string };
+
+function Files({ given }: { given: Artifact[] }) {
+  const problem = useSignal("");
+  const picker = useRef<HTMLInputElement>(null);
+  const adding = useRef<HTMLButtonElement>(null);
+  const remove = (name: string): void => {
+    removeFile(name);
+    // The button that was pressed is gone.
+    adding.current?.focus();
+  };
+  const add = async (files: FileList | undefined): Promise<void> => {
+    problem.value = "";
+    for (const file of Array.from(files ?? [])) {
+      try {
+        await addFile(file);
+        announce(`${file.name} is uploaded`);
+      } catch (error) {
+        problem.value += `${file.name}: ${messageOf(error)}\n`;
+      }
+    }
+  };
+  useDrop((files) => void add(files));
+  const kept = keptFiles(given, draft.value);
+  const shown: Shown[] = [...kept, ...draft.value.files];
+  return (
+    <section aria-label="Files">
+      <h2>
+        Files
+        <input
+          ref={picker}
+          type="file"
+          multiple
+          hidden
+          aria-label="Files to upload"
+          onChange={(event) => {
+            const { currentTarget } = event;
+            void add(currentTarget.files ?? undefined).finally(() => (currentTarget.value = ""));
+          }}
+        />
+        <ScopedButton
+          scope="run"
+          ref={adding}
+          class="small"
+          onClick={() => picker.current?.click()}
+        >
+          Add files
+        </ScopedButton>
+        {kept.length < given.length && (
+          <button class="small" onClick={() => changeDraft({ without: [] })}>
+            Put back the parent's files
+          </button>
+        )}
+        <span class="quiet hint">or drop them on the page</span>
+      </h2>
+      <Problem text={problem.value.trim()} />
+      <ul class="files">
+        {shown.map((file) => (
+          <li key={file.name}>
+            <span class="id">/input/{file.name}</span>
+            <span
+              class="quiet number"
+              title={file.expires_at && `The service keeps it until ${formatTime(file.expires_at)}`}
+            >
+              {formatBytes(file.size_bytes)}
+            </span>
+            <button
+              class="small end"
+              aria-label={`Remove ${file.name}`}
+              onClick={() => remove(file.name)}
+            >
+              Remove
+            </button>
+          </li>
+        ))}
+        {uploading.value.map(({ name, size }) => (
+          <li key={name} class="quiet">
+            <span class="id">/input/{name}</span>
+            <span class="number">{formatBytes(size)}, uploading…</span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+const carriesFiles = ({ dataTransfer }: DragEvent): boolean =>
+  dataTransfer?.types.includes("Files") ?? false;
+
+/** Takes files that are dropped anywhere on the page. Meanwhile `body` has the class `dropping`. */
+function useDrop(take: (files: FileList) => void): void {
+  const latest = useRef(take);
+  latest.current = take;
+  useEffect(() => {
+    const ended = new AbortController();
+    const mark = (isOver: boolean): void => {
+      document.body.classList.toggle("dropping", isOver);
+    };
+    const over = (event: DragEvent): void => {
+      if (!carriesFiles(event)) return;
+      // Otherwise the browser leaves the page and opens the file.
+      event.preventDefault();
+      mark(true);
+    };
+    const leave = (event: DragEvent): void => {
+      if (event.relatedTarget === null) mark(false);
+    };
+    const drop = (event: DragEvent): void => {
+      mark(false);
+      if (!carriesFiles(event)) return;
+      event.preventDefault();
+      // An editor would insert the text of the file.
+      event.stopPropagation();
+      latest.current(event.dataTransfer!.files);
+    };
+    const options = { signal: ended.signal, capture: true };
+    addEventListener("dragover", over, options);
+    addEventListener("dragleave", leave, options);
+    addEventListener("drop", drop, options);
+    return () => {
+      ended.abort();
+      mark(false);
+    };
+  }, []);
 }

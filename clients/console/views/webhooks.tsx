@@ -1,13 +1,21 @@
 import { addressOf } from "../model/address.ts";
-import { announce, attempt } from "../parts/announce.ts";
-import { Age, Empty, ExecutionLink, Heading, Loading, Problem, Status } from "../parts/common.tsx";
-import { Fresh, Pages } from "../parts/pages.tsx";
-import { ScopedButton } from "../parts/scoped-button.tsx";
-import { actions, number, Table, Whose, whose, wide } from "../parts/table.tsx";
-import { clock } from "../service/clock.ts";
-import { useList } from "../service/list.ts";
-import { type Delivery, deliveryFilters, listDeliveries, resend } from "../service/webhooks.ts";
-import { formatDuration } from "../model/time.ts";
+import { formatDuration } from "../model/numbers.ts";
+import {
+  Age,
+  announce,
+  attempt,
+  Empty,
+  ExecutionLink,
+  Heading,
+  Loading,
+  Problem,
+  ScopedButton,
+  Status,
+} from "../parts/elements.tsx";
+import { actions, Fresh, number, Pages, Table, Whose, whose, wide } from "../parts/table.tsx";
+import { clock } from "../service/client.ts";
+import { useList } from "../service/feed.ts";
+import { type Delivery, deliveryFilters, listDeliveries, resend } from "../service/records.ts";
 
 const statuses: Delivery["status"][] = ["pending", "delivered", "failed"];
 

@@ -21,20 +21,20 @@ interface CallOptions {
   onprogress?: (progress: { progress: number; message?: string | undefined }) => void;
 }
 
-export interface ToolResult {
+interface ToolResult {
   content: { type: string; [field: string]: unknown }[];
   structuredContent?: Record<string, unknown>;
   isError?: boolean;
   _meta?: Record<string, unknown>;
 }
 
-export interface HttpTarget {
+interface HttpTarget {
   url: string;
   key?: string;
   fetch?: typeof fetch;
 }
 
-export interface Command {
+interface Command {
   command: string;
   args: string[];
   env: Record<string, string>;
@@ -85,4 +85,27 @@ export const generations = {
       newClient(new NewHttp(new URL(`${target.url}/mcp`), httpOptions(target))),
     stdio: (command: Command) => newClient(new NewStdio(command)),
   },
+};
+
+export const agentToken = "agent-token-0-0123456789";
+export const key = "api-key-0-0123456789abcd";
+/** The tools in the order in which they are listed. */
+export const toolNames = [
+  "execute_code",
+  "get_job",
+  "cancel_job",
+  "list_artifacts",
+  "read_artifact",
+  "create_session",
+  "run_in_session",
+  "close_session",
+];
+export const settings = {
+  AIRLOCK_AGENT_TOKENS: agentToken,
+  AIRLOCK_API_AUTH_ENABLED: "true",
+  AIRLOCK_API_KEYS: key,
+  AIRLOCK_API_RATE_LIMIT_REQUESTS: "100000",
+  AIRLOCK_MAX_TIMEOUT: "600",
+  AIRLOCK_ALLOWED_ORIGINS: "https://app.example",
+  AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { requirements: ["numpy==2.3.4"], timeout: 300 } }),
 };

@@ -1,4 +1,4 @@
-import { AirlockError } from "./transport/errors.ts";
+import { AirlockError } from "./errors.ts";
 
 /** The delivery is not from the service, or too old: answer it with 400. */
 export class WebhookError extends AirlockError {

@@ -1,0 +1,500 @@
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { createReadStream } from "node:fs";
+import type { Duplex } from "node:stream";
+import type { Logger } from "@logtape/logtape";
+import { z } from "zod";
+import { describeError } from "../../shared/log-line.ts";
+import type { ExecutionError, ExecutionErrorType } from "../../shared/wire/errors.ts";
+import type {
+  AgentIdentity,
+  BuildLogChunk,
+  BuildReport,
+  LeasedBuild,
+} from "../../shared/wire/leases.ts";
+import { limits } from "../../shared/wire/limits.ts";
+import { commonProfile } from "../backends/profiles.ts";
+import type { Client } from "../client/client.ts";
+import { ApiError } from "../client/http.ts";
+import type { Engine } from "../engine/engine.ts";
+import type { EngineMonitor } from "../engine/health.ts";
+import { type Admission, type BuildLimits, JobRefusal } from "../host/policy.ts";
+import { type Images, type Inventory, STANDS_IN_FOR } from "../images/images.ts";
+import { PushError } from "../images/transfer.ts";
+import { createPackageProxy, type PipConfig, readPackageSource } from "../packages/proxy.ts";
+import { installerProgram } from "../python/program.ts";
+import { engineDemux, type Frame, frameDecoder, parseMessage } from "../sandbox/frames.ts";
+import { explainPipFailure, openTunnel } from "../sandbox/install-packages.ts";
+import { InstallError } from "../sandbox/job.ts";
+import { EngineError, labels, type SandboxLabels } from "../sandbox/sandbox.ts";
+import { type Clock, deadline } from "../waiting.ts";
+import { type Lease, LeaseDropped } from "../work/leases.ts";
+
+export type MakeImage = (
+  order: Omit<ImageRequest, "limits">,
+  onLog: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+) => Promise<MadeImage>;
+
+/**
+ * Uploads an image to where other agents fetch it; returns its digest in the registry, if it is in
+ * one.
+ */
+export type ShareImage = (
+  build: LeasedBuild,
+  image: string,
+  say: (words: string) => void,
+  signal: AbortSignal,
+) => Promise<string | null>;
+
+export type BuildDeps = {
+  readonly agent: AgentIdentity;
+  readonly admission: Admission;
+  readonly client: Pick<Client, "buildLogs" | "buildResult" | "buildRelease">;
+  readonly images: Images;
+  readonly inventory: Inventory;
+  readonly engine: EngineMonitor;
+  readonly makeImage: MakeImage;
+  readonly shareImage: ShareImage;
+  readonly pip: PipConfig;
+  readonly clock: Clock;
+  readonly log: Logger;
+};
+
+type Outcome =
+  | { readonly kind: "result"; readonly report: BuildReport }
+  /** Another attempt may succeed. */
+  | { readonly kind: "release"; readonly error: ExecutionError; readonly agentStops?: true };
+
+/**
+ * Builds one leased image, from its base image to the posted report.
+ *
+ * @throws ApiError of kind `unauthorized`.
+ */
+export async function runBuild(agent: BuildDeps, lease: Lease<LeasedBuild>): Promise<void> {
+  const log = agent.log.with({ correlationId: lease.job.correlation_id });
+  const deps = { ...agent, log };
+  const outcome = await attempt(deps, lease);
+  await post(deps, lease, outcome);
+}
+
+async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outcome> {
+  const { clock, engine, inventory, log } = deps;
+  const { job, drop, cancel } = lease;
+  const buildLog = createBuildLog(clock, (chunk) => sendLog(deps, lease, chunk));
+  using limit = deadline(clock, job.timeout_s * 1000);
+  try {
+    const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
+    const { digest, pythonVersion } = await build(deps, job, buildLog, signal);
+    engine.recordSuccess();
+    const say = (words: string): void => buildLog.add(Buffer.from(words));
+    const manifestDigest = await deps.shareImage(job, digest, say, signal);
+    inventory.add(digest);
+    const made = { digest, python_version: pythonVersion, manifest_digest: manifestDigest };
+    return { kind: "result", report: { status: "built", ...made } };
+  } catch (error) {
+    if (limit.signal.aborted) {
+      return failed("timeout", `The build did not end within ${job.timeout_s} s (build_timeout).`);
+    }
+    if (cancel.signal.aborted) {
+      const message = "The agent stopped before the build ended.";
+      const error = { type: "service_unavailable", message, phase: "startup" } as const;
+      return { kind: "release", error, agentStops: true };
+    }
+    if (error instanceof InstallError) return failed("dependency_error", error.message);
+    if (error instanceof PushError) {
+      log.warn("{reason}", { reason: error.message });
+      return release("docker_error", error.message);
+    }
+    if (error instanceof JobRefusal) {
+      log.warn("build of {image} refused: {reason}", {
+        image: job.job_type,
+        reason: error.message,
+      });
+      return failed(error.type, error.message);
+    }
+    return outcomeOfFault(deps, lease, error);
+  } finally {
+    await buildLog.close().catch(() => {});
+  }
+}
+
+async function build(
+  { agent, admission, images, pip, makeImage }: BuildDeps,
+  job: LeasedBuild,
+  buildLog: BuildLog,
+  signal: AbortSignal,
+): Promise<MadeImage> {
+  await admission.admitBuild(job, signal);
+  // A build uses the current base image.
+  images.forget(job.base_image);
+  const baseImage = await images.resolve(job.base_image, signal);
+  const { files, pipEnv, hosts } = await readPackageSource(pip);
+  const serve = createPackageProxy({ ...hosts, files: [] }, (words) =>
+    buildLog.add(Buffer.from(`Could not be reached: ${words}\n`)),
+  );
+  buildLog.add(Buffer.from(`Building on ${job.base_image} (${baseImage})\n`));
+  const { requirements, repository, tags, job_type: jobType } = job;
+  const owner = { agentId: agent.id, agentName: agent.name, leaseId: job.lease_id };
+  const image = { baseImage, requirements, jobType, repository, tags, owner };
+  return makeImage({ ...image, files, pipEnv, serve }, buildLog.add, signal);
+}
+
+async function sendLog(
+  { client }: BuildDeps,
+  { job, drop }: Lease<LeasedBuild>,
+  chunk: Parameters<Client["buildLogs"]>[1],
+): Promise<void> {
+  try {
+    await client.buildLogs(job.lease_id, chunk, drop.signal);
+  } catch (error) {
+    if (error instanceof ApiError && error.kind === "lease_lost") {
+      drop.abort(new LeaseDropped("the API gave the lease up"));
+    }
+    throw error;
+  }
+}
+
+function outcomeOfFault(
+  { engine, log }: BuildDeps,
+  { drop }: Lease<LeasedBuild>,
+  error: unknown,
+): Outcome {
+  const reason = describeError(error);
+  if (!drop.signal.aborted) {
+    log.error("build failed: {reason}", { reason });
+    engine.checkSoon();
+  }
+  if (!(error instanceof EngineError)) return release("internal_error", "The build failed.");
+  if (!error.transient) return failed("docker_error", reason);
+  engine.recordFailure();
+  return release("docker_error", reason);
+}
+
+async function post(
+  { client, log }: BuildDeps,
+  lease: Lease<LeasedBuild>,
+  outcome: Outcome,
+): Promise<void> {
+  const { job, drop } = lease;
+  const { lease_id, job_type, tags } = job;
+  const what = { image: `${job_type} ${tags[0]}` };
+  try {
+    drop.signal.throwIfAborted();
+    lease.isReporting = true;
+    if (outcome.kind === "release") {
+      const { error, agentStops: agent_stops } = outcome;
+      await client.buildRelease(lease_id, { error, agent_stops }, drop.signal);
+      log.warn("build of {image} released: {reason}", { ...what, reason: outcome.error.message });
+    } else {
+      await client.buildResult(lease_id, outcome.report, drop.signal);
+      log.info("build of {image} {status}", { ...what, status: outcome.report.status });
+    }
+  } catch (error) {
+    if (error instanceof ApiError && error.endsAgent) throw error;
+    const reason = describeError(drop.signal.aborted ? drop.signal.reason : error);
+    log.warn("build of {image} dropped: {reason}", { ...what, reason });
+  }
+}
+
+function failed(type: ExecutionErrorType, message: string): Outcome {
+  const error = { type, message, phase: "startup" } as const;
+  return { kind: "result", report: { status: "failed", error } };
+}
+
+function release(type: ExecutionErrorType, message: string): Outcome {
+  return { kind: "release", error: { type, message, phase: "startup" } };
+}
+
+interface MadeImage {
+  /** `sha256:…` */
+  readonly digest: string;
+  readonly pythonVersion: string;
+}
+
+const LastWord = z.object({ python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/) });
+
+/** Timeout of an engine call without another limit, in ms. */
+const callMs = 30_000;
+/** Bytes of the end of the log that are searched for pip's errors. */
+const tailBytes = 64 * 1024;
+
+/**
+ * Makes an image: a container of the base image installs the packages and is committed. Its one
+ * layer holds what pip wrote and nothing else: secrets and package files come over the container's
+ * stdin and stay in memory and on a volume, and no container or volume is left.
+ *
+ * @throws InstallError; EngineError; the signal's reason.
+ */
+export async function makeImage(
+  engine: Engine,
+  request: ImageRequest,
+  onLog: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+): Promise<MadeImage> {
+  signal.throwIfAborted();
+  // The signal does not abort this call: the engine would still create the container, and nobody
+  // would know its id.
+  const id = await createContainer(engine, request);
+  try {
+    const pythonVersion = await install(engine, id, request, onLog, signal);
+    const [first = "latest", ...others] = request.tags;
+    const { repository } = request;
+    const digest = await engine.commit(id, repository, first, imageChanges(request), signal);
+    for (const tag of others) await engine.tag(digest, repository, tag, signal);
+    return { digest, pythonVersion };
+  } finally {
+    // If the removal fails, the reaper removes the container later.
+    await engine.remove(id, AbortSignal.timeout(callMs)).catch(() => {});
+  }
+}
+
+/** Engines that cannot limit a container's files: most can only on XFS with project quotas. */
+const withoutDiskBound = new WeakSet<Engine>();
+
+async function createContainer(engine: Engine, request: ImageRequest): Promise<string> {
+  const boundsDisk = !withoutDiskBound.has(engine);
+  try {
+    const profile = buildProfile(request, { boundsDisk });
+    return await engine.create(profile, AbortSignal.timeout(callMs));
+  } catch (error) {
+    const isRefused = /storage.?opt|quota|backing.?fs/i.test(describeError(error));
+    if (!boundsDisk || !isRefused) throw error;
+    withoutDiskBound.add(engine);
+    return createContainer(engine, request);
+  }
+}
+
+/** Runs pip in the container, and returns the version of its Python. */
+async function install(
+  engine: Engine,
+  id: string,
+  request: ImageRequest,
+  onLog: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+): Promise<string> {
+  const stream = await engine.attach(id, signal);
+  stream.on("error", () => {});
+  const giveUp = (): void => void stream.destroy();
+  signal.addEventListener("abort", giveUp);
+  try {
+    await engine.start(id, signal);
+    // A container that ends early closes the stream; its exit code says why.
+    void send(stream, request).catch(giveUp);
+    const { lastWord, log } = await serveInstall(stream, request.serve, onLog);
+    signal.throwIfAborted();
+    await engine.wait(id, signal);
+    const { exitCode, outOfMemory } = await engine.inspect(id, signal);
+    if (outOfMemory) throw new InstallError("The build ran out of memory.");
+    if (exitCode !== 0) throw new InstallError(explainPipFailure(log, exitCode));
+    return parseLastWord(lastWord);
+  } finally {
+    signal.removeEventListener("abort", giveUp);
+    stream.destroy();
+  }
+}
+
+async function send(stream: Duplex, { requirements, pipEnv, files }: ImageRequest): Promise<void> {
+  const orders = {
+    requirements,
+    pip_env: pipEnv,
+    files: files.map(({ name, sizeBytes }) => ({ name, size: sizeBytes })),
+  };
+  stream.write(`${JSON.stringify(orders)}\n`);
+  for (const { path, sizeBytes } of files) {
+    if (sizeBytes === 0) continue;
+    for await (const chunk of createReadStream(path, { end: sizeBytes - 1 })) {
+      if (!stream.write(chunk)) await once(stream, "drain");
+    }
+  }
+}
+
+/** Serves pip until the container ends; returns its last frame and the end of its log. */
+async function serveInstall(
+  stream: Duplex,
+  serve: ImageRequest["serve"],
+  onLog: (bytes: Uint8Array) => void,
+): Promise<{ lastWord: Frame | null; log: string }> {
+  const demux = engineDemux();
+  const decode = frameDecoder();
+  const tunnel = openTunnel((frame) => void stream.write(frame), serve);
+  let lastWord: Frame | null = null;
+  let tail = Buffer.alloc(0);
+  try {
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      for (const { stream: name, bytes } of demux(chunk)) {
+        if (name === "stdout") {
+          for (const frame of decode(bytes)) {
+            if (frame.type === "P") lastWord = frame;
+            else tunnel.take(frame);
+          }
+        } else {
+          onLog(bytes);
+          tail = Buffer.concat([tail, bytes]).subarray(-tailBytes);
+        }
+      }
+    }
+  } catch {
+    // A broken stream or wrong frames end the build's stream; the exit code of the container
+    // decides.
+    stream.destroy();
+  } finally {
+    tunnel.close();
+  }
+  return { lastWord, log: tail.toString("utf8") };
+}
+
+function parseLastWord(frame: Frame | null): string {
+  if (frame === null) throw new EngineError("other", "a build ended without its last word");
+  try {
+    return parseMessage(LastWord, frame.payload).python_version;
+  } catch (cause) {
+    throw new EngineError("other", "a build ended with a wrong last word", { cause });
+  }
+}
+
+/** A request to make an image from a base image by installing packages. */
+export interface ImageRequest {
+  readonly baseImage: string;
+  readonly requirements: readonly string[];
+  readonly pipEnv: Readonly<Record<string, string>>;
+  /** Files that are copied to /tmp/airlock-build. */
+  readonly files: readonly {
+    readonly name: string;
+    readonly path: string;
+    readonly sizeBytes: number;
+  }[];
+  /** Gets what pip says to its proxy, one connection after the other. */
+  readonly serve: (connection: Duplex) => void;
+  readonly jobType: string;
+  readonly repository: string;
+  readonly tags: readonly string[];
+  readonly owner: SandboxLabels;
+  readonly limits: BuildLimits;
+}
+
+/**
+ * The body of the create call. It sets no runtime, so that the engine's default is used: gVisor
+ * keeps written files to itself, and there would be nothing to commit.
+ */
+export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk: boolean }) {
+  const { memoryBytes, cpus, pids, diskBytes } = request.limits;
+  return {
+    ...commonProfile(request.baseImage, request.owner),
+    Entrypoint: [],
+    Cmd: ["python3", "-I", "-S", "-B", "-c", installerProgram],
+    NetworkDisabled: true,
+    HostConfig: {
+      NetworkMode: "none",
+      CapDrop: ["ALL"],
+      CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+      SecurityOpt: ["no-new-privileges"],
+      Memory: memoryBytes,
+      MemorySwap: memoryBytes,
+      NanoCpus: Math.round(cpus * 1e9),
+      PidsLimit: pids,
+      ...(boundsDisk && { StorageOpt: { size: String(diskBytes) } }),
+      // An anonymous volume is removed with the container and never becomes part of the image.
+      Mounts: [{ Type: "volume" as const, Target: "/tmp" }],
+      LogConfig: { Type: "none", Config: {} },
+    },
+  };
+}
+
+/**
+ * The Dockerfile instructions of the commit. They blank the labels of the base image and the
+ * container, which must not be inherited.
+ */
+function imageChanges({ jobType, repository, tags, requirements }: ImageRequest): string[] {
+  const hash = createHash("sha256").update(JSON.stringify(requirements)).digest("hex");
+  const imageLabels = {
+    "io.airlock.job-type": jobType,
+    // Still there after a rebuild has taken the tags away.
+    "io.airlock.repository": repository,
+    "io.airlock.version": tags[0] ?? "",
+    "io.airlock.requirements": hash,
+    [STANDS_IN_FOR]: "",
+    [labels.agentId]: "",
+    [labels.agentName]: "",
+    [labels.hostScope]: "",
+    [labels.leaseId]: "",
+  };
+  return [
+    ...Object.entries(imageLabels).map(([name, value]) => `LABEL ${name}="${value}"`),
+    'CMD ["python3"]',
+  ];
+}
+
+/**
+ * Sends the log of a build to the API, one piece per second; the excess over the limit is left out.
+ */
+export type BuildLog = {
+  readonly add: (bytes: Uint8Array) => void;
+  /** Sends the rest. */
+  readonly close: () => Promise<void>;
+};
+
+const EVERY_MS = 1000;
+const CHUNK_MAX_BYTES = 256 * 1024;
+/** How much of the end is kept, because errors are reported there. */
+const END_BYTES = 64 * 1024;
+const HEAD_BYTES = limits.buildLogMaxBytes - END_BYTES - 100;
+
+export function createBuildLog(
+  clock: Clock,
+  send: (chunk: BuildLogChunk) => Promise<void>,
+): BuildLog {
+  const closing = new AbortController();
+  let waiting: Uint8Array[] = [];
+  let room = HEAD_BYTES;
+  let offset = 0;
+  let end: Uint8Array[] = [];
+  let endBytes = 0;
+  let leftOut = 0;
+
+  function add(bytes: Uint8Array): void {
+    const head = bytes.subarray(0, room);
+    const rest = bytes.subarray(head.length);
+    waiting.push(head);
+    room -= head.length;
+    end.push(rest);
+    endBytes += rest.length;
+    while (endBytes - (end[0]?.length ?? 0) >= END_BYTES) {
+      const dropped = end.shift()?.length ?? 0;
+      endBytes -= dropped;
+      leftOut += dropped;
+    }
+  }
+
+  async function flush(): Promise<void> {
+    const bytes = Buffer.concat(waiting);
+    waiting = [];
+    for (let at = 0; at < bytes.length; at += CHUNK_MAX_BYTES) {
+      const chunk = bytes.subarray(at, at + CHUNK_MAX_BYTES);
+      await send({ offset, data_base64: chunk.toString("base64") });
+      offset += chunk.length;
+    }
+  }
+
+  async function pump(): Promise<void> {
+    while (!closing.signal.aborted) {
+      await clock.sleep(EVERY_MS, closing.signal).catch(() => {});
+      await flush();
+    }
+  }
+  const pumping = pump();
+  pumping.catch(() => {});
+
+  async function close(): Promise<void> {
+    closing.abort();
+    await pumping;
+    const last = Buffer.concat(end);
+    const kept = last.subarray(-END_BYTES);
+    leftOut += last.length - kept.length;
+    if (leftOut > 0) waiting.push(Buffer.from(`\n… ${leftOut} bytes left out …\n`));
+    waiting.push(kept);
+    await flush();
+  }
+
+  return { add, close };
+}

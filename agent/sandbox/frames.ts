@@ -1,0 +1,246 @@
+import type { Writable } from "node:stream";
+import { z } from "zod";
+import { MimeBundle } from "../../shared/wire/executions.ts";
+import { JsonObjectSchema } from "../../shared/wire/fields.ts";
+import type { CallAnswer } from "./job.ts";
+
+/** Frames between agent and supervisor; python/link.py is the other end and lists the types. */
+export interface Frame {
+  /** One ASCII letter. */
+  readonly type: string;
+  readonly payload: Buffer;
+}
+
+/** The other end broke the protocol. */
+export class FrameError extends Error {
+  override name = "FrameError";
+}
+
+/** Largest payload of a frame, in bytes; JSON messages may be that large. */
+export const maxPayloadBytes = 256 * 1024;
+/** Payload of a frame of file data, bytes. */
+export const dataBytes = 64 * 1024;
+
+const frameHeadBytes = 5;
+
+export function encodeFrame(type: string, payload: Uint8Array = Buffer.alloc(0)): Buffer {
+  const frame = Buffer.allocUnsafe(frameHeadBytes + payload.length);
+  frame.write(type, "latin1");
+  frame.writeUInt32BE(payload.length, 1);
+  frame.set(payload, frameHeadBytes);
+  return frame;
+}
+
+/**
+ * Returns a decoder for chunks that may be cut anywhere; it throws FrameError on a payload over the
+ * limit.
+ */
+export function frameDecoder(): (chunk: Uint8Array) => Frame[] {
+  let pending: Buffer[] = [];
+  let pendingBytes = 0;
+  let wantedBytes = frameHeadBytes;
+
+  return (chunk) => {
+    pending.push(bufferOver(chunk));
+    pendingBytes += chunk.length;
+    if (pendingBytes < wantedBytes) return [];
+
+    // Only frames that span chunks are copied.
+    let bytes = pending.length === 1 ? pending[0]! : Buffer.concat(pending);
+    const frames: Frame[] = [];
+    while (bytes.length >= frameHeadBytes) {
+      wantedBytes = frameHeadBytes + payloadLength(bytes);
+      if (bytes.length < wantedBytes) break;
+      const payload = bytes.subarray(frameHeadBytes, wantedBytes);
+      frames.push({ type: bytes.toString("latin1", 0, 1), payload });
+      bytes = bytes.subarray(wantedBytes);
+      wantedBytes = frameHeadBytes;
+    }
+    pending = bytes.length > 0 ? [bytes] : [];
+    pendingBytes = bytes.length;
+    return frames;
+  };
+}
+
+function payloadLength(head: Buffer): number {
+  const length = head.readUInt32BE(1);
+  if (length > maxPayloadBytes) throw new FrameError(`a frame of ${length} bytes`);
+  return length;
+}
+
+function bufferOver({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
+}
+
+interface EngineOutput {
+  readonly stream: "stdout" | "stderr";
+  readonly bytes: Buffer;
+}
+
+const engineHeadBytes = 8;
+
+/**
+ * Separates the two streams of an attached container. Returns a decoder for chunks that may be cut
+ * anywhere; it copies nothing and throws FrameError on data that no engine sends. Source: Docker
+ * Engine API, ContainerAttach, "Stream format".
+ */
+export function engineDemux(): (chunk: Uint8Array) => EngineOutput[] {
+  let head = Buffer.alloc(0);
+  let missingBytes = 0;
+
+  return (chunk) => {
+    const output: EngineOutput[] = [];
+    let rest = bufferOver(chunk);
+    while (rest.length > 0) {
+      if (missingBytes > 0) {
+        const bytes = rest.subarray(0, missingBytes);
+        missingBytes -= bytes.length;
+        rest = rest.subarray(bytes.length);
+        output.push({ stream: head[0] === 2 ? "stderr" : "stdout", bytes });
+      } else {
+        const begun = head.length < engineHeadBytes ? head : head.subarray(0, 0);
+        const more = rest.subarray(0, engineHeadBytes - begun.length);
+        head = Buffer.concat([begun, more]);
+        rest = rest.subarray(more.length);
+        if (head.length === engineHeadBytes) missingBytes = recordLength(head);
+      }
+    }
+    return output;
+  };
+}
+
+function recordLength(head: Buffer): number {
+  if (head[0]! > 2 || head[1] || head[2] || head[3]) {
+    throw new FrameError(`not the head of an engine's stream: ${head.toString("hex")}`);
+  }
+  const length = head.readUInt32BE(4);
+  if (length > maxEngineRecordBytes) throw new FrameError(`an engine record of ${length} bytes`);
+  return length;
+}
+
+/** Engines cut at 32 KiB or less. */
+const maxEngineRecordBytes = 1024 * 1024;
+
+/** The agent's side of a connection to a supervisor. */
+export interface Link {
+  readonly input: Writable;
+  /**
+   * The supervisor's frames; reading slowly slows the supervisor down. Ends when the supervisor
+   * ends.
+   */
+  readonly output: AsyncIterable<Uint8Array>;
+  /** The end of the supervisor's stderr, which says why it failed; never the code's output. */
+  diagnostics(): string;
+  /** Closes both directions; `output` ends or throws. */
+  destroy(): void;
+}
+
+/** JSON payloads of the supervisor's frames; python/supervisor.py and python/collector.py write them. */
+export const Ready = z.object({
+  python_version: z.string().regex(/^3\.[0-9]{1,4}\.[0-9]{1,4}$/),
+  preload_errors: z.record(z.string(), z.string()),
+});
+export type Ready = z.infer<typeof Ready>;
+
+export const NotReady = z.object({ message: z.string(), output: z.string() });
+
+/** A bound that no run can reach: 30 years of one CPU. */
+const millisecondsMax = 1e12;
+
+/** How the compiler ended. */
+export const Compiled = z.object({
+  exit_status: z.int().min(0).max(255).nullable(),
+  exit_signal: z.int().min(1).max(64).nullable(),
+  timed_out: z.boolean(),
+  stdout: z.string(),
+  stderr: z.string(),
+  wall_ms: z.number().min(0).max(millisecondsMax),
+});
+export type Compiled = z.infer<typeof Compiled>;
+
+export const Exit = z
+  .object({
+    ending: z.enum(["exited", "timeout", "cancelled", "sockets", "locks", "interpreter_ended"]),
+    exit_status: z.int().min(0).max(255).nullable(),
+    exit_signal: z.int().min(1).max(64).nullable(),
+    out_of_memory: z.boolean(),
+    exception: z.object({ mro: z.array(z.string()).min(1), message: z.string() }).nullable(),
+    wall_ms: z.number().min(0).max(millisecondsMax),
+    cpu_ms: z.number().min(0).max(millisecondsMax),
+    max_rss_bytes: z.int().min(0),
+    truncated: z.tuple([z.boolean(), z.boolean()]),
+    /** Only of a cell. */
+    results_truncated: z.boolean().optional(),
+  })
+  .refine(({ exit_status, exit_signal }) => (exit_status === null) !== (exit_signal === null));
+export type Exit = z.infer<typeof Exit>;
+
+/** An item of a cell, as the code may also have made it: it is data, and no message of the protocol. */
+export const Item = z.object({
+  main: z.boolean(),
+  data: MimeBundle.refine((data) => Object.keys(data).length > 0),
+});
+
+/** A call, as the code may also have made it. */
+export const Call = z.object({ id: z.int().min(1), name: z.string(), arguments: JsonObjectSchema });
+export type Call = z.infer<typeof Call>;
+
+export const FileHead = z.object({
+  name: z.string(),
+  size: z.int().min(0),
+  /** The file is /output/result.json, which is read and not stored. */
+  result: z.boolean(),
+});
+export type FileHead = z.infer<typeof FileHead>;
+
+const SkipReason = z.enum([
+  "not_a_regular_file",
+  "hard_link",
+  "unsafe_name",
+  "name_too_long",
+  "too_deep",
+  "too_many_files",
+  "too_many_bytes",
+  "unreadable",
+  "missing",
+  "changed",
+  "not_searched",
+]);
+
+/** A name as collector.py escapes it for logs and messages. */
+const ShownName = z.string().regex(/^[ -~]{0,200}$/);
+
+export const OutputSummary = z.object({
+  /** Why result.json could not be sent as the result. */
+  result_problem: SkipReason.nullable(),
+  skipped: z
+    .array(
+      z.object({ reason: SkipReason, count: z.int().min(1), names: z.array(ShownName).max(10) }),
+    )
+    .max(SkipReason.options.length),
+});
+export type OutputSummary = z.infer<typeof OutputSummary>;
+
+/** @throws FrameError if the payload is not JSON of that shape. */
+export function parseMessage<T>(schema: z.ZodType<T>, payload: Buffer): T {
+  try {
+    return schema.parse(JSON.parse(payload.toString("utf8")));
+  } catch (cause) {
+    throw new FrameError("a message that is not in the protocol", { cause });
+  }
+}
+
+/** The frames of an answer to a call; python/tools.py reads what they bring. */
+export function* answerFrames(id: number, answer: CallAnswer): Generator<Buffer> {
+  const given =
+    "error" in answer ? `"error":${JSON.stringify(answer.error)}` : `"result":${answer.resultJson}`;
+  const text = Buffer.from(`{"id":${id},${given}}`);
+  const message = Buffer.concat([Buffer.alloc(4), text]);
+  message.writeUInt32BE(text.length);
+  const size = dataBytes - 1;
+  for (let at = 0; at < message.length; at += size) {
+    const isLast = at + size >= message.length;
+    const piece = message.subarray(at, at + size);
+    yield encodeFrame("Y", Buffer.concat([Buffer.from([isLast ? 0 : 1]), piece]));
+  }
+}

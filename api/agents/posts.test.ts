@@ -1,0 +1,81 @@
+import { createHash } from "node:crypto";
+import { beforeEach, describe, expect, test } from "vitest";
+import { OutputReport } from "../../shared/wire/executions.ts";
+import type { Deps } from "../deps.ts";
+import { type ExecutionRow, findExecution } from "../jobs/sql.ts";
+import { success } from "../testing/scripted-agent.ts";
+import { leasedJob, testDeps } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
+import { recordLog, recordResult, storeUpload } from "./posts.ts";
+
+const maxStdoutBytes = 1024;
+const maxArtifactBytes = 1000;
+
+useStore();
+let deps: Deps;
+beforeEach(() => {
+  deps = testDeps(store.db, store.folder, () => 10, {
+    max_stdout_bytes: maxStdoutBytes,
+    max_artifact_bytes: maxArtifactBytes,
+  });
+});
+
+const chunk = (bytes: number, offset = 0, stream: "stdout" | "stderr" = "stdout") => ({
+  parts: [{ stream, offset, data_base64: Buffer.alloc(bytes, "x").toString("base64") }],
+});
+
+async function keptBytes(): Promise<number> {
+  const sum = "select coalesce(sum(length(data)), 0) from output_chunks";
+  return Number((await store.db.client.execute(sum)).rows[0]?.[0]);
+}
+
+describe("the log of a running job", () => {
+  test("is removed when the result arrives", async () => {
+    const job = await leasedJob(store.db);
+    await recordLog(deps, job, chunk(100));
+    expect(await keptBytes()).toBe(100);
+    await recordResult(deps, job, job.leaseId!, success);
+    expect(await keptBytes()).toBe(0);
+  });
+
+  test("has the same limit per stream, over the whole job, as a result", async () => {
+    const job = await leasedJob(store.db);
+    await recordLog(deps, job, chunk(maxStdoutBytes - 1));
+    await recordLog(deps, job, chunk(1, maxStdoutBytes - 1));
+    await recordLog(deps, job, chunk(maxStdoutBytes, 0, "stderr"));
+    for (const beyond of [chunk(1, maxStdoutBytes), chunk(1, maxStdoutBytes, "stderr")]) {
+      await expect(recordLog(deps, job, beyond)).rejects.toMatchObject({ code: "too_large" });
+    }
+    await recordLog(deps, job, chunk(maxStdoutBytes - 1));
+    expect(await keptBytes()).toBe(2 * maxStdoutBytes);
+  });
+
+  test("accepts no empty chunks, whose number no byte limit could bound", () => {
+    expect(OutputReport.safeParse(chunk(0)).success).toBe(false);
+  });
+});
+
+describe("the artifacts of a job", () => {
+  const upload = async (job: ExecutionRow, name: string, size: number) => {
+    const text = name.padEnd(size, "x").slice(0, size);
+    const sha256 = createHash("sha256").update(text).digest("hex");
+    await storeUpload(deps, job, name, new Blob([text]).stream(), { sizeBytes: size, sha256 });
+  };
+
+  test("have at most max_artifact_bytes together", async () => {
+    const job = await leasedJob(store.db);
+    await upload(job, "a", 600);
+    await expect(upload(job, "b", 401)).rejects.toMatchObject({ code: "too_large" });
+    await upload(job, "b", 400);
+    await upload(job, "a", 600);
+    await expect(upload(job, "c", 1)).rejects.toMatchObject({ code: "too_large" });
+  });
+
+  test("have no more if they are uploaded at once", async () => {
+    const job = await leasedJob(store.db);
+    const names = ["a", "b", "c", "d"];
+    const done = await Promise.allSettled(names.map((name) => upload(job, name, 400)));
+    expect(done.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
+    expect(await findExecution(store.db, job.id)).toMatchObject({ status: "running" });
+  });
+});

@@ -1,0 +1,327 @@
+import { canonicalJsonInPieces, checkJson, JsonError, withoutMark } from "../../shared/json.ts";
+import { artifactNameRule, isArtifactName } from "../../shared/names.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import type { OutputReport } from "../../shared/wire/executions.ts";
+import type {
+  ItemsReport,
+  ReleaseReport,
+  ResultReport,
+  StartedReport,
+} from "../../shared/wire/leases.ts";
+import { limits } from "../../shared/wire/limits.ts";
+import { type Deps, type Hashed, UploadMismatch } from "../deps.ts";
+import { AppError, notFound } from "../errors.ts";
+import { fileForAgents, openInputFile, type StoredFile } from "../files/files.ts";
+import { artifactKey, contentTypeOf } from "../files/rules.ts";
+import { isBuiltImage } from "../images/sql.ts";
+import {
+  describeIgnored,
+  describeMissing,
+  digestOf,
+  explainIgnored,
+  explainNotBuilt,
+  resolveJobType,
+} from "../jobs/environment.ts";
+import { advance, findLeased, finishExecution } from "../jobs/lease.ts";
+import {
+  findUpload,
+  hasRoom,
+  recordArtifact,
+  type Recorded,
+  recordItems,
+  recordOutput,
+} from "../jobs/output.ts";
+import { internalArtifacts } from "../jobs/read.ts";
+import { type ExecutionRow, findInputFile } from "../jobs/sql.ts";
+import { wrongField } from "../jobs/submit.ts";
+import { tellCallers, tellEnd, tellFollowers, tellFreed } from "../jobs/wait.ts";
+import type { Database } from "../store/database.ts";
+import { findAgent } from "./agents.ts";
+
+/**
+ * An agent's posts for a lease. Each post is idempotent: a repeat with the same body succeeds. A repeat
+ * with another body gets 409, and so does any post for a lease that no longer holds.
+ */
+
+/** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
+export async function requireLease(
+  { db }: Deps,
+  leaseId: string,
+  tokenHash: string,
+): Promise<ExecutionRow> {
+  const execution = await findLeased(db, leaseId);
+  if (!execution?.agentId) throw leaseLost(leaseId);
+  if (execution.tokenHash !== null && execution.tokenHash !== tokenHash) throw notYours(leaseId);
+  return execution;
+}
+
+/**
+ * Records that the code of an execution has started, on the image that the report names.
+ *
+ * @throws AppError 409 when the lease is gone, or has been reported with another image.
+ */
+export async function recordStart(
+  { db, now }: Deps,
+  execution: ExecutionRow,
+  report: StartedReport,
+): Promise<void> {
+  const { leaseId, codeStartedAt, jobRef } = execution;
+  const lease = leaseId ?? "";
+  if (codeStartedAt !== null) {
+    if (jobRef === report.job_ref) return;
+    throw new AppError("conflict", `Lease ${lease} was reported as started on another image.`);
+  }
+  const event = { kind: "start", leaseId: lease } as const;
+  const columns = { jobRef: report.job_ref };
+  const result = await advance(db, { leaseId: lease }, event, now(), { columns }, execution);
+  if (result.kind !== "changed") throw leaseLost(lease);
+}
+
+/**
+ * Stores new output of a running execution, for the clients that follow it and in case its agent is lost.
+ * Each stream has the same limit as in a result.
+ *
+ * @throws AppError 409 when the lease is gone, or the output does not continue what is stored; 413 above the limit.
+ */
+export async function recordLog(
+  deps: Deps,
+  execution: ExecutionRow,
+  { parts }: OutputReport,
+): Promise<void> {
+  // The result has all output, and its chunks are gone.
+  if (execution.resultHash !== null) return;
+  const leaseId = execution.leaseId ?? "";
+  const recorded = await recordOutput(
+    deps.db,
+    { executionId: execution.id, attempt: execution.attempt, leaseId },
+    parts.map(({ data_base64, ...part }) => ({ ...part, data: fromBase64(data_base64) })),
+    deps.config.max_stdout_bytes,
+    deps.now(),
+  );
+  const [first] = parts;
+  refuseUnless(recorded, leaseId, `at ${first?.offset} of ${first?.stream}`);
+  if (recorded === "recorded") tellFollowers(deps, execution);
+}
+
+/**
+ * Stores what the code of a running execution has shown, for the clients that follow it and in case its agent is lost.
+ *
+ * @throws AppError 409 when the lease is gone, or another item has the number of one of these.
+ */
+export async function recordShown(
+  deps: Deps,
+  execution: ExecutionRow,
+  { items }: ItemsReport,
+): Promise<void> {
+  const leaseId = execution.leaseId ?? "";
+  const attempt = { executionId: execution.id, attempt: execution.attempt, leaseId };
+  const recorded = await recordItems(deps.db, attempt, items, deps.now());
+  refuseUnless(recorded, leaseId, `as item ${items[0]?.number}`);
+  if (items.some((item) => "arguments" in item)) tellCallers(deps, execution.id);
+  else tellFollowers(deps, execution);
+}
+
+/**
+ * Returns an execution whose code has not run. It is tried again within a second, or fails.
+ *
+ * @throws AppError 409 when the lease is gone.
+ */
+export async function releaseLease(
+  deps: Deps,
+  leaseId: string,
+  report: ReleaseReport,
+): Promise<void> {
+  const { db, now } = deps;
+  const delayMs = report.agent_stops ? 0 : Math.round(200 + Math.random() * 800);
+  const event = report.agent_stops
+    ? ({ kind: "leave", leaseId } as const)
+    : ({ kind: "release", leaseId, error: report.error, retryAt: now() + delayMs } as const);
+  const result = await advance(db, { leaseId }, event, now());
+  if (result.kind !== "changed") throw leaseLost(leaseId);
+  tellFreed(deps, result.execution, delayMs);
+}
+
+/** Returns whether this post ended the execution; false if it repeats the post that did. */
+export async function recordResult(
+  deps: Deps,
+  execution: ExecutionRow,
+  leaseId: string,
+  report: ResultReport,
+): Promise<boolean> {
+  const { db, now, sha256 } = deps;
+  if (report.output_json !== null) await refuseUnlessObject(report.output_json);
+  const hash = await sha256(await canonicalJsonInPieces(report));
+  const ignored = deps.config.allow_runtime_requirements
+    ? undefined
+    : describeIgnored(execution.requirements);
+  const { stdout_base64, stderr_base64, output_json, ...rest } = report;
+  const error = await explain(deps, execution, explainIgnored(rest.error, ignored));
+  const missing = ignored ?? describeMissing(error, deps.config, execution);
+  const result = await finishExecution(
+    db,
+    leaseId,
+    {
+      ...rest,
+      error,
+      warnings: [...(rest.warnings ?? []), ...(missing === undefined ? [] : [missing])],
+      output_json,
+      stdout: fromBase64(stdout_base64),
+      stderr: fromBase64(stderr_base64),
+      output: output_json === null ? null : new TextEncoder().encode(output_json),
+      hash,
+    },
+    now(),
+    execution,
+  );
+  if (result.kind === "changed") {
+    tellEnd(deps, result.execution);
+    if (result.letsStart === "any") deps.notifier.notify("job");
+    else if (result.letsStart === "own") deps.notifier.notify(`agent:${execution.agentId ?? ""}`);
+    return true;
+  }
+  if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
+  return false;
+}
+
+async function refuseUnlessObject(text: string): Promise<void> {
+  const { jsonDepthMax: depth, resultJsonMaxValues: values } = limits;
+  const first = await checkJson(withoutMark(text), { depth, values }).catch((error: unknown) => {
+    if (error instanceof JsonError) return "";
+    throw error;
+  });
+  if (first !== "{") throw wrongField("output_json", "must be the text of a JSON object");
+}
+
+/** Adds to an error what only the API knows about its cause. */
+async function explain(
+  { config, db }: Deps,
+  { jobType, jobRef }: ExecutionRow,
+  error: ExecutionError | null,
+): Promise<ExecutionError | null> {
+  if (error?.type !== "import_error") return error;
+  const type = resolveJobType(config, jobType);
+  const isBuilt = jobRef !== null && (await isBuiltImage(db, jobType, digestOf(jobRef)));
+  return type && !isBuilt ? explainNotBuilt(error, type) : error;
+}
+
+/** Stores an artifact while it streams in. It becomes visible when the result of its lease is accepted. */
+export async function storeUpload(
+  { config, db, artifacts, now }: Deps,
+  execution: ExecutionRow,
+  name: string,
+  body: ReadableStream<Uint8Array>,
+  announced: Hashed,
+): Promise<void> {
+  const leaseId = execution.leaseId ?? "";
+  const isReserved = Object.values<string>(internalArtifacts).includes(name);
+  if (!isArtifactName(name) || isReserved || utf8Length(name) > limits.artifactNameMaxBytes) {
+    throw new AppError(
+      "invalid_request",
+      `The artifact name ${artifactNameRule}, of at most ${limits.artifactNameMaxBytes} bytes, and not ${Object.values(internalArtifacts).join(" or ")}.`,
+    );
+  }
+  const row = {
+    executionId: execution.id,
+    leaseId,
+    name,
+    ...announced,
+    contentType: contentTypeOf(name),
+  };
+  const earlier = await findUpload(db, row);
+  if (earlier) {
+    await body.cancel();
+    if (earlier.sha256 === announced.sha256) return;
+    return refuseUnless("conflict", leaseId, `as ${name}`);
+  }
+  if (execution.status !== "running") throw leaseLost(leaseId);
+  const max = config.max_artifact_bytes;
+  if (!(await hasRoom(db, row, row.sizeBytes, max))) {
+    throw new AppError(
+      "too_large",
+      `With it, the job's artifacts exceed max_artifact_bytes (${max}).`,
+    );
+  }
+  try {
+    await artifacts.put(artifactKey(row), body, announced);
+  } catch (error) {
+    if (!(error instanceof UploadMismatch)) throw error;
+    throw new AppError("invalid_request", error.message);
+  }
+  refuseUnless(await recordArtifact(db, row, max, now()), leaseId, `as ${name}`);
+}
+
+function utf8Length(text: string): number {
+  return new TextEncoder().encode(text).length;
+}
+
+/** Shared by the posts for leases of jobs, builds and sessions. */
+
+/**
+ * Returns what has a lease.
+ *
+ * @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone.
+ */
+export async function requireHeld<R extends { agentId: string | null }>(
+  db: Database,
+  leased: R | undefined,
+  leaseId: string,
+  tokenHash: string,
+): Promise<R> {
+  if (!leased?.agentId) throw leaseLost(leaseId);
+  const agent = await findAgent(db, leased.agentId);
+  if (agent && agent.tokenHash !== tokenHash) throw notYours(leaseId);
+  return leased;
+}
+
+function notYours(leaseId: string): AppError {
+  return new AppError("forbidden", `Lease ${leaseId} belongs to another agent.`);
+}
+
+/** @throws AppError 409 or 413 unless the post was recorded. */
+export function refuseUnless(recorded: Recorded, leaseId: string, place: string): void {
+  if (recorded === "lease_lost") throw leaseLost(leaseId);
+  if (recorded === "too_large") {
+    throw new AppError("too_large", `Lease ${leaseId} may not post more content ${place}.`);
+  }
+  if (recorded === "conflict") {
+    throw new AppError(
+      "conflict",
+      `Lease ${leaseId} has already posted different content ${place}.`,
+    );
+  }
+}
+
+export function leaseLost(leaseId: string): AppError {
+  return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
+}
+
+export function fromBase64(text: string): Uint8Array {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+/**
+ * A file of a leased job, for its agent.
+ *
+ * @throws AppError 404 when the job has no file with this hash; 409 when the lease is over.
+ */
+export async function leasedFile(
+  { artifacts, db }: Deps,
+  { id, leaseId, status }: ExecutionRow,
+  sha256: string,
+): Promise<StoredFile> {
+  if (status !== "running") throw leaseLost(leaseId ?? "");
+  const file = await findInputFile(db, id, { sha256 });
+  if (!file) throw notFound(`File ${sha256} of job ${id}`, { job_id: id });
+  return fileForAgents(sha256, {
+    name: "The file",
+    size: file.sizeBytes,
+    open: async (range) => {
+      const body = await openInputFile(artifacts, file, range);
+      if (!body) throw new Error(`the bytes of file ${sha256} of ${id} are missing`);
+      return body;
+    },
+  });
+}

@@ -1,0 +1,279 @@
+import type { OpenAPIHono } from "@hono/zod-openapi";
+import { eq } from "drizzle-orm";
+import type { Context, ExecutionContext, Hono, MiddlewareHandler } from "hono";
+import { cors } from "hono/cors";
+import { dify } from "../../clients/compat/dify.ts";
+import { createTokens } from "../../clients/compat/e2b-control.ts";
+import { e2b } from "../../clients/compat/e2b.ts";
+import { type Facade, Refusal } from "../../clients/compat/facade.ts";
+import { librechat } from "../../clients/compat/librechat.ts";
+import { piston } from "../../clients/compat/piston.ts";
+import { sandboxFusion } from "../../clients/compat/sandbox-fusion.ts";
+import { createSequence, type Sequence, serveMcp, sessionHeader } from "../../clients/mcp/http.ts";
+import type { Config } from "../../shared/config/config.ts";
+import { describeError } from "../../shared/log-line.ts";
+import type { Deps } from "../deps.ts";
+import { AppError, errorStatus } from "../errors.ts";
+import { holdAnswer, isUnderWay, patientJson } from "../http/answer.ts";
+import { readBytes, readForm, readText } from "../http/body.ts";
+import type { AppEnv, Caller } from "../http/context.ts";
+import { answersFor, anybody, type FindCaller, noKey } from "../http/identity.ts";
+import { alreadyCounted } from "../http/rate-limit.ts";
+import { mcpPath, tenantHeader } from "../http/scopes.ts";
+import { isFor, resolveJobType } from "../jobs/environment.ts";
+import type { Database } from "../store/database.ts";
+import { settings } from "../store/schema.ts";
+import { version } from "../version.ts";
+
+/**
+ * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
+ * caller to this app.
+ */
+export function compatRoutes(
+  app: OpenAPIHono<AppEnv>,
+  deps: Deps,
+  findCaller: FindCaller,
+  limit: MiddlewareHandler<AppEnv>,
+): void {
+  const { config, db, isStopping, processMetrics } = deps;
+  const facades: Record<(typeof config.compat)[number], Facade> = {
+    "sandbox-fusion": sandboxFusion,
+    // In workerd, a request must not wait for another one.
+    piston: piston(processMetrics !== undefined),
+    dify,
+    librechat,
+    e2b: e2b({
+      tokens: createTokens(() => readSecret(db, "compat_secret")),
+      maxTimeoutS: config.max_timeout,
+    }),
+  };
+  let held = 0;
+  for (const name of new Set(config.compat)) {
+    const base = `/compat/${name}`;
+    const facade = facades[name];
+    const respond = async (
+      c: Context<AppEnv, string>,
+      signal: AbortSignal,
+      onRunning: () => void,
+    ) => {
+      let counted: "not yet" | "over the limit" | "once" = "not yet";
+      const count = async (): Promise<void> => {
+        if (counted === "once") return;
+        counted = "over the limit";
+        await limit(c, async () => {});
+        counted = "once";
+      };
+      const answer = async (): Promise<Response> => {
+        const own = await facade.keyOf?.(c.req.raw.headers, undefined);
+        const given = own ?? (await keyOfAll(facade, c.req.raw.headers));
+        const caller = await callerOf(c, given);
+        if (caller) c.set("caller", caller);
+        if (isOfPage(c)) throw new Refusal(403, "Web pages may not use this protocol.");
+        if (own === undefined) refuseForeignHost(c);
+        // A stranger takes no place while its body arrives.
+        if (!caller && c.req.raw.body !== null) throw noKey(config);
+        if (held >= config.compat_held) throw new Refusal(503, "Too many requests are under way.");
+        held += 1;
+        try {
+          c.get("answer").take(0);
+          const api = callerApi(app, c, config, executionContext(c), given ?? null);
+          return await facade.answer({
+            method: c.req.method,
+            path: c.req.path.slice(base.length),
+            query: new URL(c.req.url).searchParams,
+            headers: c.req.raw.headers,
+            key: given,
+            networkOf(name) {
+              const jobType = resolveJobType(config, name);
+              return jobType && isFor(caller?.tenant ?? "", jobType) ? jobType.network : undefined;
+            },
+            bytes: () => readBytes(c, config.max_request_bytes),
+            text: () => readText(c, config.max_request_bytes),
+            form: () => readForm(c, config.max_batch_bytes, "max_batch_bytes"),
+            async api(request, init) {
+              try {
+                await count();
+              } catch (error) {
+                // `submit` asks again.
+                if (error instanceof AppError)
+                  return Response.json({ detail: error.message }, { status: 429 });
+                throw error;
+              }
+              const answer = await api(request, init);
+              if (isUnderWay(answer)) onRunning();
+              return answer;
+            },
+            onRunning,
+            isStopping,
+            signal,
+          });
+        } finally {
+          held -= 1;
+        }
+      };
+      try {
+        return await answer().catch(async (error: unknown) => {
+          // The facade has sent the service no request that counted.
+          if (counted === "not yet") await count();
+          throw error;
+        });
+      } catch (error) {
+        if (error instanceof Refusal) return facade.refuse(error.status, error.message);
+        if (error instanceof AppError) {
+          const answer = facade.refuse(errorStatus[error.code], error.message);
+          for (const [name, value] of Object.entries(error.headers))
+            answer.headers.set(name, value);
+          return answer;
+        }
+        c.get("log").error("{name}: {reason}", { name, reason: describeError(error) });
+        return facade.refuse(500, "The service failed; its log says why.");
+      }
+    };
+    app.all(`${base}/*`, async (c) => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      // E2B needs no white space: its answers are files, or streams that are never silent.
+      const onRunning = name === "e2b" ? () => {} : resolve;
+      return patientJson(c, deps, promise, async (signal) =>
+        holdAnswer(c, await respond(c, signal, onRunning)),
+      );
+    });
+  }
+
+  /** The key of requests that have none of their own. */
+  function keyOfAll(facade: Facade, headers: Headers) {
+    return facade.keyOf ? facade.keyOf(headers, config.compat_key) : config.compat_key;
+  }
+
+  async function callerOf(c: Context, key: string | undefined): Promise<Caller | undefined> {
+    if (!config.api_auth_enabled) return anybody(config);
+    return key === undefined ? undefined : findCaller(c, key);
+  }
+
+  function refuseForeignHost(c: Context): void {
+    const { hostname } = new URL(c.req.url);
+    if (answersFor(hostname, config)) return;
+    const way = "use localhost, add the host to allowed_hosts, or send a key of your own";
+    throw new Refusal(
+      403,
+      `Requests without a key are not answered for the host ${hostname}: ${way}.`,
+    );
+  }
+}
+
+/**
+ * Browsers say where a request comes from. Without this, a page of any site could run code as the caller of
+ * `compat_key`, through the browser of a user who can reach the service.
+ */
+function isOfPage(c: Context): boolean {
+  return c.req.header("Origin") !== undefined || c.req.header("Sec-Fetch-Site") !== undefined;
+}
+
+/** Lets pages of `allowed_origins` read the answers of the endpoint. */
+export function allowMcpOrigins(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
+  if (config.allowed_origins.length === 0) return;
+  app.use(
+    mcpPath,
+    cors({
+      origin: config.allowed_origins,
+      allowMethods: ["POST"],
+      exposeHeaders: [sessionHeader, "X-Correlation-ID"],
+    }),
+  );
+}
+
+/** Files that are read at the same time for answers. Each is whole in memory. */
+const filesAtOnce = 4;
+
+/** The Model Context Protocol. Its tools send requests to this app, with the credentials of the caller. */
+export function mcpRoute(
+  app: OpenAPIHono<AppEnv>,
+  deps: Deps,
+  rateLimit: MiddlewareHandler<AppEnv>,
+): void {
+  // In workerd, no request may wait for another one.
+  const inSequence: Sequence = deps.processMetrics ? createSequence(filesAtOnce) : (read) => read();
+  app.all(mcpPath, async (c) => {
+    const body = await readText(c, deps.config.max_request_bytes);
+    const context = executionContext(c);
+    c.get("answer").take(0);
+    const answer = await serveMcp(
+      {
+        request: c.req.raw,
+        body,
+        async countMore(calls) {
+          for (let n = 0; n < calls; n++) await rateLimit(c, async () => {});
+        },
+        isStopping: deps.isStopping,
+        inSequence,
+      },
+      {
+        api: callerApi(app, c, deps.config, context),
+        version,
+        keep(work) {
+          const logged = work.catch((error: unknown) => {
+            c.get("log").error("mcp: {reason}", { reason: describeError(error) });
+          });
+          context?.waitUntil(logged);
+        },
+      },
+    );
+    return holdAnswer(c, answer);
+  });
+}
+
+/** Sends a request to this app, as `fetch` does. */
+type CallerApi = (path: string, init?: RequestInit) => Promise<Response>;
+
+/**
+ * Sends requests to this app in the name of a request's caller. The rate limit counts only the caller's own request.
+ *
+ * @param key The API key that stands for the caller; without it, the credentials of the request.
+ */
+function callerApi(
+  app: Pick<Hono<AppEnv>, "fetch">,
+  c: Context<AppEnv>,
+  { api_auth_header }: Pick<Config, "api_auth_header">,
+  context: ExecutionContext | undefined,
+  key?: string | null,
+): CallerApi {
+  const address = ["X-Forwarded-For", "CF-Connecting-IP"];
+  const passed =
+    key === undefined ? ["Authorization", api_auth_header, tenantHeader, ...address] : address;
+  return async (path, init = {}) => {
+    // It would lead to another route than the one that was meant.
+    if (/\/(\.|%2e){1,2}(\/|$)/i.test(path.split("?")[0]!)) {
+      throw new AppError("invalid_request", "A name must not have . or .. as one of its parts.");
+    }
+    const headers = new Headers(init.headers);
+    headers.set("X-Correlation-ID", c.get("correlationId"));
+    const traceparent = c.get("traceparent");
+    if (traceparent !== undefined) headers.set("traceparent", traceparent);
+    for (const name of passed) {
+      const value = c.req.header(name);
+      if (value !== undefined) headers.set(name, value);
+    }
+    if (key) headers.set("Authorization", `Bearer ${key}`);
+    const request = new Request(new URL(path, c.req.url), { ...init, headers });
+    return app.fetch(alreadyCounted(request), c.env, context);
+  };
+}
+
+/** Undefined on Node. */
+function executionContext(c: Context): ExecutionContext | undefined {
+  try {
+    return c.executionCtx;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Random bytes that all processes with this database share. They are made when they are first asked for. */
+async function readSecret(db: Database, name: string): Promise<Uint8Array<ArrayBuffer>> {
+  const value = btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(32))));
+  await db.orm.insert(settings).values({ name, value }).onConflictDoNothing();
+  const [kept] = await db.orm
+    .select({ value: settings.value })
+    .from(settings)
+    .where(eq(settings.name, name));
+  return Uint8Array.from(atob(kept?.value ?? value), (letter) => letter.charCodeAt(0));
+}

@@ -1,0 +1,390 @@
+import { decodeUtf8 } from "../../shared/bytes.ts";
+import type { Config } from "../../shared/config/config.ts";
+import { canonicalJson } from "../../shared/json.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import type {
+  Build,
+  BuildResult,
+  ImageSource,
+  ImageTransport,
+} from "../../shared/wire/job-types.ts";
+import type {
+  BuildLogChunk,
+  BuildReport,
+  LeasedBuild,
+  PollRequest,
+  ReleaseReport,
+} from "../../shared/wire/leases.ts";
+import { limits } from "../../shared/wire/limits.ts";
+import { listAgents } from "../agents/agents.ts";
+import { mayBuild, servingAgents, whyNobodyBuilds } from "../agents/placement.ts";
+import { fromBase64, leaseLost, refuseUnless, requireHeld } from "../agents/posts.ts";
+import { backstopMs, type Deps, type Hashed, UploadMismatch } from "../deps.ts";
+import { AppError, notFound, unavailable } from "../errors.ts";
+import { fileForAgents, type StoredFile } from "../files/files.ts";
+import {
+  buildSpec,
+  type BuildSpec,
+  type Environment,
+  environment as environmentOf,
+  pinnedRef,
+} from "../jobs/environment.ts";
+import type { LeaseTerms } from "../jobs/lease.ts";
+import { timestamp } from "../jobs/read.ts";
+import type { Actor } from "../tenants/sql.ts";
+import {
+  advanceBuild,
+  archivedBuilds,
+  type BuildEvent,
+  type BuildRow,
+  builtImages,
+  claimBuilds,
+  dropArchive,
+  expireBuilds,
+  findBuildById,
+  findBuildByLease,
+  findImage,
+  finishBuild,
+  openBuilds,
+  readBuildLog,
+  recordArchive,
+  recordBuildLog,
+  requestBuild,
+  undeliveredBuilds,
+} from "./sql.ts";
+
+const retryAfterS = 5;
+
+/**
+ * Queues a build of a job type's image, and waits for its end. Equal requests share one build, which
+ * continues if a client hangs up.
+ *
+ * @throws AppError 422 when its requirements cannot be installed; 502 when the engine failed; 503 when there is no agent.
+ */
+export async function buildImage(
+  deps: Deps,
+  environment: Environment,
+  versionTag: string | undefined,
+  by: Actor,
+  signal: AbortSignal,
+): Promise<BuildResult> {
+  const { config, db, notifier, newId } = deps;
+  const { jobType } = environment;
+  const obstacle = await whyNotNow(deps, environment);
+  if (obstacle !== undefined) throw unavailable(obstacle, retryAfterS);
+  const tag = versionTag ?? "latest";
+  const build = {
+    id: newId(),
+    jobType: jobType.name,
+    tag,
+    spec: buildSpec(jobType),
+    imageRef: imageRefOf(config, jobType.name, tag),
+    correlationId: by.correlationId,
+    createdAt: by.at,
+  };
+  const id = await requestBuild(db, build, by);
+  notifier.notify("queue");
+  return toResult(await waitForBuild(deps, id, environment, signal));
+}
+
+async function whyNotNow(
+  { config, db, now }: Deps,
+  environment: Environment,
+): Promise<string | undefined> {
+  const known = await listAgents(db);
+  return whyNobodyBuilds(environment, servingAgents(known, config, now()));
+}
+
+/** Returns the build when it has ended, or on abort. Ends it if no agent is left to take it. */
+async function waitForBuild(
+  deps: Deps,
+  id: string,
+  environment: Environment,
+  signal: AbortSignal,
+): Promise<BuildRow> {
+  const { db, notifier, now } = deps;
+  const wakes = notifier.subscribe([`build:${id}`]);
+  try {
+    for (;;) {
+      await sweepBuilds(deps);
+      const build = await findBuildById(db, id);
+      if (!build) throw new Error(`build ${id} is gone`);
+      if (build.endedAt !== null || signal.aborted) return build;
+      const obstacle = build.status === "queued" && (await whyNotNow(deps, environment));
+      if (obstacle) {
+        const error = { type: "service_unavailable", message: obstacle, phase: "startup" } as const;
+        await advanceBuild(db, { id }, { kind: "withdraw", error }, now());
+        notifier.notify(`build:${id}`);
+      } else {
+        await wakes.next(backstopMs, signal);
+      }
+    }
+  } finally {
+    wakes.close();
+  }
+}
+
+function toResult({ jobType, digest, imageRef, error }: BuildRow): BuildResult {
+  if (error) throw refusal(jobType, error);
+  if (digest === null) throw new AppError("wait_timeout", "The client closed the connection.");
+  const version = pinnedRef(jobType, digest);
+  return { status: "built", job_type: jobType, version, digest, image_ref: imageRef };
+}
+
+function refusal(jobType: string, error: ExecutionError): AppError {
+  if (error.type === "service_unavailable") return unavailable(error.message, retryAfterS);
+  const code = error.type === "dependency_error" ? "build_failed" : "engine_failed";
+  return new AppError(
+    code,
+    `Job type ${jobType} was not built: ${error.message} (log: GET /job-types/${jobType}/build)`,
+    { error },
+  );
+}
+
+/** A build with its log, as the API shows it. */
+export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Build> {
+  const { status, jobType, imageRef, digest, error, createdAt, startedAt, endedAt } = build;
+  return {
+    status,
+    job_type: jobType,
+    image_ref: imageRef,
+    version: digest === null ? null : pinnedRef(jobType, digest),
+    digest,
+    error,
+    created_at: timestamp(createdAt),
+    started_at: startedAt === null ? null : timestamp(startedAt),
+    ended_at: endedAt === null ? null : timestamp(endedAt),
+    log: decodeUtf8(await readBuildLog(db, build)),
+  };
+}
+
+/** Leases builds to an agent that is free to build, only of job types whose labels it has. */
+export async function takeBuilds(
+  deps: Deps,
+  request: PollRequest,
+  lease: LeaseTerms,
+  environments: Environment[],
+): Promise<LeasedBuild[]> {
+  const { config, db } = deps;
+  if ((await openBuilds(db)).length === 0) return [];
+  await sweepBuilds(deps);
+  const undelivered = await undeliveredBuilds(db, lease, request.builds);
+  const free = request.free_builds - undelivered.length;
+  const serving = servingAgents(await listAgents(db), config, lease.now);
+  const canShareImages = imageTransport(config) !== "none";
+  const jobTypes = environments
+    .filter((environment) => mayBuild(request.agent, environment, serving, canShareImages))
+    .map(({ jobType }) => jobType.name);
+  const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
+  return [...undelivered, ...claimed].flatMap((build) => describe(build, config));
+}
+
+function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
+  if (build.leaseId === null) return [];
+  const { base_image, requirements } = JSON.parse(build.spec) as BuildSpec;
+  return [
+    {
+      lease_id: build.leaseId,
+      attempt: build.attempt,
+      correlation_id: build.correlationId,
+      job_type: build.jobType,
+      base_image,
+      requirements,
+      repository: imageRepository(build.imageRef, build.tag),
+      tags: [...new Set([build.tag, "latest"])],
+      timeout_s: config.build_timeout,
+      share: imageTransport(config),
+      share_max_bytes: config.max_image_bytes,
+    },
+  ];
+}
+
+/** Ends or requeues the builds whose agents are gone, and wakes the requests that wait for them. */
+export async function sweepBuilds({ db, notifier, now, log }: Deps): Promise<void> {
+  for (const { id, status, jobType, correlationId } of await expireBuilds(db, now())) {
+    log
+      .with({ correlationId })
+      .warn("lease of a build of {jobType} expired: now {status}", { jobType, status });
+    notifier.notify(status === "queued" ? "queue" : `build:${id}`);
+  }
+}
+
+/** An agent's posts for the lease of a build. They are idempotent, like the posts for an execution. */
+
+/** @throws AppError 403 when the lease belongs to an agent with another token; 409 when it is gone. */
+export async function requireBuildLease(
+  { db }: Deps,
+  leaseId: string,
+  tokenHash: string,
+): Promise<BuildRow> {
+  return requireHeld(db, await findBuildByLease(db, leaseId), leaseId, tokenHash);
+}
+
+/**
+ * Stores a chunk of a build's log.
+ *
+ * @throws AppError 413 above the log's limit; 409 when the lease is gone, or other bytes were stored at that offset.
+ */
+export async function appendBuildLog(
+  { db, now }: Deps,
+  { id: buildId }: BuildRow,
+  leaseId: string,
+  { offset, data_base64 }: BuildLogChunk,
+): Promise<void> {
+  const data = fromBase64(data_base64);
+  if (offset + data.length > limits.buildLogMaxBytes) {
+    throw new AppError("too_large", `A build's log has at most ${limits.buildLogMaxBytes} bytes.`);
+  }
+  const recorded = await recordBuildLog(db, { buildId, leaseId, offset, data }, now());
+  refuseUnless(recorded, leaseId, `at ${offset}`);
+}
+
+/**
+ * Ends a build, and wakes the requests that wait for it or for its image.
+ *
+ * @throws AppError 409 when the lease is gone, or ended with another report.
+ */
+export async function recordBuildResult(
+  { db, notifier, now, sha256 }: Deps,
+  leaseId: string,
+  report: BuildReport,
+): Promise<void> {
+  const hash = await sha256(canonicalJson(report));
+  const result = await finishBuild(db, leaseId, report, hash, now());
+  if (result.kind === "not_found") throw leaseLost(leaseId);
+  if (result.kind === "refused" && result.build.reportHash !== hash) throw leaseLost(leaseId);
+  notifier.notify(`build:${result.build.id}`);
+  // Jobs that waited for the image can run now.
+  notifier.notify("queue");
+}
+
+export async function releaseBuildLease(
+  deps: Deps,
+  leaseId: string,
+  { error, agent_stops }: ReleaseReport,
+): Promise<void> {
+  const event = agent_stops
+    ? ({ kind: "leave", leaseId } as const)
+    : ({ kind: "release", leaseId, error } as const);
+  if (!(await giveUpBuild(deps, leaseId, event))) throw leaseLost(leaseId);
+}
+
+type GivesUp = Extract<BuildEvent, { kind: "release" | "leave" | "crash" }>;
+
+/** Returns a build: it is queued again, or fails. False if the lease no longer holds. */
+export async function giveUpBuild(
+  { db, notifier, now }: Deps,
+  leaseId: string,
+  event: GivesUp,
+): Promise<boolean> {
+  const result = await advanceBuild(db, { leaseId }, event, now());
+  if (result.kind !== "changed") return false;
+  const { id, status } = result.build;
+  notifier.notify(status === "queued" ? "queue" : `build:${id}`);
+  return true;
+}
+
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+/** How images reach the agents that did not build them. */
+function imageTransport({ image_registry, max_image_bytes }: Deps["config"]): ImageTransport {
+  if (image_registry !== undefined) return "registry";
+  return max_image_bytes > 0 ? "store" : "none";
+}
+
+/** Stores an image's archive while it streams in, before its build is reported. Idempotent. */
+export async function storeImageUpload(
+  { config, db, artifacts, now }: Deps,
+  build: BuildRow,
+  leaseId: string,
+  body: ReadableStream<Uint8Array>,
+  announced: Hashed,
+): Promise<void> {
+  if (announced.sizeBytes > config.max_image_bytes) {
+    throw new AppError("too_large", `Larger than max_image_bytes (${config.max_image_bytes}).`);
+  }
+  if (build.archiveSha256 !== null) {
+    await body.cancel();
+    return refuseUnless(
+      build.archiveSha256 === announced.sha256 ? "recorded" : "conflict",
+      leaseId,
+      "as its image",
+    );
+  }
+  if (build.status !== "running") throw leaseLost(leaseId);
+  try {
+    await artifacts.put(archiveKey({ ...build, leaseId }, announced.sha256), body, announced);
+  } catch (error) {
+    if (!(error instanceof UploadMismatch)) throw error;
+    throw new AppError("invalid_request", error.message);
+  }
+  if (!(await recordArchive(db, leaseId, announced, now()))) throw leaseLost(leaseId);
+}
+
+/** Where agents can get an image. @throws AppError 404 when only the host that built it has it. */
+export async function imageSource({ config, db }: Deps, image: string): Promise<ImageSource> {
+  const build = await findImage(db, image);
+  const type = build && environmentOf(config, [], build.jobType)?.jobType;
+  if (!build || !type) throw notFound(`Image ${image}`);
+  const { manifestDigest, imageRef, tag } = build;
+  const registry_ref = manifestDigest && `${imageRepository(imageRef, tag)}@${manifestDigest}`;
+  return { image, job_type: type.name, labels: type.labels, registry_ref };
+}
+
+/** The archive of an image. @throws AppError 404 when it is not stored. */
+export async function storedArchive({ db, artifacts }: Deps, image: string): Promise<StoredFile> {
+  const name = `The archive of image ${image}`;
+  const build = await findImage(db, image);
+  const sha256 = build?.archiveSha256;
+  if (!build || !sha256) throw notFound(name);
+  return fileForAgents(sha256, {
+    name,
+    size: build.archiveBytes ?? 0,
+    open: async (range) => {
+      const body = await artifacts.get(archiveKey(build, sha256), range);
+      if (!body) throw notFound(name);
+      return body;
+    },
+  });
+}
+
+/**
+ * Marks archives that nobody needs for removal: those of a build that a newer build has replaced, and, a
+ * day later, those that no job type uses any more. The day is for another API with a newer configuration.
+ */
+export async function dropArchives({ config, db, now }: Deps): Promise<void> {
+  const archived = await archivedBuilds(db);
+  const last = archived.length > 0 ? await builtImages(db) : [];
+  for (const { id, digest, endedAt, jobType, spec } of archived) {
+    if (endedAt === null) continue;
+    const isLast = last.some((one) => one.jobType === jobType && one.digest === digest);
+    const asksFor = environmentOf(config, [], jobType)?.jobType;
+    const isAskedFor = asksFor !== undefined && buildSpec(asksFor) === spec;
+    if (isLast && (isAskedFor || endedAt > now() - dayMs)) continue;
+    await dropArchive(db, id, now() + hourMs);
+  }
+}
+
+/** Key of an archive: ids and a hash, like an artifact's. It is removed with the lease or the build. */
+export function archiveKey(
+  { id, leaseId }: Pick<BuildRow, "id" | "leaseId">,
+  sha256: string,
+): string {
+  return `${id}/${leaseId}/${sha256}`;
+}
+
+/** Name and tag of a job type's image; with a registry, the name under which it is pushed. */
+function imageRefOf(
+  { image_registry, image_prefix }: Pick<Config, "image_registry" | "image_prefix">,
+  jobType: string,
+  tag: string,
+): string {
+  const registry = image_registry === undefined ? "" : `${image_registry}/`;
+  return `${registry}${image_prefix}-${jobType}:${tag}`;
+}
+
+/** The name without its tag. */
+function imageRepository(imageRef: string, tag: string): string {
+  return imageRef.slice(0, -tag.length - 1);
+}

@@ -1,0 +1,296 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import type { Database } from "../store/database.ts";
+import { by } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
+import {
+  advanceBuild,
+  type BuildEvent,
+  type BuildState,
+  buildTransition,
+  builtImages,
+  claimBuilds,
+  findBuildById,
+  finishBuild,
+  type NewBuild,
+  openBuilds,
+  readBuildLog,
+  recordBuildLog,
+  renewBuilds,
+  requestBuild,
+  undeliveredBuilds,
+} from "./sql.ts";
+
+describe("build transition", () => {
+  const now = 1000;
+  const error = { type: "docker_error", message: "gone", phase: "startup" } as const;
+  const lease = { leaseId: "lease", agentId: "agent", startedAt: 500 };
+
+  const fresh: BuildState = {
+    status: "queued",
+    attempt: 0,
+    leaseId: null,
+    agentId: null,
+    leaseExpiresAt: null,
+    startedAt: null,
+    endedAt: null,
+    digest: null,
+    pythonVersion: null,
+    archiveSha256: null,
+    archiveBytes: null,
+    manifestDigest: null,
+    error: null,
+  };
+
+  const states: Record<string, BuildState> = {
+    queued: fresh,
+    running: { ...fresh, ...lease, status: "running", attempt: 1, leaseExpiresAt: now + 1 },
+    "running, last attempt": {
+      ...fresh,
+      ...lease,
+      status: "running",
+      attempt: 2,
+      leaseExpiresAt: now + 1,
+    },
+    expired: { ...fresh, ...lease, status: "running", attempt: 1, leaseExpiresAt: now },
+    "expired, last attempt": {
+      ...fresh,
+      ...lease,
+      status: "running",
+      attempt: 2,
+      leaseExpiresAt: now,
+    },
+    built: { ...fresh, ...lease, status: "built", attempt: 1, endedAt: 900, digest: "d" },
+    failed: { ...fresh, ...lease, status: "failed", attempt: 1, endedAt: 900, error },
+  };
+
+  const success = {
+    status: "built",
+    digest: "sha256:1",
+    python_version: "3.13.5",
+    manifest_digest: null,
+  } as const;
+
+  const events: Record<string, BuildEvent> = {
+    success: { kind: "finish", leaseId: "lease", report: success },
+    failure: { kind: "finish", leaseId: "lease", report: { status: "failed", error } },
+    release: { kind: "release", leaseId: "lease", error },
+    expire: { kind: "expire" },
+    withdraw: { kind: "withdraw", error },
+    "success of another lease": { kind: "finish", leaseId: "other", report: success },
+    "release of another lease": { kind: "release", leaseId: "other", error },
+  };
+
+  const built = {
+    status: "built",
+    digest: "sha256:1",
+    manifestDigest: null,
+    pythonVersion: "3.13.5",
+    endedAt: now,
+    leaseExpiresAt: null,
+  };
+  /** An attempt that did not end well leaves no stored image. */
+  const noArchive = { archiveSha256: null, archiveBytes: null };
+  const failed = { status: "failed", error, endedAt: now, leaseExpiresAt: null, ...noArchive };
+  const queued = {
+    ...noArchive,
+    status: "queued",
+    leaseId: null,
+    agentId: null,
+    leaseExpiresAt: null,
+    startedAt: null,
+  };
+  const lostTwice = {
+    ...failed,
+    error: {
+      type: "internal_error",
+      message: "The agent was lost while it built, 2 times.",
+      phase: "startup",
+    },
+  };
+
+  /** What each event does in each state: the columns that change, or the refusal. */
+  const table: Record<string, Record<string, object | string>> = {
+    queued: {
+      success: "lease_lost",
+      failure: "lease_lost",
+      release: "lease_lost",
+      expire: "not_due",
+      withdraw: failed,
+    },
+    running: {
+      success: built,
+      failure: failed,
+      release: queued,
+      expire: "not_due",
+      withdraw: "not_queued",
+    },
+    "running, last attempt": {
+      success: built,
+      failure: failed,
+      release: failed,
+      expire: "not_due",
+      withdraw: "not_queued",
+    },
+    expired: {
+      success: "lease_lost",
+      failure: "lease_lost",
+      release: "lease_lost",
+      expire: queued,
+      withdraw: "not_queued",
+    },
+    "expired, last attempt": {
+      success: "lease_lost",
+      failure: "lease_lost",
+      release: "lease_lost",
+      expire: lostTwice,
+      withdraw: "not_queued",
+    },
+  };
+
+  describe.each(Object.entries(states))("a build that is %s", (state, build) => {
+    test.each(Object.entries(events))("on %s", (name, event) => {
+      const over = build.status === "built" || build.status === "failed";
+      const other = over ? "finished" : "lease_lost";
+      const expected = table[state]?.[name] ?? other;
+      expect(buildTransition(build, event, now)).toEqual(
+        typeof expected === "string"
+          ? { ok: false, refusal: expected }
+          : { ok: true, change: expected },
+      );
+    });
+  });
+});
+
+describe("builds", () => {
+  useStore();
+  let db: Database;
+  beforeEach(() => {
+    ({ db } = store);
+  });
+
+  const digest = `sha256:${"1".repeat(64)}`;
+  const built = {
+    status: "built",
+    digest,
+    python_version: "3.13.5",
+    manifest_digest: null,
+  } as const;
+  const terms = { agentId: "agent", expiresAt: 200, now: 100 };
+
+  let made = 0;
+  function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
+    return {
+      id: String(++made),
+      jobType: "science",
+      tag: "latest",
+      spec: "{}",
+      imageRef: "airlock-science:latest",
+      correlationId: "c",
+      createdAt: 0,
+      ...changes,
+    };
+  }
+
+  /** Leases the build of a request, and returns its lease. */
+  async function leased(changes: Partial<NewBuild> = {}): Promise<string> {
+    await requestBuild(db, newBuild(changes), by());
+    const [build] = await claimBuilds(db, terms, 1, ["science", "other"]);
+    return build?.leaseId ?? "none";
+  }
+
+  describe("equal requests", () => {
+    test("share one build, even if many come at once", async () => {
+      const ids = await Promise.all(
+        Array.from({ length: 20 }, () => requestBuild(db, newBuild(), by())),
+      );
+      expect(new Set(ids).size).toBe(1);
+      expect(await openBuilds(db)).toHaveLength(1);
+    });
+
+    test("are those of the same job type, tag and specification", async () => {
+      const id = await requestBuild(db, newBuild(), by());
+      for (const other of [{ jobType: "other" }, { tag: "v1.0.0" }, { spec: "{1}" }]) {
+        expect(await requestBuild(db, newBuild(other), by())).not.toBe(id);
+      }
+    });
+  });
+
+  describe("a claim", () => {
+    test("gives each build to one agent, oldest first", async () => {
+      const tags = ["v1.0.0", "v2.0.0", "v3.0.0"];
+      for (const tag of tags) await requestBuild(db, newBuild({ tag }), by());
+      const claims = await Promise.all(
+        Array.from({ length: 9 }, () => claimBuilds(db, terms, 1, ["science"])),
+      );
+      expect(claims.flat().map(({ tag }) => tag)).toEqual(tags);
+      expect(new Set(claims.flat().map(({ leaseId }) => leaseId)).size).toBe(3);
+    });
+  });
+
+  describe("a lease", () => {
+    test("is renewed while it holds, and only by its agent", async () => {
+      const lease = await leased();
+      const later = { ...terms, expiresAt: 300 };
+      expect(await renewBuilds(db, { ...later, agentId: "other" }, [lease])).toEqual([]);
+      expect(await renewBuilds(db, later, [lease])).toEqual([lease]);
+      expect(await renewBuilds(db, { ...later, now: 300 }, [lease])).toEqual([]);
+    });
+
+    test("that its agent does not know is delivered again, only to that agent", async () => {
+      const lease = await leased();
+      expect(await undeliveredBuilds(db, { ...terms, agentId: "other" }, [])).toEqual([]);
+      expect(await undeliveredBuilds(db, terms, [lease])).toEqual([]);
+      expect(await undeliveredBuilds(db, terms, [])).toMatchObject([{ leaseId: lease }]);
+    });
+
+    test("that has ended accepts no log", async () => {
+      const lease = await leased();
+      const [build] = await openBuilds(db);
+      const chunk = { buildId: build?.id ?? "", leaseId: lease, data: new Uint8Array([1, 2]) };
+      expect(await recordBuildLog(db, { ...chunk, offset: 0 }, 150)).toBe("recorded");
+      expect(await recordBuildLog(db, { ...chunk, offset: 2 }, 200)).toBe("lease_lost");
+      expect(await readBuildLog(db, build!)).toEqual(new Uint8Array([1, 2]));
+    });
+  });
+
+  test("for each specification, the last built image is used", async () => {
+    const finish = async (changes: Partial<NewBuild>, n: number) => {
+      const image = { ...built, digest: `sha256:${String(n).repeat(64)}` };
+      await finishBuild(db, await leased(changes), image, "hash", 150);
+    };
+    await finish({ tag: "v1.0.0" }, 1);
+    await finish({ tag: "latest" }, 2);
+    await finish({ spec: "{1}" }, 3);
+    await finish({ jobType: "other" }, 4);
+    const failed = { status: "failed", error: { type: "unknown", message: "", phase: "startup" } };
+    await finishBuild(db, await leased(), failed as never, "hash", 150);
+    const found = (await builtImages(db)).map(
+      ({ jobType, spec, digest: image }) => `${jobType} ${spec} ${image[7]}`,
+    );
+    expect(found.sort()).toEqual(["other {} 4", "science {1} 3", "science {} 2"]);
+  });
+
+  test.each([
+    ["running without a lease", "status = 'running'"],
+    ["a lease without its agent", "status = 'running', lease_expires_at = 1, lease_id = 'x'"],
+    ["built without a digest", "status = 'built', ended_at = 1"],
+    ["built without an end", "status = 'built', digest = 'd', python_version = '3'"],
+    ["failed without an error", "status = 'failed', ended_at = 1"],
+    ["an unknown state", "status = 'lost'"],
+  ])("the store refuses a build that is %s", async (_what, change) => {
+    const id = await requestBuild(db, newBuild(), by());
+    await expect(db.client.execute(`UPDATE builds SET ${change}`)).rejects.toThrow(
+      "CHECK constraint",
+    );
+    expect(await findBuildById(db, id)).toMatchObject({ status: "queued" });
+  });
+
+  test("the loser of a race on a build is refused", async () => {
+    const lease = await leased();
+    const events = ["one", "two"].map((hash) => finishBuild(db, lease, built, hash, 150));
+    const kinds = (await Promise.all(events)).map(({ kind }) => kind);
+    expect(kinds.sort()).toEqual(["changed", "refused"]);
+    const none = await advanceBuild(db, { leaseId: "none" }, { kind: "expire" }, 150);
+    expect(none.kind).toBe("not_found");
+  });
+});

@@ -1,0 +1,461 @@
+import {
+  and,
+  asc,
+  desc,
+  eq,
+  exists,
+  gt,
+  inArray,
+  isNotNull,
+  lte,
+  max,
+  notExists,
+  notInArray,
+  sql,
+  type SQL,
+  type SQLWrapper,
+} from "drizzle-orm";
+import { concatBytes } from "../../shared/bytes.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import type { buildStatuses } from "../../shared/wire/job-types.ts";
+import type { BuildReport } from "../../shared/wire/leases.ts";
+import { limits } from "../../shared/wire/limits.ts";
+import { takesWork } from "../agents/agents.ts";
+import type { BuiltImage } from "../jobs/environment.ts";
+import { type LeaseTerms, randomUuid } from "../jobs/lease.ts";
+import { recorded, type Recorded } from "../jobs/output.ts";
+import { isLeased, queuedAgain } from "../jobs/rules.ts";
+import {
+  type Database,
+  equalsOrBothNull,
+  insertWhere,
+  toStatement,
+  transact,
+} from "../store/database.ts";
+import { agents, buildLogs, builds, removals } from "../store/schema.ts";
+import { query, statement } from "../store/statement.ts";
+import { type AnyDb, batch, tenantRows } from "../store/tenant.ts";
+import { type Actor, audited } from "../tenants/sql.ts";
+
+/** The columns of a build on which its transitions depend. Times are epoch milliseconds. */
+export interface BuildState {
+  status: (typeof buildStatuses)[number];
+  attempt: number;
+  leaseId: string | null;
+  agentId: string | null;
+  leaseExpiresAt: number | null;
+  startedAt: number | null;
+  endedAt: number | null;
+  digest: string | null;
+  pythonVersion: string | null;
+  archiveSha256: string | null;
+  archiveBytes: number | null;
+  manifestDigest: string | null;
+  error: ExecutionError | null;
+}
+
+export type BuildEvent =
+  | { kind: "finish"; leaseId: string; report: BuildReport }
+  /** A transient failure of the engine. */
+  | { kind: "release"; leaseId: string; error: ExecutionError }
+  | { kind: "expire" }
+  /** The agent has ended in order without building it. */
+  | { kind: "leave"; leaseId: string }
+  /** The agent's process has died. */
+  | { kind: "crash"; leaseId: string }
+  /** No agent can build it, and its client gets an error that says so. */
+  | { kind: "withdraw"; error: ExecutionError };
+
+type BuildRefusal = "finished" | "not_queued" | "lease_lost" | "not_due";
+type BuildTransition =
+  | { ok: true; change: Partial<BuildState> }
+  | { ok: false; refusal: BuildRefusal };
+
+const lostTwice: ExecutionError = {
+  type: "internal_error",
+  message: `The agent was lost while it built, ${limits.maxAttempts} times.`,
+  phase: "startup",
+};
+
+/** Applies an event to a build at a time (epoch ms): returns the columns that change, or a refusal. */
+export function buildTransition(
+  state: BuildState,
+  event: BuildEvent,
+  now: number,
+): BuildTransition {
+  if (state.status === "built" || state.status === "failed") return refuse("finished");
+  switch (event.kind) {
+    case "withdraw":
+      return state.status === "queued" ? fail(event.error, now) : refuse("not_queued");
+    case "expire":
+      if (state.status !== "running" || isLeased(state, now)) return refuse("not_due");
+      return tryAgain(state, lostTwice, now);
+    case "leave":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return change({ ...queuedAgain, ...noArchive, attempt: state.attempt - 1 });
+    case "crash":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return tryAgain(state, lostTwice, now);
+    case "release":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return tryAgain(state, event.error, now);
+    case "finish":
+      if (!holds(state, event, now)) return refuse("lease_lost");
+      return finish(event.report, now);
+  }
+}
+
+function holds(state: BuildState, { leaseId }: { leaseId: string }, now: number): boolean {
+  return state.status === "running" && state.leaseId === leaseId && isLeased(state, now);
+}
+
+function finish(report: BuildReport, now: number): BuildTransition {
+  if (report.status === "failed") return fail(report.error, now);
+  const { status, digest } = report;
+  const { python_version: pythonVersion, manifest_digest: manifestDigest } = report;
+  const made = { digest, pythonVersion, manifestDigest };
+  return change({ status, ...made, endedAt: now, leaseExpiresAt: null });
+}
+
+function tryAgain({ attempt }: BuildState, error: ExecutionError, now: number): BuildTransition {
+  if (attempt >= limits.maxAttempts) return fail(error, now);
+  return change({ ...queuedAgain, ...noArchive });
+}
+
+function fail(error: ExecutionError, now: number): BuildTransition {
+  return change({ status: "failed", error, endedAt: now, leaseExpiresAt: null, ...noArchive });
+}
+
+const noArchive = { archiveSha256: null, archiveBytes: null };
+
+function change(columns: Partial<BuildState>): BuildTransition {
+  return { ok: true, change: columns };
+}
+
+function refuse(refusal: BuildRefusal): BuildTransition {
+  return { ok: false, refusal };
+}
+
+export type BuildRow = typeof builds.$inferSelect;
+export type NewBuild = typeof builds.$inferInsert;
+
+/** Literal text, since SQLite uses a partial index only if the query has its condition. */
+const isOpen = sql`${builds.status} IN ('queued', 'running')`;
+const isBuilt = sql`${builds.status} = 'built'`;
+
+/** Whether a build runs under this lease. */
+const isLeasedBuild = (leaseId: string, now: number): SQL | undefined =>
+  and(eq(builds.leaseId, leaseId), eq(builds.status, "running"), gt(builds.leaseExpiresAt, now));
+
+/** Queues a build, unless an equal one is queued or running. Returns the id of the new or the existing one. */
+export async function requestBuild(db: Database, build: NewBuild, by: Actor): Promise<string> {
+  const { jobType, tag, spec } = build;
+  const [, , found] = await batch(db, [
+    toStatement(query.insert(builds).values(build).onConflictDoNothing()),
+    audited(by, "build.request", jobType, { tag }),
+    openEqual({ jobType, tag, spec }),
+  ]);
+  return found?.rows[0]?.[0] as string;
+}
+
+const openEqual = statement(
+  query
+    .select({ id: builds.id })
+    .from(builds)
+    .where(
+      and(
+        isOpen,
+        eq(builds.jobType, sql.placeholder("jobType")),
+        eq(builds.tag, sql.placeholder("tag")),
+        eq(builds.spec, sql.placeholder("spec")),
+      ),
+    ),
+);
+
+/** The last of the builds that a condition selects. */
+async function findBuild(db: Database, which: SQL | undefined): Promise<BuildRow | undefined> {
+  const found = await db.orm.select().from(builds).where(which).orderBy(desc(builds.seq)).limit(1);
+  return found[0];
+}
+
+export const findBuildById = (db: Database, id: string) => findBuild(db, eq(builds.id, id));
+export const findBuildByLease = (db: Database, leaseId: string) =>
+  findBuild(db, eq(builds.leaseId, leaseId));
+export const lastBuild = (db: Database, jobType: string) =>
+  findBuild(db, eq(builds.jobType, jobType));
+
+/** Builds that are queued or running, oldest first. */
+export const openBuilds = tenantRows(() =>
+  query.select().from(builds).where(isOpen).orderBy(builds.seq),
+);
+
+/** The last image built for each job type and specification. */
+export async function builtImages(db: AnyDb): Promise<BuiltImage[]> {
+  const rows = await lastBuilt(db);
+  return rows.flatMap(({ digest, pythonVersion, ...row }) =>
+    digest === null || pythonVersion === null ? [] : [{ ...row, digest, pythonVersion }],
+  );
+}
+
+const lastBuilt = tenantRows(() =>
+  query
+    .select()
+    .from(builds)
+    .where(
+      inArray(
+        builds.seq,
+        query
+          .select({ seq: max(builds.seq) })
+          .from(builds)
+          .where(isBuilt)
+          .groupBy(builds.jobType, builds.spec),
+      ),
+    ),
+);
+
+/** Whether an image was built for a job type. */
+export async function isBuiltImage(
+  db: Database,
+  jobType: string,
+  digest: string,
+): Promise<boolean> {
+  const which = and(isBuilt, eq(builds.jobType, jobType), eq(builds.digest, digest));
+  return (await findBuild(db, which)) !== undefined;
+}
+
+type AdvancedBuild =
+  | { kind: "changed"; build: BuildRow }
+  | { kind: "refused"; refusal: BuildRefusal; build: BuildRow }
+  | { kind: "not_found" };
+
+type Target = { id: string } | { leaseId: string };
+
+/** Applies an event to one build, as `advance` does to an execution. */
+export async function advanceBuild(
+  db: Database,
+  target: Target,
+  event: BuildEvent,
+  now: number,
+  { reportHash, statements = [] }: { reportHash?: string; statements?: SQLWrapper[] } = {},
+): Promise<AdvancedBuild> {
+  const isTarget = "id" in target ? eq(builds.id, target.id) : eq(builds.leaseId, target.leaseId);
+  for (;;) {
+    const build = await findBuild(db, isTarget);
+    if (!build) return { kind: "not_found" };
+    const result = buildTransition(build, event, now);
+    if (!result.ok) return { kind: "refused", refusal: result.refusal, build };
+
+    const change = { ...result.change, ...(reportHash !== undefined && { reportHash }) };
+    const isUnchanged = and(
+      eq(builds.id, build.id),
+      eq(builds.status, build.status),
+      eq(builds.attempt, build.attempt),
+      equalsOrBothNull(builds.leaseId, build.leaseId),
+      equalsOrBothNull(builds.leaseExpiresAt, build.leaseExpiresAt),
+    );
+    const [updated] = await transact(db, [
+      db.orm.update(builds).set(change).where(isUnchanged),
+      ...removalOfArchive(db, build, result.change, now),
+      ...statements,
+    ]);
+    if (updated?.rowsAffected === 1) return { kind: "changed", build: { ...build, ...change } };
+  }
+}
+
+/** Schedules the removal of what a failed lease has uploaded or is still uploading. */
+function removalOfArchive(
+  db: Database,
+  { id, leaseId }: BuildRow,
+  { status }: Partial<BuildState>,
+  now: number,
+): SQLWrapper[] {
+  if (leaseId === null || status === "built") return [];
+  const removal = { prefix: `${id}/${leaseId}`, dueAt: now + hourMs };
+  // The build may have ended before this, even with success.
+  const holds = db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(and(eq(builds.leaseId, leaseId), sql`${builds.status} IN ('running', 'built')`));
+  return [insertWhere(removals, removal, notExists(holds)).append(sql` on conflict do nothing`)];
+}
+
+const hourMs = 3_600_000;
+
+/** Ends a build with the report of its lease. Notes at once that its agent has the image. */
+export async function finishBuild(
+  db: Database,
+  leaseId: string,
+  report: BuildReport,
+  reportHash: string,
+  now: number,
+): Promise<AdvancedBuild> {
+  const event = { kind: "finish", leaseId, report } as const;
+  const statements = report.status === "built" ? [noteImage(db, leaseId, report.digest)] : [];
+  return advanceBuild(db, { leaseId }, event, now, { reportHash, statements });
+}
+
+function noteImage(db: Database, leaseId: string, digest: string): SQLWrapper {
+  const endedByThis = db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(
+      and(eq(builds.leaseId, leaseId), eq(builds.digest, digest), eq(builds.agentId, agents.id)),
+    );
+  return db.orm
+    .update(agents)
+    .set({ images: sql`json_insert(${agents.images}, '$[#]', ${digest})` })
+    .where(exists(endedByThis));
+}
+
+const isRunning = and(isOpen, eq(builds.status, "running"));
+const isHeldBy = ({ agentId, now }: LeaseTerms) =>
+  and(isRunning, eq(builds.agentId, agentId), gt(builds.leaseExpiresAt, now));
+
+/** Leases up to `count` queued builds of these job types, oldest first, in one guarded statement. */
+export async function claimBuilds(
+  db: Database,
+  { agentId, expiresAt, now }: LeaseTerms,
+  count: number,
+  jobTypes: string[],
+): Promise<BuildRow[]> {
+  const isQueued = and(isOpen, eq(builds.status, "queued"));
+  const next = db.orm
+    .select({ seq: builds.seq })
+    .from(builds)
+    .where(and(isQueued, inArray(builds.jobType, jobTypes)))
+    .orderBy(builds.seq)
+    .limit(count);
+  return db.orm
+    .update(builds)
+    .set({
+      status: "running",
+      attempt: sql`${builds.attempt} + 1`,
+      leaseId: randomUuid,
+      agentId,
+      leaseExpiresAt: expiresAt,
+      startedAt: now,
+    })
+    .where(and(isQueued, takesWork(agentId), inArray(builds.seq, next)))
+    .returning();
+}
+
+/** Leases of this agent that it does not know, because the reply was lost. */
+export async function undeliveredBuilds(
+  db: Database,
+  terms: LeaseTerms,
+  held: string[],
+): Promise<BuildRow[]> {
+  return db.orm
+    .update(builds)
+    .set({ leaseExpiresAt: terms.expiresAt })
+    .where(and(isHeldBy(terms), notInArray(builds.leaseId, held)))
+    .returning();
+}
+
+/** Renews the listed leases that the agent still holds, and returns them. */
+export async function renewBuilds(
+  db: Database,
+  terms: LeaseTerms,
+  leaseIds: string[],
+): Promise<string[]> {
+  if (leaseIds.length === 0) return [];
+  const renewed = await db.orm
+    .update(builds)
+    .set({ leaseExpiresAt: terms.expiresAt })
+    .where(and(isHeldBy(terms), inArray(builds.leaseId, leaseIds)))
+    .returning({ leaseId: builds.leaseId });
+  return renewed.flatMap(({ leaseId }) => leaseId ?? []);
+}
+
+/** Ends or requeues every build whose lease has expired, and returns their new state. */
+export async function expireBuilds(db: Database, now: number): Promise<BuildRow[]> {
+  const due = await db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(and(isRunning, lte(builds.leaseExpiresAt, now)));
+  const expired: BuildRow[] = [];
+  for (const { id } of due) {
+    const result = await advanceBuild(db, { id }, { kind: "expire" }, now);
+    if (result.kind === "changed") expired.push(result.build);
+  }
+  return expired;
+}
+
+/** Stores a chunk of a build's log if its lease still holds. */
+export async function recordBuildLog(
+  db: Database,
+  chunk: typeof buildLogs.$inferInsert,
+  now: number,
+): Promise<Recorded> {
+  const holds = exists(
+    query.select({ id: builds.id }).from(builds).where(isLeasedBuild(chunk.leaseId, now)),
+  );
+  const known = db.orm
+    .select({ isSame: eq(buildLogs.data, chunk.data) })
+    .from(buildLogs)
+    .where(
+      and(
+        eq(buildLogs.buildId, chunk.buildId),
+        eq(buildLogs.leaseId, chunk.leaseId),
+        eq(buildLogs.offset, chunk.offset),
+      ),
+    );
+  const [, present] = await transact(db, [
+    insertWhere(buildLogs, chunk, holds).append(sql` on conflict do nothing`),
+    known,
+  ]);
+  return recorded(present);
+}
+
+/** The log of a build's last lease. */
+export async function readBuildLog(
+  db: Database,
+  { id, leaseId }: Pick<BuildRow, "id" | "leaseId">,
+): Promise<Uint8Array> {
+  if (leaseId === null) return new Uint8Array();
+  const chunks = await db.orm
+    .select({ data: buildLogs.data })
+    .from(buildLogs)
+    .where(and(eq(buildLogs.buildId, id), eq(buildLogs.leaseId, leaseId)))
+    .orderBy(asc(buildLogs.offset));
+  return concatBytes(chunks.map(({ data }) => data));
+}
+
+/** Records the archive that a lease has uploaded; false if the lease no longer holds. */
+export async function recordArchive(
+  db: Database,
+  leaseId: string,
+  { sha256, sizeBytes }: { sizeBytes: number; sha256: string },
+  now: number,
+): Promise<boolean> {
+  const noted = await db.orm
+    .update(builds)
+    .set({ archiveSha256: sha256, archiveBytes: sizeBytes })
+    .where(isLeasedBuild(leaseId, now))
+    .returning({ id: builds.id });
+  return noted.length === 1;
+}
+
+/** The last build of this image whose image is in the artifact store or a registry. */
+export const findImage = (db: Database, digest: string): Promise<BuildRow | undefined> =>
+  findBuild(
+    db,
+    and(
+      sql`${builds.status} = 'built'`,
+      eq(builds.digest, digest),
+      sql`(${builds.archiveSha256} IS NOT NULL OR ${builds.manifestDigest} IS NOT NULL)`,
+    ),
+  );
+
+/** Builds whose archive is stored. */
+export async function archivedBuilds(db: Database): Promise<BuildRow[]> {
+  return db.orm.select().from(builds).where(isNotNull(builds.archiveSha256));
+}
+
+/** Removes the archive from a build; its bytes are removed after a time (epoch ms). */
+export async function dropArchive(db: Database, id: string, bytesDueAt: number): Promise<void> {
+  await transact(db, [
+    db.orm.insert(removals).values({ prefix: id, dueAt: bytesDueAt }).onConflictDoNothing(),
+    db.orm.update(builds).set({ archiveSha256: null, archiveBytes: null }).where(eq(builds.id, id)),
+  ]);
+}

@@ -1,0 +1,369 @@
+import { parseBytes } from "../../shared/bytes.ts";
+import type { Config } from "../../shared/config/config.ts";
+import { canonicalJson } from "../../shared/json.ts";
+import { type Language, languages } from "../../shared/languages.ts";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
+import type { Tool } from "../../shared/wire/executions.ts";
+import type { InputWay } from "../../shared/wire/files.ts";
+import {
+  type JobType,
+  JobTypeDefinition,
+  type JobTypeView,
+  type LeasedJobType,
+} from "../../shared/wire/job-types.ts";
+import type { LeasedJob } from "../../shared/wire/leases.ts";
+import { limits } from "../../shared/wire/limits.ts";
+import type { ExecuteRequest } from "../../shared/wire/submissions.ts";
+
+/** A build that has succeeded. */
+export interface BuiltImage {
+  jobType: string;
+  tag: string;
+  spec: string;
+  imageRef: string;
+  /** `sha256:…` */
+  digest: string;
+  pythonVersion: string;
+  /** Set if the artifact store or a registry has the image; other agents get it from there. */
+  archiveSha256?: string | null;
+  manifestDigest?: string | null;
+}
+
+/** A job type and the image that its jobs run on now. */
+export interface Environment {
+  jobType: JobType;
+  /** The last build with the type's present configuration, if there is one. */
+  built: BuiltImage | undefined;
+  /** Whether jobs of this type may run on a built image only. */
+  mustBeBuilt: boolean;
+}
+
+/** The environments of every job type, "default" first. */
+export function environments(config: Config, built: BuiltImage[]): Environment[] {
+  const names = new Set([defaultJobType, ...Object.keys(config.job_types)]);
+  return [...names].flatMap((name) => environment(config, built, name) ?? []);
+}
+
+/** The environment of one job type; undefined when none has that name. */
+export function environment(
+  config: Config,
+  built: BuiltImage[],
+  name: string,
+): Environment | undefined {
+  const jobType = resolveJobType(config, name);
+  if (!jobType) return undefined;
+  return {
+    jobType,
+    built: built.find((image) => image.jobType === name && image.spec === buildSpec(jobType)),
+    mustBeBuilt: config.production_mode,
+  };
+}
+
+/** Everything that the image of a job type is made of. If it changes, the type counts as not built. */
+export type BuildSpec = Pick<JobType, "base_image" | "requirements">;
+
+export function buildSpec({ base_image, requirements }: JobType): string {
+  return canonicalJson({ base_image, requirements } satisfies BuildSpec);
+}
+
+/** The image of a job: the digest of the built image, else the name of the base image. */
+export function imageOf({ jobType, built }: Environment): string {
+  return built?.digest ?? jobType.base_image;
+}
+
+/** The reference that pins an image in records: docs/contract.md 4.12. */
+export function pinnedRef(jobType: string, digest: string): string {
+  return `${jobType}@${digest}`;
+}
+
+/** The digest in a pinned reference. */
+export function digestOf(jobRef: string): string {
+  return jobRef.slice(jobRef.indexOf("@") + 1);
+}
+
+/**
+ * @param present Images that the engines of live agents have.
+ * @param languages Those beside Python.
+ */
+export function toJobTypeView(
+  environment: Environment,
+  present: ReadonlySet<string>,
+  languages: JobTypeView["languages"],
+  config: Config,
+): JobTypeView {
+  const { jobType, built, mustBeBuilt } = environment;
+  const python = built?.pythonVersion ?? expectedPython(jobType, config);
+  const needsBuild = mustBeBuilt || jobType.requirements.length > 0;
+  return {
+    name: jobType.name,
+    requirements: jobType.requirements,
+    python_version: python,
+    memory_limit: jobType.memory_limit,
+    cpu_limit: jobType.cpu_limit,
+    pids: jobType.pids,
+    timeout: jobType.timeout,
+    image_exists: (built !== undefined || !needsBuild) && present.has(imageOf(environment)),
+    languages: [{ name: "python", version: python === "unknown" ? null : python }, ...languages],
+  };
+}
+
+/** The Python version by the configuration or by the image's name, before a build has looked into the image. */
+function expectedPython({ python_version, base_image }: JobType, config: Config): string {
+  return python_version ?? pythonInName(base_image) ?? pythonInName(config.base_image) ?? "unknown";
+}
+
+function pythonInName(image: string): string | undefined {
+  return /(?:^|\/)python:(3\.\d+(?:\.\d+)?)/.exec(image)?.[1];
+}
+
+/** The job type of requests that name none; `[job_types.default]` overrides it. */
+export const defaultJobType = "default";
+
+/** A job type with the configuration's defaults filled in; undefined when none has that name. */
+export function resolveJobType(config: Config, name: string): JobType | undefined {
+  const definition = definitionOf(config, name);
+  if (!definition) return undefined;
+  return {
+    ...definition,
+    name,
+    base_image: definition.base_image ?? officialImage(definition) ?? config.base_image,
+    timeout: Math.min(definition.timeout ?? config.default_timeout, config.max_timeout),
+  };
+}
+
+/** Whether a tenant may use a job type; "*" is whoever sees all tenants. */
+export function isFor(tenant: string, { tenants }: Pick<JobType, "tenants">): boolean {
+  return tenants === undefined || tenant === "*" || tenants.includes(tenant);
+}
+
+/** The names of a tenant's job types, `default` first. */
+export function jobTypeNames(config: Config, tenant: string): string[] {
+  const names = [...new Set([defaultJobType, ...Object.keys(config.job_types)])];
+  return names.filter((name) => isFor(tenant, definitionOf(config, name) ?? ofDefault));
+}
+
+/** A job type as agents receive it. */
+export function toLeasedJobType({
+  priority: _priority,
+  languages: _languages,
+  tenants: _tenants,
+  ...jobType
+}: JobType): LeasedJobType {
+  return jobType;
+}
+
+const ofDefault = JobTypeDefinition.parse({});
+
+function definitionOf(config: Config, name: string): JobTypeDefinition | undefined {
+  if (Object.hasOwn(config.job_types, name)) return config.job_types[name];
+  return name === defaultJobType ? ofDefault : undefined;
+}
+
+function officialImage({ python_version }: JobTypeDefinition): string | undefined {
+  return python_version && `python:${python_version}-slim`;
+}
+
+/** Says that the job's `requirements` were not installed, and why; undefined if there are none. */
+export function describeIgnored(requirements: string[]): string | undefined {
+  if (requirements.length === 0) return undefined;
+  return `The requirements (${requirements.join(", ")}) were not installed: allow_runtime_requirements is false.`;
+}
+
+/** Adds to an import error that the job's `requirements` were not installed, and why. */
+export function explainIgnored(
+  error: ExecutionError | null,
+  ignored: string | undefined,
+): ExecutionError | null {
+  if (error?.type !== "import_error" || ignored === undefined) return error;
+  return { ...error, message: `${error.message}. ${ignored}` };
+}
+
+/** Adds to an import error that the packages of the job type are missing because the type is not built. */
+export function explainNotBuilt(
+  error: ExecutionError | null,
+  { name, requirements }: Pick<JobType, "name" | "requirements">,
+): ExecutionError | null {
+  if (error?.type !== "import_error" || requirements.length === 0) return error;
+  const missing = `Job type ${name} is not built, so its requirements (${requirements.join(", ")}) are not installed: POST /job-types/${name}/build.`;
+  return { ...error, message: `${error.message}. ${missing}` };
+}
+
+/** Modules whose package has another name. */
+const packages: Readonly<Record<string, string>> = {
+  PIL: "pillow",
+  bs4: "beautifulsoup4",
+  cv2: "opencv-python-headless",
+  dateutil: "python-dateutil",
+  docx: "python-docx",
+  skimage: "scikit-image",
+  sklearn: "scikit-learn",
+  yaml: "pyyaml",
+};
+
+const ipython =
+  "IPython is not installed: display(value) needs no import, and shows figures, tables and what has _repr_html_ and the like.";
+
+/** Says how a tenant's code gets the module that an import error misses. */
+export function describeMissing(
+  error: ExecutionError | null,
+  config: Config,
+  { tenant, jobType, sessionId }: { tenant: string; jobType: string; sessionId: string | null },
+): string | undefined {
+  const [, module] =
+    /^ModuleNotFoundError: No module named '(\w+)'$/.exec(error?.message ?? "") ?? [];
+  if (module === undefined) return undefined;
+  if (module === "IPython") return ipython;
+  const name = packages[module] ?? module;
+  const has = jobTypeNames(config, tenant).filter((type) =>
+    resolveJobType(config, type)?.requirements.some((one) => nameOf(one) === nameOf(name)),
+  );
+  const ways = [
+    ...(has.length > 0 ? [`use job_type ${has.slice(0, 3).join(" or ")}`] : []),
+    ...(config.allow_runtime_requirements
+      ? [
+          `send requirements: [${JSON.stringify(name)}] with the ${sessionId === null ? "job" : "session"}`,
+        ]
+      : []),
+  ];
+  if (ways.length === 0)
+    ways.push("an operator adds that to the requirements of a job type, and builds it");
+  return `Job type ${jobType} has no module ${module}. If it comes from a package (${name}): ${ways.join(", or ")}.`;
+}
+
+/** The name of a requirement as indexes compare it: PEP 503. */
+function nameOf(requirement: string): string {
+  return /^[\w.-]*/
+    .exec(requirement)![0]
+    .toLowerCase()
+    .replaceAll(/[-_.]+/g, "-");
+}
+
+/**
+ * What identifies a submission: equal submissions have equal parts, so a repeat is recognised. Fields that were added
+ * after the first version are included only where they are given, so that repeats of older submissions still match.
+ *
+ * @param files What says which files it asks for.
+ */
+export function identityOf(
+  request: ExecuteRequest,
+  lineage?: object,
+  files: object[] = [],
+): unknown[] {
+  const { stdin = "", args = [], metadata = {}, run_at, queue_timeout } = request;
+  const { callback_url } = request;
+  const max_attempts = attemptsOf(request) ?? limits.maxAttempts;
+  const program = programOf(request);
+  const added = {
+    ...lineage,
+    ...(program !== undefined && { program }),
+    ...(request.results === true && { results: true }),
+    ...toolsOf(request),
+    ...(stdin !== "" && { stdin }),
+    ...(args.length > 0 && { args }),
+    ...(files.length > 0 && { files }),
+    ...(Object.keys(metadata).length > 0 && { metadata }),
+    ...(run_at !== undefined && { run_at: Date.parse(run_at) }),
+    ...(queue_timeout !== undefined && { queue_timeout }),
+    ...(callback_url !== undefined && { callback_url }),
+    ...(max_attempts < limits.maxAttempts && { max_attempts }),
+  };
+  return [
+    request.code,
+    request.input_data,
+    request.timeout ?? null,
+    request.startup_timeout,
+    request.job_type,
+    request.requirements,
+    ...(Object.keys(added).length > 0 ? [added] : []),
+  ];
+}
+
+/**
+ * What an agent must be able to do for a job; null if every agent can run it. Files that are copied use
+ * the job's memory, so files of many bytes must be mounted.
+ */
+export function neededFor(
+  { stdin = "", args = [] }: ExecuteRequest,
+  files: { sizeBytes: number }[],
+  { memory_limit }: JobType,
+): InputWay | null {
+  const bytes = files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  if (bytes > parseBytes(memory_limit) / 4) return "mount";
+  return stdin === "" && args.length === 0 && files.length === 0 ? null : "frames";
+}
+
+/** What a submission runs in place of Python, as the store keeps it. */
+export type ProgramChoice = Pick<
+  ExecuteRequest,
+  "language" | "command" | "compile_command" | "compile_timeout"
+>;
+
+/** Undefined if the code is Python. */
+export function programOf({
+  language = "python",
+  command,
+  compile_command,
+  compile_timeout,
+}: ExecuteRequest): ProgramChoice | undefined {
+  if (language === "python" && command === undefined) return undefined;
+  return {
+    ...(command === undefined ? { language } : { command }),
+    ...(compile_command !== undefined && { compile_command }),
+    ...(compile_timeout !== undefined && { compile_timeout }),
+  };
+}
+
+/** The languages that jobs of a type may name. The image may lack the program of one. */
+export function languagesOf(jobType: Pick<JobType, "languages">): Record<string, Language> {
+  return { ...languages, ...jobType.languages };
+}
+
+/** The program as an agent runs it; undefined if the job type has no such language. */
+export function resolveProgram(
+  {
+    language,
+    command,
+    compile_command,
+    compile_timeout = limits.compileTimeoutDefaultS,
+  }: ProgramChoice,
+  jobType: Pick<JobType, "languages">,
+): LeasedJob["program"] {
+  const found = command
+    ? { file: "main", compile: compile_command, run: command }
+    : entryOf(languagesOf(jobType), language);
+  if (found === undefined) return undefined;
+  const { file, compile = [], run } = found;
+  const named = (argument: string): string => argument.replaceAll("{file}", `/code/${file}`);
+  return {
+    file,
+    compile: compile.map(named),
+    compile_timeout_s: compile_timeout,
+    run: run.map(named),
+  };
+}
+
+function entryOf(known: Record<string, Language>, name = ""): Language | undefined {
+  return Object.hasOwn(known, name) ? known[name] : undefined;
+}
+
+/** The caller's functions of a submission, as the store keeps them. */
+export interface ToolChoice {
+  tools: Tool[];
+  tool_timeout?: number;
+}
+
+/** Undefined if there are none. */
+export function toolsOf({ tools = [], tool_timeout }: ExecuteRequest): ToolChoice | undefined {
+  if (tools.length === 0) return undefined;
+  return { tools, ...(tool_timeout !== undefined && { tool_timeout }) };
+}
+
+export function leasedTools(choice: ToolChoice, maxTimeoutS: number): LeasedJob["tools"] {
+  const timeout_s = choice.tool_timeout ?? Math.min(limits.toolTimeoutDefaultS, maxTimeoutS);
+  return { functions: choice.tools, timeout_s };
+}
+
+/** A second try would repeat calls that the caller has answered. */
+export function attemptsOf(request: ExecuteRequest): number | undefined {
+  return toolsOf(request) ? 1 : request.max_attempts;
+}

@@ -1,0 +1,251 @@
+import { getLogger } from "@logtape/logtape";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { claimNext } from "../agents/claim.ts";
+import type { Notifier, Subscription, Topic } from "../deps.ts";
+import { requestBuild } from "../images/sql.ts";
+import { advance } from "../jobs/lease.ts";
+import { submitExecution } from "../jobs/submit.ts";
+import { advanceSession } from "../sessions/sql.ts";
+import { setLimits } from "../tenants/sql.ts";
+import { created, newCall, readySession } from "../testing/session-store.ts";
+import {
+  by,
+  newExecution,
+  noLimits,
+  offers,
+  openTempStore,
+  type TempStore,
+} from "../testing/temp-store.ts";
+import { paced, pollingNotifier, readChanges } from "./notifier.ts";
+
+describe("notifier polling", () => {
+  const log = getLogger(["airlock", "test"]);
+  const never = new AbortController().signal;
+  /** Longer than any test may take: who waits so long was not woken. */
+  const tooLongMs = 600_000;
+  const error = { type: "docker_error", message: "", phase: "startup" } as const;
+
+  let store: TempStore;
+  const looked = { times: 0 };
+  let notifier: Notifier;
+  let clock: number;
+  beforeEach(async () => {
+    store = await openTempStore();
+    looked.times = 0;
+    clock = 100;
+    notifier = pollingNotifier((awaited) => {
+      looked.times++;
+      return readChanges(store.db, awaited, clock);
+    }, log);
+  });
+  afterEach(() => store.close());
+
+  async function lookedTwice(wait: () => Promise<void>): Promise<void> {
+    const enough = looked.times + 2;
+    while (looked.times < enough) await wait();
+  }
+
+  /** Resolves at the next wake-up after `change`, of which no process notifies this one. */
+  async function wakesAt(topics: Topic[], change: () => Promise<unknown>): Promise<boolean> {
+    const subscription = notifier.subscribe(topics);
+    try {
+      // The first look may wake in vain.
+      await lookedTwice(() => subscription.next(50, never));
+      await change();
+      return await isWoken(subscription);
+    } finally {
+      subscription.close();
+    }
+  }
+
+  /** By the change, long before the wait is over. */
+  async function isWoken(subscription: Subscription): Promise<boolean> {
+    const beganMs = performance.now();
+    await subscription.next(tooLongMs, never);
+    return performance.now() - beganMs < tooLongMs - 1000;
+  }
+
+  const submit = async (): Promise<string> => {
+    const execution = newExecution();
+    await submitExecution(store.db, execution, 10);
+    return execution.id;
+  };
+  async function claim(): Promise<string> {
+    const terms = { agentId: "agent", expiresAt: 1000, now: clock };
+    const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+    return leased?.leaseId ?? "";
+  }
+
+  describe("a job that its tenant's limit holds back wakes a waiting poll when, at another process,", () => {
+    const limit = (max_running: number | null) =>
+      setLimits(store.db, "default", { ...noLimits, max_running }, by());
+    const end = (leaseId: string) =>
+      advance(
+        store.db,
+        { leaseId },
+        { kind: "complete", leaseId, status: "succeeded", error: null, exitCode: 0 },
+        clock,
+      );
+
+    test.each([
+      ["one of its tenant ends", end],
+      ["the limit is raised", () => limit(2)],
+      ["the limit is taken away", () => limit(null)],
+    ])("%s", async (_what, change) => {
+      await limit(1);
+      for (let n = 0; n < 2; n++) await submit();
+      const leaseId = await claim();
+      expect(await wakesAt(["job"], () => change(leaseId))).toBe(true);
+    });
+  });
+
+  test("the end of a job at another process wakes its agent while jobs wait", async () => {
+    for (let n = 0; n < 2; n++) await submit();
+    const leaseId = await claim();
+    const ended = { kind: "complete", status: "succeeded", error: null, exitCode: 0 } as const;
+    const end = () => advance(store.db, { leaseId }, { ...ended, leaseId }, clock);
+    expect(await wakesAt(["agent:agent"], end)).toBe(true);
+  });
+
+  test("a job that another process queued wakes a waiting poll", async () => {
+    expect(await wakesAt(["job"], submit)).toBe(true);
+  });
+
+  test("a job that is due again wakes a waiting poll", async () => {
+    await submit();
+    const leaseId = await claim();
+    await advance(store.db, { leaseId }, { kind: "release", leaseId, error, retryAt: 500 }, clock);
+    const isDue = async (): Promise<void> => void (clock = 500);
+    expect(await wakesAt(["job"], isDue)).toBe(true);
+  });
+
+  test("an end that another process stored wakes a waiting client", async () => {
+    const id = await submit();
+    const end = () => advance(store.db, { id }, { kind: "cancel" }, clock);
+    expect(await wakesAt([`execution:${id}`], end)).toBe(true);
+  });
+
+  test("a build that another process requested wakes a waiting poll", async () => {
+    const build = {
+      id: "build",
+      jobType: "science",
+      tag: "latest",
+      spec: "{}",
+      imageRef: "a:latest",
+    };
+    const request = () =>
+      requestBuild(store.db, { ...build, correlationId: "test", createdAt: clock }, by());
+    expect(await wakesAt(["queue"], request)).toBe(true);
+  });
+
+  test("a cancellation wakes the agent that runs the job", async () => {
+    const id = await submit();
+    await claim();
+    const cancel = () => advance(store.db, { id }, { kind: "cancel" }, clock);
+    expect(await wakesAt(["agent:agent"], cancel)).toBe(true);
+  });
+
+  describe("a session that another process", () => {
+    test("requested wakes a waiting poll", async () => {
+      expect(await wakesAt(["queue"], () => created(store.db))).toBe(true);
+    });
+
+    test("gave a call wakes its agent", async () => {
+      const { id } = await readySession(store.db, clock);
+      expect(await wakesAt(["agent:a"], () => newCall(store.db, id))).toBe(true);
+    });
+
+    test("ended wakes its agent and its client", async () => {
+      const topics = (id: string): Topic[] => ["agent:a", `session:${id}`];
+      for (const n of [0, 1]) {
+        const { id } = await readySession(store.db, clock);
+        const end = () => advanceSession(store.db, { id }, { kind: "delete" }, clock);
+        expect(await wakesAt([topics(id)[n]!], end)).toBe(true);
+      }
+    });
+  });
+
+  test("a change still wakes one of two waiting clients when the other has gone", async () => {
+    const id = await submit();
+    const topic = `execution:${id}` as const;
+    const stays = notifier.subscribe([topic]);
+    notifier.subscribe([topic]).close();
+    await advance(store.db, { id }, { kind: "cancel" }, clock);
+    expect(await isWoken(stays)).toBe(true);
+    stays.close();
+  });
+
+  test("a change between two waits is not missed", async () => {
+    await wakesAt(["job"], submit);
+    await submit();
+    const subscription = notifier.subscribe(["job"]);
+    expect(await isWoken(subscription)).toBe(true);
+    subscription.close();
+  });
+
+  test("a process wakes itself at once, without a query", async () => {
+    const subscription = notifier.subscribe(["execution:x"]);
+    notifier.notify("execution:x");
+    await subscription.next(tooLongMs, never);
+    subscription.close();
+    expect(looked.times).toBeLessThan(2);
+  });
+
+  test("a database out of reach wakes nobody, and is queried again", async () => {
+    let isOut = true;
+    const flaky = pollingNotifier(async (awaited) => {
+      looked.times++;
+      if (isOut) throw new Error("out of reach");
+      return readChanges(store.db, awaited, clock);
+    }, log);
+    const id = await submit();
+    await advance(store.db, { id }, { kind: "cancel" }, clock);
+    const subscription = flaky.subscribe([`execution:${id}`]);
+    await expect.poll(() => looked.times, { timeout: 60_000 }).toBeGreaterThan(0);
+    isOut = false;
+    expect(await isWoken(subscription)).toBe(true);
+    subscription.close();
+  });
+
+  test("nothing is queried while nobody waits", async () => {
+    await wakesAt(["job"], submit);
+    await expect
+      .poll(
+        async () => {
+          const before = looked.times;
+          await new Promise((resolve) => setTimeout(resolve, 300));
+          return looked.times - before;
+        },
+        { timeout: 60_000 },
+      )
+      .toBe(0);
+  });
+});
+
+describe("paced", () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  test("100 requests within a second make 10 calls, and one more after the last request", () => {
+    const calls: number[] = [];
+    let asked = 0;
+    const ask = paced(() => calls.push(asked), 100);
+    for (; asked < 100; vi.advanceTimersByTime(10)) {
+      asked++;
+      ask();
+    }
+    vi.advanceTimersByTime(10_000);
+    expect(calls).toEqual([1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
+  });
+
+  test("a single request makes one call, at once", () => {
+    const work = vi.fn<() => void>();
+    const ask = paced(work, 100);
+    for (const calls of [1, 2]) {
+      ask();
+      expect(work).toHaveBeenCalledTimes(calls);
+      vi.advanceTimersByTime(10_000);
+    }
+    expect(work).toHaveBeenCalledTimes(2);
+  });
+});

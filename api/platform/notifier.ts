@@ -1,0 +1,347 @@
+import type { InStatement, ResultSet } from "@libsql/client/web";
+import type { Logger } from "@logtape/logtape";
+import { describeError } from "../../shared/log-line.ts";
+import type { Notifier, Subscription, Topic } from "../deps.ts";
+import type { Database } from "../store/database.ts";
+
+/** A topic that wakes one subscription at a time. A subscription that cannot use the wake-up passes it on. */
+interface SingleWake {
+  notified: Set<Wake>;
+  passOn: () => void;
+}
+type Wake = (single?: SingleWake) => void;
+
+/** Delivers wake-ups within one process or isolate. */
+export function memoryNotifier(): Notifier {
+  const waking = new Map<Topic, Set<Wake>>();
+
+  const send = (single: SingleWake): boolean => {
+    for (const wake of waking.get("job") ?? []) {
+      if (single.notified.has(wake)) continue;
+      single.notified.add(wake);
+      wake(single);
+      return true;
+    }
+    return false;
+  };
+
+  return {
+    notify(topic, delayMs = 0) {
+      if (delayMs > 0) {
+        setTimeout(() => this.notify(topic), delayMs);
+        return false;
+      }
+      if (topic === "job") {
+        const single: SingleWake = { notified: new Set(), passOn: () => void send(single) };
+        return send(single);
+      }
+      const wakes = waking.get(topic);
+      for (const wake of wakes ?? []) wake();
+      return wakes !== undefined;
+    },
+    subscribe(topics) {
+      const { wake, subscription } = newSubscription(() => {
+        for (const topic of topics) {
+          const wakes = waking.get(topic);
+          wakes?.delete(wake);
+          if (wakes?.size === 0) waking.delete(topic);
+        }
+      });
+      for (const topic of topics) {
+        const wakes = waking.get(topic) ?? new Set();
+        waking.set(topic, wakes.add(wake));
+      }
+      return subscription;
+    },
+  };
+}
+
+/** A subscription that `wake` notifies. */
+export function newSubscription(close: () => void): { wake: Wake; subscription: Subscription } {
+  let notified = false;
+  let resolveNext: (() => void) | undefined;
+  /** Single wake-ups since the last `next`, and those that made `next` return. */
+  let pending: SingleWake[] = [];
+  let current: SingleWake[] = [];
+
+  const wake = (single?: SingleWake): void => {
+    if (single) pending.push(single);
+    notified = true;
+    resolveNext?.();
+  };
+  const next = async (timeoutMs: number, signal: AbortSignal): Promise<void> => {
+    if (!notified && !signal.aborted) {
+      const onAbort = (): void => wake();
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, timeoutMs);
+        resolveNext = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+        signal.addEventListener("abort", onAbort, { once: true });
+      });
+      signal.removeEventListener("abort", onAbort);
+      resolveNext = undefined;
+    }
+    notified = false;
+    current = pending.splice(0);
+  };
+  const passOn = (): void => {
+    for (const single of current.splice(0)) single.passOn();
+  };
+  return {
+    wake,
+    subscription: {
+      next,
+      passOn,
+      close() {
+        close();
+        current = pending.splice(0);
+        passOn();
+      },
+    },
+  };
+}
+
+/** Longest delay of a wake-up from another process, besides the time of the query. */
+const lookEveryMs = 100;
+/** Pause between queries while the database does not answer. */
+const outageMs = 1000;
+/** Most agents that are woken at once for new jobs. */
+const mostJobs = 16;
+
+/**
+ * Delivers wake-ups of this process at once. Wake-ups of other processes are found in the shared
+ * database, by one small query every `lookEveryMs`. Nothing is queried while nobody waits here.
+ */
+export function pollingNotifier(
+  look: (awaited: Awaited) => Promise<Changes>,
+  log: Logger,
+): Notifier {
+  const local = memoryNotifier();
+  const waiting = new Map<Topic, number>();
+  let isLooking = false;
+  let seen: Changes | undefined;
+
+  const wake = (changes: Changes): void => {
+    // The last state is older than every present subscription, so no change is missed.
+    const before = seen;
+    seen = changes;
+    if (changes.job !== null && changes.job !== before?.job) {
+      const jobs = changes.submitted - (before?.submitted ?? 0);
+      for (let i = 0; i < Math.max(1, Math.min(jobs, mostJobs)); i++) local.notify("job");
+    }
+    if (changes.build !== before?.build) local.notify("queue");
+    for (const [agent, leases] of changes.cancelled) {
+      if (leases > (before?.cancelled.get(agent) ?? 0)) local.notify(`agent:${agent}`);
+    }
+    for (const [agent, leases] of changes.followed) {
+      if (leases > (before?.followed.get(agent) ?? 0)) local.notify(`agent:${agent}`);
+    }
+    // The end of a job may let its agent start a waiting job of a tenant that now has less than its share.
+    for (const [agent, leases] of before?.running ?? []) {
+      const isFreer = leases > (changes.running.get(agent) ?? 0);
+      if (isFreer && changes.job !== null) local.notify(`agent:${agent}`);
+    }
+    // An agent whose last session has ended is in the earlier state only.
+    for (const agent of new Set([...changes.held.keys(), ...(before?.held.keys() ?? [])])) {
+      if (changes.held.get(agent) !== before?.held.get(agent)) local.notify(`agent:${agent}`);
+    }
+    for (const [id, mark] of changes.sessions) {
+      if (mark !== before?.sessions.get(id)) local.notify(`session:${id}`);
+    }
+    for (const [id, mark] of changes.outputs) {
+      if (mark !== before?.outputs.get(id)) local.notify(`output:${id}`);
+    }
+    for (const id of changes.endedExecutions) local.notify(`execution:${id}`);
+    for (const id of changes.endedBuilds) local.notify(`build:${id}`);
+  };
+
+  const lookAround = async (): Promise<void> => {
+    let pauseMs = lookEveryMs;
+    try {
+      wake(await look(awaitedOf([...waiting.keys()])));
+    } catch (error) {
+      log.debug("nothing is known of other processes: {reason}", { reason: describeError(error) });
+      pauseMs = outageMs;
+    }
+    setTimeout(lookAgain, pauseMs);
+  };
+  const lookAgain = (): void => {
+    isLooking = waiting.size > 0;
+    if (isLooking) void lookAround();
+  };
+
+  return {
+    notify: (topic, delayMs) => local.notify(topic, delayMs),
+    subscribe(topics) {
+      for (const topic of topics) waiting.set(topic, (waiting.get(topic) ?? 0) + 1);
+      if (!isLooking) lookAgain();
+      const subscription = local.subscribe(topics);
+      let isClosed = false;
+      return {
+        ...subscription,
+        close() {
+          subscription.close();
+          if (isClosed) return;
+          isClosed = true;
+          for (const topic of topics) {
+            const others = (waiting.get(topic) ?? 0) - 1;
+            if (others > 0) waiting.set(topic, others);
+            else waiting.delete(topic);
+          }
+        },
+      };
+    },
+  };
+}
+
+function awaitedOf(topics: Topic[]): Awaited {
+  const ids = (kind: string): string[] =>
+    topics.filter((topic) => topic.startsWith(kind)).map((topic) => topic.slice(kind.length));
+  return {
+    agents: ids("agent:"),
+    executions: ids("execution:"),
+    outputs: ids("output:"),
+    builds: ids("build:"),
+    sessions: ids("session:"),
+  };
+}
+
+/** Ids that the subscriptions of one process wait for. */
+interface Awaited {
+  agents: string[];
+  executions: string[];
+  /** Executions whose events are followed. */
+  outputs: string[];
+  builds: string[];
+  sessions: string[];
+}
+
+interface Changes {
+  /**
+   * Changes when a job was submitted or another job can be claimed, also because a tenant whose jobs wait now has room
+   * below its limit, or another limit. Null if no job can be claimed.
+   */
+  job: string | null;
+  /** Number of executions ever submitted. */
+  submitted: number;
+  /** Changes when a build or a session was requested. */
+  build: string;
+  /** Number of leases that each agent should cancel; agents without any are left out. */
+  cancelled: Map<string, number>;
+  /** Number of leases of each agent that somebody follows; agents without any are left out. */
+  followed: Map<string, number>;
+  /** Number of leases of each agent; agents without any are left out. */
+  running: Map<string, number>;
+  /** A value that changes whenever the state or the output of a followed execution changes. */
+  outputs: Map<string, string>;
+  /** For each agent, a value that changes when a call waits for it or a session of it has ended. */
+  held: Map<string, string>;
+  /** A value that changes with the status of an awaited session. */
+  sessions: Map<string, string>;
+  /** The awaited executions and builds that have ended. */
+  endedExecutions: string[];
+  endedBuilds: string[];
+}
+
+/** Reads in one request what has changed for the subscriptions, no matter which process changed it. */
+export async function readChanges(db: Database, awaited: Awaited, now: number): Promise<Changes> {
+  const [marks, leases, held, outputs, sessions, executions, builds] = await db.client.batch(
+    [
+      { sql: marksSql, args: [now] },
+      { sql: leasesSql, args: [now, JSON.stringify(awaited.agents)] },
+      listed(heldSql, awaited.agents),
+      listed(outputsSql, awaited.outputs),
+      listed(sessionsSql, awaited.sessions),
+      listed(endedSql("executions"), awaited.executions),
+      listed(endedSql("builds"), awaited.builds),
+    ],
+    "read",
+  );
+  const { head, submitted, retries, room, build } = marks!.rows[0]!;
+  const mark = [Number(head), Number(submitted), Number(retries), room as string];
+  return {
+    job: head === null ? null : mark.join(),
+    submitted: Number(submitted),
+    build: build as string,
+    cancelled: countsOf(leases!, "cancelled"),
+    followed: countsOf(leases!, "followed"),
+    running: countsOf(leases!, "running"),
+    held: marksOf(held!),
+    outputs: marksOf(outputs!),
+    sessions: marksOf(sessions!),
+    endedExecutions: executions!.rows.map(({ id }) => id as string),
+    endedBuilds: builds!.rows.map(({ id }) => id as string),
+  };
+}
+
+/** Each value comes from an index over unfinished rows only, or from a single row. */
+const marksSql = `SELECT
+  (SELECT seq FROM executions WHERE status = 'queued' AND session_id IS NULL AND available_at <= ?
+    ORDER BY job_type, rank, seq LIMIT 1) AS head,
+  coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'executions'), 0) AS submitted,
+  (SELECT coalesce(sum(n), 0) FROM counts WHERE name = 'retries') AS retries,
+  (SELECT count(*) || ',' || coalesce(sum(max(0, max_running - running)), 0) FROM tenants
+    WHERE max_running IS NOT NULL AND queued > 0) AS room,
+  (SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM builds
+    WHERE status IN ('queued', 'running')) || ',' || (
+    SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM sessions WHERE status = 'queued') AS build`;
+
+const leasesSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
+    sum(coalesce(followed_until, 0) > ?) AS followed, count(*) AS running
+  FROM executions WHERE status = 'running' AND agent_id IN (SELECT value FROM json_each(?))
+  GROUP BY agent_id`;
+
+const heldSql = `SELECT s.agent_id AS id, count(DISTINCT s.id) || ',' || coalesce(max(c.seq), 0) AS mark
+  FROM sessions s LEFT JOIN executions c ON c.session_id = s.id AND c.status = 'queued' AND c.session_id IS NOT NULL
+  WHERE s.status IN ('starting', 'ready') AND s.agent_id IN (SELECT value FROM json_each(?))
+  GROUP BY s.agent_id`;
+
+const sessionsSql = `SELECT id, status || ',' || attempt AS mark FROM sessions
+  WHERE id IN (SELECT value FROM json_each(?))`;
+
+const outputsSql = `SELECT e.id, e.status || ',' || e.attempt || ',' || coalesce(
+    (SELECT c.position FROM output_chunks c WHERE c.execution_id = e.id AND c.attempt = e.attempt
+      ORDER BY c.position DESC LIMIT 1), -1) || ',' || coalesce(
+    (SELECT max(i.number) || ',' || max(coalesce(i.answered, 0)) FROM run_items i
+      WHERE i.execution_id = e.id AND i.attempt = e.attempt), 0) AS mark
+  FROM executions e WHERE e.id IN (SELECT value FROM json_each(?))`;
+
+function marksOf({ rows }: ResultSet): Map<string, string> {
+  return new Map(rows.map(({ id, mark }) => [id as string, mark as string]));
+}
+
+function countsOf(
+  { rows }: ResultSet,
+  column: "cancelled" | "followed" | "running",
+): Map<string, number> {
+  const counts = rows.map((row): [string, number] => [row["id"] as string, Number(row[column])]);
+  return new Map(counts.filter(([, n]) => n > 0));
+}
+
+const endedSql = (table: "executions" | "builds"): string =>
+  `SELECT id FROM ${table} WHERE ended_at IS NOT NULL AND id IN (SELECT value FROM json_each(?))`;
+
+function listed(sql: string, ids: string[]): InStatement {
+  return { sql, args: [JSON.stringify(ids)] };
+}
+
+/**
+ * Returns a function that asks for a call of `work`. The call is made at once, or `restMs` after the last
+ * one, whichever is later. Requests that come in between share one call.
+ */
+export function paced(work: () => void, restMs: number): () => void {
+  let isResting = false;
+  let isAsked = false;
+  return function ask() {
+    isAsked = isResting;
+    if (isResting) return;
+    isResting = true;
+    work();
+    setTimeout(() => {
+      isResting = false;
+      if (isAsked) ask();
+    }, restMs);
+  };
+}

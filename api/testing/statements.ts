@@ -1,0 +1,79 @@
+import { type Client, createClient, type InStatement } from "@libsql/client";
+import Libsql from "libsql";
+import { afterEach, beforeEach } from "vitest";
+import { database, type Database } from "../store/database.ts";
+import { openTempStore } from "./temp-store.ts";
+
+/** A store that tells the plans of its statements. */
+export interface Planner {
+  db: Database;
+  /** The steps of the plans of all statements that `run` sends. */
+  plansOf: (run: () => Promise<unknown>) => Promise<string[]>;
+  close: () => void;
+}
+
+export async function openPlanner(): Promise<Planner> {
+  const store = await openTempStore();
+  // EXPLAIN leaves a statement open on its connection, so it has its own connection.
+  const explainer = createClient({ url: `file:${store.folder}/airlock.db` });
+  const sent: InStatement[] = [];
+  return {
+    db: database(recording(store.db.client, sent)),
+    async plansOf(run) {
+      sent.length = 0;
+      await run();
+      const plans = [];
+      for (const statement of sent) {
+        const { sql, args } =
+          typeof statement === "string" ? { sql: statement, args: [] } : statement;
+        const text = `EXPLAIN QUERY PLAN ${sql}`;
+        const plan = await explainer.execute({ sql: text, args: args ?? [] });
+        plans.push(...plan.rows.map((row) => row["detail"] as string));
+      }
+      return plans;
+    },
+    close() {
+      explainer.close();
+      store.close();
+    },
+  };
+}
+
+function recording(client: Client, sent: InStatement[]): Client {
+  return Object.assign(Object.create(client) as Client, {
+    execute: async (statement: InStatement) => {
+      sent.push(statement);
+      return client.execute(statement);
+    },
+    batch: async (statements: InStatement[], mode: "write") => {
+      sent.push(...statements);
+      return client.batch(statements, mode);
+    },
+  });
+}
+
+/** The statements that the running test has made on its database files, in order, with BEGIN and COMMIT. */
+export const asked: string[] = [];
+
+type Calls = Record<"run" | "get" | "all", (...values: unknown[]) => unknown>;
+const driver = Libsql.prototype as unknown as { prepare: (sql: string) => Calls };
+
+/** Call this before the store of a test is opened. */
+export function countStatements(): void {
+  const { prepare } = driver;
+  beforeEach(() => {
+    asked.length = 0;
+    driver.prepare = function (sql) {
+      const statement = prepare.call(this, sql);
+      for (const name of ["run", "get", "all"] as const) {
+        const call = statement[name].bind(statement);
+        statement[name] = (...values) => {
+          asked.push(sql);
+          return call(...values);
+        };
+      }
+      return statement;
+    };
+  });
+  afterEach(() => void (driver.prepare = prepare));
+}

@@ -1,0 +1,266 @@
+import { type Command, Option } from "commander";
+import { type Airlock, connect } from "../typescript/src/index.ts";
+import { patientFetch, readSettings, type Settings } from "./connection.ts";
+import { describeFailure, exitCodeOf, explainFailure, UsageError } from "./exit.ts";
+import { moreThan, openTerminal, type Terminal } from "./terminal.ts";
+
+/** What every command works with. */
+export interface Tool {
+  readonly settings: Settings;
+  readonly airlock: Airlock;
+  readonly terminal: Terminal;
+  readonly globals: GlobalOptions;
+  /** The command that lists what the user names with the first argument. */
+  readonly listing: string | undefined;
+}
+
+/** What lists the things that a command's first argument names. */
+const listings: Readonly<Record<string, string>> = {
+  job: "airlock ps",
+  session: "airlock session list",
+  "file-id": "airlock files list",
+  "job-type": "airlock types",
+  "dead-letter": "airlock dlq list",
+  key: "airlock keys list",
+  tenant: "airlock keys limits",
+  delivery: "airlock webhooks deliveries",
+};
+
+/** Whether a command is about tenants: `--tenant` then names one in its request, which may be new. */
+const namesTenants = (command: Command): boolean =>
+  [command.name(), command.parent?.name()].some((name) => name === "keys" || name === "audit");
+
+type Work = (tool: Tool, ...args: never[]) => Promise<number | void>;
+
+/** Options that every command takes, before or after its name. */
+export interface GlobalOptions {
+  url?: string;
+  key?: string;
+  tenant?: string;
+  json?: boolean;
+}
+
+export function globalOptions(): Option[] {
+  return [
+    new Option(
+      "--url <address>",
+      "address of the service; else AIRLOCK_URL, else as stored by login",
+    ),
+    new Option("--key <key>", "API key; else AIRLOCK_KEY, else as stored by login"),
+    new Option(
+      "--tenant <name>",
+      "act for this tenant, * to read all; needs a key with the scope admin",
+    ),
+    new Option("--json", "answer with one JSON document"),
+  ];
+}
+
+/** Adds a command. Its work returns an exit code, or nothing for 0. */
+export function addCommand(parent: Command, usage: string, summary: string): Command {
+  const command = parent.command(usage).description(summary);
+  for (const option of globalOptions()) command.addOption(option.hideHelp());
+  return command.showHelpAfterError("(--help shows how)");
+}
+
+/** Has the help of a command name an option that every command takes, by what it means there. */
+export function showOption({ options }: Command, long: string, description: string): void {
+  for (const option of options.filter((one) => one.long === long)) {
+    option.description = description;
+    option.hideHelp(false);
+  }
+}
+
+/** An option whose values are named in help and completion. The service checks the value. */
+export function oneOf(flags: string, description: string, values: readonly string[]): Option {
+  const option = new Option(flags, description);
+  option.argChoices = [...values];
+  return option;
+}
+
+/** The action of a command: it opens the terminal and the service, and says how the work failed. */
+export function does(work: Work) {
+  return async function (this: Command, ...given: unknown[]): Promise<void> {
+    const globals = this.optsWithGlobals<GlobalOptions>();
+    const terminal = openTerminal(globals.json === true);
+    const named = this.registeredArguments[0]?.name() ?? "";
+    const listing = listings[named];
+    try {
+      const settings = readSettings(globals, process.env, this.name() === "login");
+      const airlock = connect({
+        ...settings,
+        tenant: namesTenants(this) ? undefined : settings.tenant,
+        fetch: patientFetch(settings.url, terminal),
+      });
+      // An empty variable of a script would make another request.
+      if ([given[0]].flat().includes("")) throw new UsageError(`<${named}> is empty`);
+      // Commander adds the command itself.
+      const args = given.slice(0, -1);
+      if (isKind(named)) args[0] = await findIds(airlock, named, args[0]);
+      process.exitCode =
+        (await work({ settings, airlock, terminal, globals, listing }, ...(args as never[]))) ?? 0;
+    } catch (error) {
+      process.exitCode = exitCodeOf(error);
+      if (terminal.json) terminal.document(describeFailure(error));
+      else terminal.note(`airlock: ${explainFailure(error, listing)}`);
+    }
+  };
+}
+
+/** What each column shows of an item, by its title. */
+type Columns<Item> = Record<string, (item: Item) => string>;
+
+/** Columns of numbers and times, which line up at their right. */
+const right = new Set([
+  "AGE",
+  "CALLS",
+  "JOBS",
+  "MEMORY",
+  "RAN",
+  "SEEN",
+  "SIZE",
+  "TRIES",
+  "USED",
+  "WAITED",
+]);
+const colored = new Set(["STATE", "STATUS"]);
+
+/** Shows items as a table, or says that there are `none`; with --json, the items as they are. */
+export function showList<Item>(
+  { terminal }: Tool,
+  items: readonly Item[],
+  none: string,
+  columns: Columns<Item>,
+): void {
+  if (terminal.json) return terminal.document(items);
+  if (items.length === 0) return terminal.note(none);
+  terminal.table(
+    Object.keys(columns).map((title) => ({
+      title,
+      right: right.has(title),
+      colored: colored.has(title),
+    })),
+    items.map((item) => Object.values(columns).map((of) => of(item))),
+  );
+}
+
+/** The same for the beginning of a list, of at most `number` items. */
+export function showPage<Item>(
+  tool: Tool,
+  { items, has_more }: { items: readonly Item[]; has_more: boolean },
+  number: string,
+  none: string,
+  columns: Columns<Item>,
+): void {
+  showList(tool, items, none, columns);
+  if (has_more && !tool.terminal.json) tool.terminal.note(moreThan(number));
+}
+
+/** The column that says whose each item is, where those of all tenants are listed. */
+export function tenantColumn({ globals }: Tool): Columns<{ tenant?: string | undefined }> {
+  return globals.tenant === "*" ? { TENANT: ({ tenant = "" }) => tenant } : {};
+}
+
+/**
+ * Does the work for each id, also after one has failed, and says what became of it.
+ *
+ * @returns The exit code of the first failure, or 0.
+ */
+export async function forEach<T>(
+  { terminal, listing }: Tool,
+  ids: readonly string[],
+  work: (id: string) => Promise<T>,
+  tell: (done: T, id: string) => string,
+): Promise<number> {
+  const all: unknown[] = [];
+  let code = 0;
+  for (const id of ids) {
+    try {
+      const done = await work(id);
+      if (!terminal.json) terminal.line(tell(done, id));
+      all.push(done ?? { id });
+    } catch (error) {
+      code ||= exitCodeOf(error);
+      if (!terminal.json) terminal.note(`airlock: ${explainFailure(error, listing)}`);
+      all.push({ id, ...describeFailure(error) });
+    }
+  }
+  if (terminal.json) terminal.document(all);
+  return code;
+}
+
+/** What the end of an id can name, and the command that lists all of a kind. */
+const kinds = {
+  job: {
+    many: "jobs",
+    listing: "airlock ps",
+    newest: async ({ api }: Airlock, limit: number) =>
+      (await api.listExecutions({ limit, fields: "status" })).items.map((one) => one.execution_id),
+  },
+  session: {
+    many: "sessions",
+    listing: "airlock session list",
+    newest: async ({ api }: Airlock, limit: number) =>
+      (await api.listSessions({ limit })).items.map((one) => one.session_id),
+  },
+} as const;
+type Kind = keyof typeof kinds;
+
+/** How many of the newest ones are searched: as many as one page has. */
+const searched = 100;
+const partOfId = /^[0-9a-f-]{4,35}$/;
+
+/** The id that a word names: an id, or the end of the id of one of the newest ones. */
+async function findId(airlock: Airlock, kind: Kind, word: string): Promise<string> {
+  if (!partOfId.test(word)) return word;
+  return chooseByEnd(await kinds[kind].newest(airlock, searched), word, kind);
+}
+
+/**
+ * The one id that ends with these characters. Ids of one minute begin alike.
+ *
+ * @throws UsageError if none does, or several do.
+ */
+export function chooseByEnd(ids: readonly string[], end: string, kind: Kind): string {
+  const { many, listing } = kinds[kind];
+  const found = ids.filter((id) => id.endsWith(end));
+  const [first] = found;
+  if (first !== undefined && found.length === 1) return first;
+  throw new UsageError(
+    first === undefined
+      ? `none of the newest ${searched} ${many} has an id that ends with ${end}; ${listing} shows ids`
+      : `the ids of ${found.length} ${many} end with ${end}: give more characters`,
+  );
+}
+
+/** Whether an argument of this name can be the end of an id. */
+const isKind = (name: string): name is Kind => Object.hasOwn(kinds, name);
+
+/**
+ * The ids of what the user gave as a command's argument: one, several or none.
+ *
+ * @throws UsageError as chooseByEnd.
+ */
+async function findIds(airlock: Airlock, kind: Kind, given: unknown): Promise<unknown> {
+  if (typeof given === "string") return findId(airlock, kind, given);
+  if (!Array.isArray(given)) return given;
+  return Promise.all(given.map((word: string) => findId(airlock, kind, word)));
+}
+
+/**
+ * Finds the one item with this id or name.
+ *
+ * @param list The command that shows them.
+ */
+export function findOne<T extends { id: string; name: string }>(
+  all: readonly T[],
+  given: string,
+  what: string,
+  list: string,
+): T {
+  const [found, ...more] = all.filter(({ id, name }) => id === given || name === given);
+  if (!found) throw new UsageError(`there is no ${what} ${given}; ${list} shows them`);
+  if (more.length === 0) return found;
+  throw new UsageError(
+    `${more.length + 1} have the name ${given}: say the id, which ${list} shows`,
+  );
+}

@@ -1,0 +1,106 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Command } from "commander";
+import { type Build, ConnectionError, NotFoundError } from "../typescript/src/index.ts";
+import { exitCode, ExitError, interruptible } from "./exit.ts";
+import { addCommand, does, showList, type Tool } from "./tool.ts";
+
+/** Commands about job types and their images. */
+export function addTypes(program: Command): void {
+  addCommand(program, "types", "list job types").action(
+    does(async (tool: Tool) => {
+      showList(tool, await tool.airlock.api.listJobTypes(), "no job types", {
+        NAME: ({ name }) => name,
+        PYTHON: ({ python_version }) => python_version,
+        IMAGE: ({ image_exists }) => (image_exists ? "there" : "missing"),
+        MEMORY: ({ memory_limit }) => memory_limit,
+        PACKAGES: ({ requirements }) => requirements.join(" "),
+      });
+    }),
+  );
+
+  addCommand(program, "build", "build the image of a job type, and show its log")
+    .argument("<job-type>", "name of the job type")
+    .option("--version-tag <tag>", "a version for the image, such as v1.2.3")
+    .action(
+      does(async (tool: Tool, name: string, { versionTag }: { versionTag?: string }) =>
+        interruptible(async (signal) => {
+          try {
+            return await build(tool, name, versionTag, signal);
+          } catch (error) {
+            if (!signal.aborted) throw error;
+            throw new ExitError(exitCode.interrupted, "left; a build that has begun goes on");
+          }
+        }),
+      ),
+    );
+}
+
+async function build(
+  tool: Tool,
+  name: string,
+  versionTag: string | undefined,
+  signal: AbortSignal,
+): Promise<number> {
+  const { airlock, terminal } = tool;
+  const over = new AbortController();
+  // If the log cannot be followed, the request for the build fails too, and says why.
+  const followed = followBuild(tool, name, AbortSignal.any([signal, over.signal])).catch(
+    () => undefined,
+  );
+  const tag = versionTag !== undefined && { versionTag };
+  try {
+    const result = await airlock.api.buildJobType({ name, ...tag }, { signal });
+    over.abort();
+    await followed;
+    if (terminal.json) terminal.document(result);
+    else terminal.note(`built ${result.version}`);
+    return 0;
+  } catch (error) {
+    // A build may take longer than a connection lives.
+    if (!(error instanceof ConnectionError)) over.abort();
+    const ended = await followed;
+    signal.throwIfAborted();
+    if (!ended || terminal.json) throw error;
+    if (ended.status === "built") terminal.note(`built ${ended.version}`);
+    else terminal.note(`airlock: ${name} was not built: the end of its log says why`);
+    return ended.status === "built" ? 0 : exitCode.failed;
+  }
+}
+
+/**
+ * Writes the log of the build that begins as it grows, to the end of that build or until `end`.
+ *
+ * @returns The build if it has ended.
+ * @throws ConnectionError if the service is gone.
+ */
+async function followBuild(
+  { airlock, terminal }: Tool,
+  name: string,
+  end: AbortSignal,
+): Promise<Build | undefined> {
+  const last = async (): Promise<Build | undefined> => {
+    try {
+      return await airlock.api.getBuild({ name });
+    } catch (error) {
+      if (error instanceof NotFoundError) return undefined;
+      throw error;
+    }
+  };
+  let written = 0;
+  let begun: string | undefined;
+  const before = await last();
+  for (;;) {
+    const isOver = end.aborted;
+    const found = await last();
+    // The last build's log stays until the new one begins.
+    const isNew = found && (found.created_at !== before?.created_at || before.ended_at === null);
+    if (isNew) {
+      if (begun !== found.created_at) [begun, written] = [found.created_at, 0];
+      if (!terminal.json) await terminal.writeError(found.log.slice(written));
+      written = found.log.length;
+      if (found.ended_at !== null) return found;
+    }
+    if (isOver) return undefined;
+    await sleep(500, undefined, { signal: end }).catch(() => {});
+  }
+}

@@ -1,0 +1,257 @@
+import { describe, expect, test } from "vitest";
+import { createTokens } from "./e2b-control.ts";
+import {
+  belowHome,
+  endOf,
+  frame,
+  lastFrame,
+  readEvents,
+  readFrame,
+  toOurs,
+  toTheirs,
+} from "./e2b-envd.ts";
+import { e2b, execute, lineOf, programOf, resultOf } from "./e2b.ts";
+import { type Call, Refusal } from "./facade.ts";
+
+describe("frames of Connect", () => {
+  const message = { process: { cmd: "é".repeat(200) } };
+
+  test("have flags, a length in bytes, and JSON", () => {
+    const bytes = frame(message);
+    expect([...bytes.subarray(0, 5)]).toEqual([0, 0, 0, 1, 166]);
+    expect(JSON.parse(readFrame(bytes))).toEqual(message);
+    expect([...lastFrame()]).toEqual([2, 0, 0, 0, 2, 123, 125]);
+  });
+
+  test.each([
+    ["too short", new Uint8Array(4)],
+    ["cut", frame(message).subarray(0, -1)],
+    ["with more behind it", new Uint8Array([...frame(message), 0])],
+    ["compressed", frame(message, 1)],
+  ])("one that is %s is refused", (_how, bytes) => {
+    expect(() => readFrame(bytes)).toThrow(Refusal);
+  });
+});
+
+test("a line is ASCII JSON: clients decode it in pieces and end lines at U+2028 and U+0085", () => {
+  const value = { text: "é\u2028\u0085😀\n" };
+  const text = new TextDecoder().decode(lineOf(value));
+  expect(text).toMatch(/^[\x20-\x7e]+\n$/);
+  expect(JSON.parse(text)).toEqual(value);
+});
+
+test.each([
+  ["1", null, { code: "1" }],
+  ["", undefined, { code: "\n" }],
+  ["exit 3", "bash", { command: ["bash", "-c", "exit 3"] }],
+  ["!pip list\n!ls\n", "python", { command: ["bash", "-c", "pip list\nls\ntrue"] }],
+  ["!ls\n1", "python", { code: "!ls\n1" }],
+])("the code %j in %s is %j", (code, language, program) => {
+  expect(programOf(code, language)).toEqual(program);
+});
+
+test("a result has its forms by their names, JSON as a value", () => {
+  const data = {
+    "text/plain": "'it''",
+    "image/png": "iVBORw==",
+    "application/json": '{"a":1}',
+    "x/y": "",
+  };
+  expect(resultOf({ main: true, data })).toEqual({
+    type: "result",
+    is_main_result: true,
+    text: "it'",
+    png: "iVBORw==",
+    json: { a: 1 },
+    extra: { "x/y": "" },
+  });
+  const broken = { "text/plain": '"it\'s"', "application/json": "{" };
+  expect(resultOf({ main: false, data: broken })).toMatchObject({ text: '"it\'s"', json: "{" });
+});
+
+test.each([
+  ["a.txt", "/output/a.txt", "/home/user/a.txt"],
+  ["/home/user/x/../a", "/output/a", "/home/user/a"],
+  ["/home/user", "/output", "/home/user"],
+  ["/home/users/a", "/home/users/a", "/home/users/a"],
+  ["../../../tmp//t", "/tmp/t", "/tmp/t"],
+])("the path %s is %s here, and %s to the client", (path, ours, theirs) => {
+  expect(toOurs(path)).toBe(ours);
+  expect(toTheirs(ours)).toBe(theirs);
+  expect(belowHome(path)).toBe(ours.startsWith("/output/") ? ours.slice(8) : undefined);
+});
+
+test("events keep all characters of their data, unknown ones are left out, and a stream that stops before the end of the call is an error", async () => {
+  const job_id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
+  const data = { job_id, attempt: 1, at: "2026-01-01T00:00:00.000Z", text: "a\u2028b" };
+  const text = `: wait\n\nid: 1\nevent: new\ndata: {}\n\nid: 2\nevent: stdout\ndata: ${JSON.stringify(data)}\n\n`;
+  const events = readEvents(new Blob([text]).stream());
+  expect(await events.next()).toEqual({ done: false, value: { event: "stdout", data } });
+  await expect(events.next()).rejects.toThrow("before the call had ended");
+});
+
+describe("a command", () => {
+  const ended = (
+    exit_code: number | null,
+    type?: "runtime_error" | "killed" | "execution_timeout" | "cancelled",
+  ) => {
+    const error = type ? { type, message: "why", phase: "execution" } : null;
+    const parts = endOf({ exit_code, error } as unknown as Parameters<typeof endOf>[0]);
+    return parts.map((part) => JSON.parse(new TextDecoder().decode(part.subarray(5))) as unknown);
+  };
+
+  test("that exits says so, whatever its status", () => {
+    const end = { exitCode: 3, exited: true, status: "exit status 3", error: "exit status 3" };
+    expect(ended(3, "runtime_error")).toEqual([{ event: { end } }, {}]);
+    expect(ended(0)).toEqual([
+      { event: { end: { exitCode: 0, exited: true, status: "exit status 0" } } },
+      {},
+    ]);
+  });
+
+  test("that a signal ends has the exit code -1", () => {
+    const end = { exitCode: -1, exited: false, status: "signal: 9", error: "signal: 9" };
+    expect(ended(137, "killed")).toEqual([{ event: { end } }, {}]);
+  });
+
+  test("that has no end is an error of the stream", () => {
+    expect(ended(null, "execution_timeout")).toEqual([
+      { error: { code: "deadline_exceeded", message: "why" } },
+    ]);
+    for (const exitCode of [143, null]) {
+      expect(ended(exitCode, "cancelled")).toEqual([
+        { error: { code: "canceled", message: "why" } },
+      ]);
+    }
+  });
+});
+
+const service = {
+  tokens: createTokens(() => Promise.resolve(new Uint8Array(32))),
+  maxTimeoutS: 60,
+};
+
+/** Restarts a context of a sandbox, of a service that answers as the two statuses say. */
+async function restart(restarted: number, session: number, id = "s") {
+  const asked: string[] = [];
+  const call: Call = {
+    method: "POST",
+    path: "/contexts/c/restart",
+    query: new URLSearchParams(),
+    headers: new Headers({ "E2b-Sandbox-Id": id }),
+    key: "key",
+    networkOf: () => "none",
+    bytes: () => Promise.resolve(new Uint8Array()),
+    text: () => Promise.resolve(""),
+    form: () => Promise.resolve([]),
+    api(path) {
+      asked.push(path);
+      const status = path.endsWith("/restart") ? restarted : session;
+      return Promise.resolve(Response.json({ detail: "no" }, { status }));
+    },
+    signal: new AbortController().signal,
+    onRunning: () => {},
+    isStopping: () => false,
+  };
+  const answer = await e2b(service).answer(call);
+  return { status: answer.status, asked };
+}
+
+test("a call is one request; the sandbox is looked up for one that is refused, to say whether it is gone", async () => {
+  const path = "/sessions/s";
+  expect(await restart(200, 404)).toEqual({ status: 204, asked: [`${path}/restart`] });
+  expect(await restart(409, 404)).toEqual({ status: 502, asked: [`${path}/restart`, path] });
+  expect(await restart(503, 404)).toEqual({ status: 503, asked: [`${path}/restart`] });
+});
+
+test("the id of a sandbox is no path", async () => {
+  expect((await restart(200, 404, "../keys?")).asked).toEqual(["/sessions/..%2Fkeys%3F/restart"]);
+});
+
+test("events wait in the service until the client takes them", async () => {
+  let sent = 0;
+  const job_id = "01a2032d-4aea-73b9-a34b-c8387a23e858";
+  const data = JSON.stringify({ job_id, attempt: 1, at: "2026-11-25T00:00:00.000Z", text: "x" });
+  const event = new TextEncoder().encode(`id: 1\nevent: stdout\ndata: ${data}\n\n`);
+  const events = new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        if (++sent > 1000) controller.close();
+        else controller.enqueue(event);
+      },
+    },
+    { highWaterMark: 0 },
+  );
+  const call = {
+    method: "POST",
+    path: "/execute",
+    query: new URLSearchParams(),
+    headers: new Headers(),
+    key: undefined,
+    networkOf: () => "none" as const,
+    bytes: () => Promise.reject(new Error("not asked for")),
+    form: () => Promise.reject(new Error("not asked for")),
+    text: () => Promise.resolve(JSON.stringify({ code: "1" })),
+    api: () => Promise.resolve(new Response(events)),
+    signal: new AbortController().signal,
+    onRunning: () => {},
+    isStopping: () => false,
+  };
+  const service = {
+    tokens: { seal: () => Promise.resolve(""), open: () => Promise.resolve(undefined) },
+    maxTimeoutS: 10,
+  };
+  const answer = await execute(call, service, "session");
+  const reader = answer.body!.getReader();
+  await reader.read();
+  for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => void setTimeout(resolve));
+  expect(sent).toBeLessThan(5);
+  const lines = [""];
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    lines.push(new TextDecoder().decode(value));
+  }
+  // Without the end of the call, as if the key had been revoked: clients must not take it for a success.
+  const cut = { type: "error", name: "ConnectionError" };
+  expect(JSON.parse(lines.pop()!)).toMatchObject(cut);
+  expect(lines).toHaveLength(1000);
+});
+
+const secret = (fill: number) => () => Promise.resolve(new Uint8Array(32).fill(fill));
+const tokens = createTokens(secret(1));
+const key = "api-key-0-0123456789abcd";
+
+test("a token brings the key back, for its session alone", async () => {
+  const token = await tokens.seal(key, "session");
+  expect(token).toMatch(/^[\w-]+$/);
+  expect(token).not.toContain(key);
+  expect(await tokens.open(token, "session")).toBe(key);
+  expect(await tokens.open(token, "other")).toBeUndefined();
+  expect(await createTokens(secret(1)).open(token, "session")).toBe(key);
+  expect(await createTokens(secret(2)).open(token, "session")).toBeUndefined();
+});
+
+test("where the service has no keys, a token brings none", async () => {
+  expect(await tokens.open(await tokens.seal(undefined, "session"), "session")).toBe("");
+});
+
+test.each(["", "no token", "é", "A".repeat(60)])("%j is no token", async (text) => {
+  expect(await tokens.open(text, "session")).toBeUndefined();
+});
+
+test("a changed token is none", async () => {
+  const token = await tokens.seal(key, "session");
+  const changed = (token.startsWith("A") ? "B" : "A") + token.slice(1);
+  expect(await tokens.open(changed, "session")).toBeUndefined();
+});
+
+test("after a secret that could not be read, the next call reads it again", async () => {
+  let reads = 0;
+  const late = createTokens(() => {
+    reads += 1;
+    return reads === 1 ? Promise.reject(new Error("no database")) : secret(1)();
+  });
+  await expect(late.seal(key, "session")).rejects.toThrow("no database");
+  expect(await tokens.open(await late.seal(key, "session"), "session")).toBe(key);
+});

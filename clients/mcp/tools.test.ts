@@ -1,0 +1,94 @@
+import { expect, test, vi } from "vitest";
+import { headAndTail } from "./results.ts";
+import { clientOf, executeCode, startReporting } from "./tools.ts";
+
+const submitted = {
+  job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10",
+  status: "queued",
+  created_at: "2026-11-21T09:30:00.000Z",
+  queue_position: 1,
+  correlation_id: "c",
+};
+
+test("a text that is shortened keeps whole characters, and no more than its limit", () => {
+  for (let length = 80; length < 90; length++) {
+    const text = headAndTail("x😀".repeat(100), length);
+    expect(text).toMatch(/^[x😀]+\n\[… \d+ or more characters are left out here …\]\n[x😀]+$/u);
+    expect(text.length).toBeLessThanOrEqual(length);
+  }
+});
+
+test("a job whose result cannot be read is named, so that its code is not sent again", async () => {
+  const result = await executeCode.run(
+    {
+      airlock: clientOf(async (path) =>
+        path === "/execute/async"
+          ? Response.json(submitted, { status: 202 })
+          : new Response("", { status: 503 }),
+      ),
+      signal: new AbortController().signal,
+      report: undefined,
+      metadata: {},
+      abortCancels: () => true,
+      keep: () => {},
+    },
+    { code: "1", wait_seconds: 45 } as never,
+  );
+  expect(result.isError).toBe(true);
+  expect(result.content).toMatchObject([
+    { type: "text", text: expect.stringContaining(submitted.job_id) as unknown },
+  ]);
+});
+
+const id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
+
+test("progress comes from the events of the job: each new state at once, and only the newest output", async () => {
+  const asked: string[] = [];
+  const reported: string[] = [];
+  let send!: (event: string, data: object) => void;
+  const body = new ReadableStream<Uint8Array>({
+    start(controller) {
+      send = (event, data) => {
+        const line = `${JSON.stringify({ id: "1", event, data })}\n`;
+        controller.enqueue(new TextEncoder().encode(line));
+      };
+    },
+  });
+  vi.useFakeTimers();
+  try {
+    const stop = startReporting(
+      {
+        airlock: clientOf(async (path) => {
+          asked.push(path);
+          return new Response(body);
+        }),
+        signal: new AbortController().signal,
+        report: async (_progress, message) => void reported.push(message),
+        metadata: {},
+        abortCancels: () => true,
+        keep: () => {},
+      },
+      id,
+    );
+    send("status", { status: "queued", reason: "Waits for its turn." });
+    await vi.advanceTimersByTimeAsync(2000);
+    send("status", { status: "running" });
+    send("stdout", { text: `${"a".repeat(1000)}b` });
+    send("stderr", { text: "c" });
+    await vi.advanceTimersByTimeAsync(2000);
+    send("retry", {});
+    await vi.advanceTimersByTimeAsync(2000);
+    stop();
+    await vi.advanceTimersByTimeAsync(10_000);
+  } finally {
+    vi.useRealTimers();
+  }
+  expect(reported).toEqual([
+    `Job ${id}: Waits for its turn.\n`,
+    `Job ${id}: Waits for its turn.\n`,
+    `Job ${id}: running\n`,
+    `Job ${id}: running\n${"a".repeat(498)}bc`,
+    `Job ${id}: running\n`,
+  ]);
+  expect(asked).toEqual([`/jobs/${id}/events`]);
+});

@@ -1,8 +1,0 @@
-import { useTestService } from "../../../scripts/testing/use-test-service.ts";
-import { needsThroughout } from "../../../scripts/testing/needs.ts";
-import { key, pythonClient } from "../../testing/python-client.ts";
-import { sessionRows } from "./testing/session-rows.ts";
-
-needsThroughout("python3");
-useTestService({ key });
-sessionRows(pythonClient());

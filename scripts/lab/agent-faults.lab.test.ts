@@ -1,0 +1,557 @@
+import { randomInt } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import type Docker from "dockerode";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { AgentProcess } from "../../agent/testing/agent-process.ts";
+import { controlGroupsOf } from "../../agent/testing/hostile.ts";
+import { containersOf, jobContainersOf, makeCodeSignal } from "../../agent/testing/raw-engine.ts";
+import { Config } from "../../shared/config/config.ts";
+import { waitUntil } from "../../shared/testing/test-file.ts";
+import { connect } from "../setup/engine.ts";
+import { findBaseImage } from "../setup/set-up.ts";
+import type { Acknowledged } from "../testing/ledger.ts";
+import {
+  childrenOf,
+  copyBaseImage,
+  makePrivateDockerd,
+  type PrivateDockerd,
+} from "../testing/machine.ts";
+import { needs } from "../testing/needs.ts";
+import {
+  leaseTtlS,
+  shortLeases,
+  startTestService,
+  type TestAgent,
+  type TestService,
+} from "../testing/test-service.ts";
+import { random } from "./soak/plan.ts";
+
+describe("agent", () => {
+  const docker = connect(process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock");
+
+  let service: TestService;
+  beforeEach(async () => {
+    service = await startTestService({ api: shortLeases });
+  });
+  afterEach(() => service[Symbol.asyncDispose]());
+
+  async function kill(agent: AgentProcess): Promise<void> {
+    agent.process.kill("SIGKILL");
+    await agent.exit;
+  }
+
+  const signal = makeCodeSignal();
+
+  /** Prints which run of it this is, and goes on until the signal. */
+  const waits = `
+import uuid
+run = str(uuid.uuid4())
+open("run.txt", "w").write(run)
+print(run, flush=True)
+${signal.wait}`;
+
+  test("fault 1: after kill -9 of the agent while code runs, the next agent on its host runs it again at once and removes the first container", async () => {
+    // Far longer than this test takes: no lease ends by itself.
+    await using service = await startTestService({
+      api: { ...shortLeases, AIRLOCK_LEASE_TTL_S: "3600" },
+    });
+    const first = await service.startAgent();
+    const { name } = first;
+    const id = await service.submit(waits);
+    await service.untilBegun(id);
+    const [left] = await containersOf(name);
+    await kill(first);
+    await service.startAgent();
+    await service.untilBegun(id, 2);
+    expect(await containersOf(name)).not.toContain(left);
+    await signal.sendTo(name);
+    const record = await service.ended(id);
+    expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+    const { json } = await service.send("GET", `/executions/${id}?view=all`);
+    expect(json["attempts"]).toMatchObject([
+      { attempt: 1, agent: name, outcome: "agent_crashed" },
+      { attempt: 2, agent: name, outcome: "result" },
+    ]);
+    const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
+    expect(`${await file.text()}\n`).toBe(record.stdout);
+    const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);
+    expect(ledger).toMatchObject({ retried: 1, faults: [] });
+  });
+
+  test("fault 14: a job that kills its agent every time: one dead letter after two attempts", async () => {
+    let agent = await service.startAgent();
+    const id = await service.submit("import time; time.sleep(600)", {}, { timeout: 900 });
+    for (const attempt of [1, 2]) {
+      await service.untilBegun(id, attempt);
+      await kill(agent);
+      agent = await service.startAgent();
+    }
+    expect(await service.ended(id)).toMatchObject({
+      status: "failed",
+      error: { type: "internal_error" },
+    });
+    expect((await service.send("GET", "/dlq")).json).toMatchObject({
+      count: 1,
+      items: [{ job_id: id, error_type: "internal_error" }],
+    });
+    const next = await service.submit("print('on')");
+    expect(await service.ended(next)).toMatchObject({ stdout: "on\n" });
+    const ledger = await service.ledger([{ id, ends: ["failed/internal_error"] }]);
+    expect(ledger).toMatchObject({ deadLetters: 1, faults: [] });
+    await expect.poll(() => jobContainersOf(agent.name), { timeout: 60_000 }).toEqual([]);
+  });
+
+  test("fault 6: an agent that is frozen past the end of its lease is fenced when it wakes", async () => {
+    const frozen = await service.startAgent("frozen", { AIRLOCK_MAX_WORKERS: "1" });
+    const id = await service.submit(waits);
+    await service.untilBegun(id);
+    frozen.process.kill("SIGSTOP");
+    await service.untilStatus(id, "queued");
+    const awake = await service.startAgent("awake", { AIRLOCK_MAX_WORKERS: "1" });
+    await service.untilBegun(id, 2);
+    frozen.process.kill("SIGCONT");
+    await signal.sendTo(awake.name);
+    const record = await service.ended(id);
+    expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+    const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
+    expect(`${await file.text()}\n`).toBe(record.stdout);
+    frozen.process.kill("SIGTERM");
+    expect(await frozen.exit).toBe(0);
+    expect(await frozen.stderr).toMatch(/attempt 1 dropped: /);
+    expect((await service.ledger([{ id, ends: ["succeeded"] }])).faults).toEqual([]);
+  });
+
+  /** Moves the clock that a program sees, not the one that it counts durations by. */
+  const shifted = (ms: number) =>
+    `data:text/javascript,${encodeURIComponent(`
+const Real = Date;
+globalThis.Date = class extends Real {
+  constructor(...args) { args.length ? super(...args) : super(Real.now() + ${ms}); }
+  static now() { return Real.now() + ${ms}; }
+};`)}`;
+
+  describe("fault 9: an agent whose clock is an hour", () => {
+    test.each([
+      ["fast", 3_600_000],
+      ["slow", -3_600_000],
+    ])("%s keeps its leases, and its jobs have the service's times", async (_what, ms) => {
+      const env = { NODE_OPTIONS: `--import ${shifted(ms)}` };
+      await service.startAgent("elsewhen", env);
+      const before = Date.now();
+      const id = await service.submit(`import time; time.sleep(${leaseTtlS + 2})`);
+      const record = await service.ended(id);
+      expect(record).toMatchObject({ status: "succeeded" });
+      expect(Date.parse(record.started_at ?? "")).toBeGreaterThanOrEqual(before);
+      expect(Date.parse(record.ended_at ?? "")).toBeLessThanOrEqual(Date.now());
+      expect(record.duration_ms).toBeGreaterThanOrEqual(leaseTtlS * 1000);
+      const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);
+      expect(ledger).toMatchObject({ retried: 0, faults: [] });
+    });
+  });
+
+  /** An image whose containers each get a volume, on top of the base image. */
+  async function imageWithVolume(tag: string): Promise<void> {
+    const base = await findBaseImage(docker, Config.parse({}).base_image);
+    const container = await docker.createContainer({ Image: base!, Cmd: ["true"] });
+    const [repo, version] = tag.split(":");
+    await container.commit({ repo, tag: version, changes: "VOLUME /kept" });
+    await container.remove();
+  }
+
+  test("fault 16: containers and volumes of a killed agent are removed at its next start; those of others stay", async () => {
+    const tag = `airlock-test-volume:${process.pid}`;
+    await imageWithVolume(tag);
+    const theirs = await docker.createContainer({ Image: tag, Cmd: ["true"] });
+    const volumesOf = async (id: string): Promise<string[]> => {
+      const { Mounts } = await docker.getContainer(id).inspect();
+      return Mounts.flatMap((mount) => (mount.Name ? [mount.Name] : []));
+    };
+    try {
+      const jobTypes = { AIRLOCK_JOB_TYPES: JSON.stringify({ kept: { base_image: tag } }) };
+      await using own = await startTestService({ api: { ...shortLeases, ...jobTypes } });
+      const vars = { AIRLOCK_CONTAINER_BACKEND: "engine" };
+      const agent = await own.startAgent("agent", vars);
+      const id = await own.submit("import time; time.sleep(600)", {}, { job_type: "kept" });
+      await own.untilBegun(id);
+      const [left] = await containersOf(agent.name);
+      const volumes = await volumesOf(left!);
+      expect(volumes).toHaveLength(1);
+      await kill(agent);
+      const again = await own.startAgent("agent", vars);
+      const there = async () => (await docker.listVolumes()).Volumes.map(({ Name }) => Name);
+      await expect.poll(there, { timeout: 60_000 }).not.toContain(volumes[0]);
+      expect(await containersOf(agent.name)).not.toContain(left);
+      expect(await there()).toEqual(expect.arrayContaining(await volumesOf(theirs.id)));
+      again.process.kill("SIGTERM");
+      await again.exit;
+    } finally {
+      await theirs.remove({ v: true, force: true });
+      await docker.getImage(tag).remove({ force: true });
+    }
+  });
+});
+
+describe("forks", () => {
+  const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
+  const seed = Number(process.env["TEST_SEED"] ?? randomInt(2 ** 31));
+  const { between } = random(seed);
+
+  const [rounds, jobsOfEach] = [2, 4];
+  const code = `
+import json, time
+data = json.load(open("/input/data.json"))
+large = open("/input/large.txt").read()
+time.sleep(data["seconds"])
+print(data["mark"], len(large), end="")
+`;
+  const large = "x".repeat(300_000);
+
+  describe("forked jobs, while what they depend on is killed at any instant", needs("root"), () => {
+    let dockerd: PrivateDockerd;
+    let engine: Docker;
+    let service: TestService;
+    let agent: TestAgent;
+    const acknowledged: Acknowledged[] = [];
+    /** Ids of containers that mothers were, or are. */
+    const mothers = new Set<string>();
+
+    const startAgent = async (): Promise<void> => {
+      agent = await service.startAgent("forks", {
+        AIRLOCK_DOCKER_HOST: dockerd.host,
+        AIRLOCK_CONTAINER_BACKEND: "zygote",
+        AIRLOCK_MAX_WORKERS: "2",
+      });
+    };
+
+    beforeAll(async () => {
+      process.stdout.write(`TEST_SEED=${seed}\n`);
+      dockerd = makePrivateDockerd();
+      await dockerd.start();
+      await copyBaseImage(machine, dockerd.host);
+      engine = connect(dockerd.host);
+      service = await startTestService({ api: { ...shortLeases, AIRLOCK_LEASE_TTL_S: "60" } });
+      await startAgent();
+    });
+
+    afterAll(async () => {
+      await service?.[Symbol.asyncDispose]();
+      await dockerd[Symbol.asyncDispose]();
+    });
+
+    /** The process of the mother; undefined while there is none. */
+    async function motherPid(): Promise<number | undefined> {
+      const filters = { label: [`io.airlock.owner=${agent.name}`] };
+      const found = await engine.listContainers({ filters });
+      const mother = found.find(({ Labels }) => Labels["io.airlock.lease"]?.startsWith("mother-"));
+      if (!mother) return undefined;
+      mothers.add(mother.Id);
+      return (await engine.getContainer(mother.Id).inspect()).State.Pid || undefined;
+    }
+
+    async function killMother(): Promise<void> {
+      const pid = await motherPid();
+      if (pid !== undefined) kill(pid);
+    }
+
+    async function killZygotes(): Promise<void> {
+      const pid = await motherPid();
+      // Whatever starts just then is killed too.
+      if (pid !== undefined) childrenOf(pid).forEach(kill);
+    }
+
+    async function killAgent(): Promise<void> {
+      agent.process.kill("SIGKILL");
+      await agent.exit;
+    }
+
+    /** Each kills something, and starts again what does not start by itself. */
+    const faults: Record<string, () => Promise<void>> = {
+      "a zygote": killZygotes,
+      "the mother": killMother,
+      "the agent": async () => {
+        await killAgent();
+        await startAgent();
+      },
+      "the engine": async () => {
+        await dockerd.end("SIGKILL");
+        await dockerd.start();
+      },
+      "the agent and the mother": async () => {
+        await Promise.all([killAgent(), killMother()]);
+        await startAgent();
+      },
+      "agent, engine and mother": async () => {
+        const pid = await motherPid();
+        await Promise.all([killAgent(), dockerd.end("SIGKILL")]);
+        if (pid !== undefined) kill(pid);
+        await dockerd.start();
+        await startAgent();
+      },
+    };
+
+    const cases = Array.from({ length: rounds }, (_, round) =>
+      Object.keys(faults).map((what) => [what, round] as const),
+    ).flat();
+    test.each(cases)(
+      "%s killed: every job has one result, and nothing unused is left, round %i",
+      async (what, round) => {
+        const foreign = await startForeign(`foreign-${round}-${what.replaceAll(/\W+/g, "-")}`);
+        const before = await foreignState(foreign);
+        try {
+          const ids = await submitJobs(`${what} ${round}`);
+          await motherPid();
+          await sleep(between(0, 1500));
+          await faults[what]!();
+          const ended = await Promise.all(ids.map((id) => service.ended(id)));
+          const failed = ended.filter(({ status }) => status !== "succeeded");
+          expect(
+            failed.map(({ error }) => error),
+            `seed ${seed}`,
+          ).toEqual([]);
+          expect(await foreignState(foreign)).toEqual({
+            ...before,
+            // An engine that starts ends the containers that it finds.
+            Running: !what.includes("engine"),
+          });
+          await expect
+            .poll(() => leftovers(foreign.id), { timeout: 60_000, interval: 200 })
+            .toEqual([]);
+        } finally {
+          await foreign.remove({ force: true });
+        }
+      },
+    );
+
+    /** Another program's container and volume. */
+    async function startForeign(name: string): Promise<Docker.Container> {
+      const [image] = await engine.listImages();
+      const container = await engine.createContainer({
+        name,
+        Image: image!.Id,
+        Cmd: ["sleep", "3600"],
+        HostConfig: { Binds: [`${name}:/kept`], NetworkMode: "none" },
+      });
+      await container.start();
+      return container;
+    }
+
+    async function foreignState(container: Docker.Container) {
+      const { Running, StartedAt } = (await container.inspect()).State;
+      return { Running, StartedAt };
+    }
+
+    async function submitJobs(name: string): Promise<string[]> {
+      const ids: string[] = [];
+      for (let n = 0; n < jobsOfEach; n++) {
+        const mark = `${name} ${n}`;
+        const files = [{ name: "large.txt", text: large }];
+        const id = await service.submit(code, { mark, seconds: between(0, 1) }, { files });
+        ids.push(id);
+        acknowledged.push({ id, ends: ["succeeded"], stdout: `${mark} ${large.length}` });
+      }
+      return ids;
+    }
+
+    /** Containers, and traces of containers, that must not exist while no job runs. */
+    async function leftovers(foreignId: string): Promise<string[]> {
+      const pid = await motherPid();
+      const all = await engine.listContainers({ all: true });
+      const unknown = all.filter(({ Id }) => Id !== foreignId && !mothers.has(Id));
+      const alive = all.filter(({ Id, State }) => mothers.has(Id) && State === "running");
+      const dead = [...mothers].filter((id) => !alive.some(({ Id }) => Id === id));
+      return [
+        ...unknown.map(({ Id, Names }) => `container ${Names.join()} ${Id}`),
+        ...all.filter(({ Id }) => dead.includes(Id)).map(({ Id }) => `mother ${Id}`),
+        ...alive.slice(1).map(({ Id }) => `a second mother ${Id}`),
+        ...tracesOf(new Set(dead)),
+        ...(pid === undefined ? [] : groupsOfJobs(pid)),
+      ];
+    }
+
+    test("at the end the books balance, and only volumes stay", async () => {
+      const ledger = await service.ledger(acknowledged);
+      expect(ledger.faults, `seed ${seed}`).toEqual([]);
+      agent.process.kill("SIGTERM");
+      expect(await agent.exit).toBe(0);
+      expect(await engine.listContainers({ all: true })).toEqual([]);
+      const { Volumes } = await engine.listVolumes();
+      const ours = Volumes.map(({ Name }) => Name).filter((name) => !name.startsWith("foreign-"));
+      expect(ours.map((name) => name.replace(/[^-]*$/, "")).sort()).toEqual([
+        "airlock-rootfs-",
+        "airlock-bundles-",
+      ]);
+      expect(Volumes.length - ours.length).toBe(rounds * Object.keys(faults).length);
+      await dockerd.end("SIGTERM");
+      const traces = () => dockerd.traces().filter((trace) => !/containerd-shim/.test(trace));
+      await expect.poll(traces, { timeout: 60_000 }).toEqual([`${dockerd.dir}/data`]);
+    });
+  });
+
+  function kill(pid: number): void {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+    }
+  }
+});
+
+/** Processes, mounts and control groups that name one of the containers. */
+function tracesOf(marks: ReadonlySet<string>): string[] {
+  const named = (text: string): boolean => [...marks].some((mark) => text.includes(mark));
+  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
+  return [
+    ...pids.filter((pid) => named(read(`/proc/${pid}/cgroup`))).map((pid) => `process ${pid}`),
+    ...read("/proc/mounts").split("\n").filter(named),
+    ...controlGroupsOf(marks),
+  ];
+}
+
+/** Control groups of jobs in the mother with this process, on cgroup v1 and v2. */
+function groupsOfJobs(pid: number): string[] {
+  return ["memory", "pids", "cpu", ""].flatMap((controller) => {
+    const line = read(`/proc/${pid}/cgroup`)
+      .split("\n")
+      .map((each) => each.split(":"))
+      .find(([, controllers = ""]) => controllers.split(",").includes(controller));
+    if (!line) return [];
+    const folder = `/sys/fs/cgroup/${controller}${line[2]!.replace(/\/mother$/, "")}`;
+    return namesIn(folder)
+      .filter((name) => name.startsWith("job-"))
+      .map((name) => `${folder}/${name}`);
+  });
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+test("fault 13: SIGTERM to agent and API at once, under load: both end in order, nothing is lost or run twice", async () => {
+  await using service = await startTestService({ api: shortLeases });
+  const agent = await service.startAgent("stopped", { AIRLOCK_MAX_WORKERS: "2" });
+  const acknowledged = new Map<string, string>();
+  const code = `import json, time; time.sleep(0.3); print(json.load(open("/input/data.json"))["mark"])`;
+  let isStopping = false;
+  const hasRoom = async () => {
+    const { json } = await service.send("GET", "/health");
+    return (json["queue_stats"] as { pending: number }).pending < 10;
+  };
+  const clients = Array.from({ length: 3 }, async (_, client) => {
+    for (let n = 0; ; n++) {
+      const mark = `${client} ${n}`;
+      try {
+        await waitUntil("the queue has room", hasRoom);
+        acknowledged.set(await service.submit(code, { mark }), `${mark}\n`);
+      } catch (error) {
+        if (isStopping) return;
+        throw error;
+      }
+    }
+  });
+  const done = "SELECT id, ended_at FROM executions WHERE status = 'succeeded'";
+  await waitUntil(
+    "three jobs are done",
+    async () => (await service.db.execute(done)).rows.length >= 3,
+  );
+  isStopping = true;
+  agent.process.kill("SIGTERM");
+  service.api().child.kill("SIGTERM");
+  await Promise.all(clients);
+  expect(await Promise.all([agent.exit, service.api().exited])).toEqual([0, 0]);
+  const before = (await service.db.execute(done)).rows;
+  expect(before.length).toBeGreaterThanOrEqual(3);
+
+  await service.startApi();
+  await service.startAgent("stopped", { AIRLOCK_MAX_WORKERS: "4" });
+  for (const id of acknowledged.keys()) await service.ended(id);
+  const books = [...acknowledged].map(([id, stdout]) => ({ id, ends: ["succeeded"], stdout }));
+  expect((await service.ledger(books)).faults).toEqual([]);
+  const ends = new Map((await service.db.execute(done)).rows.map((row) => [row["id"], row]));
+  for (const row of before) expect(ends.get(row["id"])).toEqual(row);
+});
+
+test("an agent that is replaced twice under load finishes its jobs, and the next one runs new jobs, each once", async () => {
+  await using service = await startTestService({ api: shortLeases });
+  await service.db.batch(
+    [
+      "CREATE TABLE begun (execution_id TEXT)",
+      `CREATE TRIGGER noted AFTER UPDATE ON executions
+        WHEN NEW.code_started_at IS NOT NULL AND OLD.code_started_at IS NULL
+        BEGIN INSERT INTO begun VALUES (NEW.id); END`,
+    ],
+    "write",
+  );
+  // As long as the longest job may take on a busy machine.
+  const start = () =>
+    service.startAgent("updated", { AIRLOCK_MAX_WORKERS: "2", AIRLOCK_DRAIN_GRACE_S: "300" });
+  const acknowledged = new Map<string, string>();
+  const code = `import json, time; time.sleep(0.3); print(json.load(open("/input/data.json"))["mark"])`;
+  const over = new AbortController();
+  const clients = Array.from({ length: 5 }, async (_, client) => {
+    for (let n = 0; !over.signal.aborted; n++) {
+      const mark = `${client} ${n}`;
+      const id = await service.submit(code, { mark });
+      acknowledged.set(id, `${mark}\n`);
+      await service.ended(id);
+    }
+  });
+
+  const count = async (where: string): Promise<number> => {
+    const { rows } = await service.db.execute(
+      `SELECT count(*) AS n FROM executions WHERE ${where}`,
+    );
+    return Number(rows[0]?.["n"]);
+  };
+  async function untilBusy(): Promise<void> {
+    const before = await count("status = 'succeeded'");
+    const running = "status = 'running' AND code_started_at IS NOT NULL";
+    await waitUntil(
+      "four more jobs end",
+      async () => (await count("status = 'succeeded'")) >= before + 4,
+    );
+    await waitUntil("code runs", async () => (await count(running)) > 0);
+  }
+  async function end(agent: AgentProcess): Promise<void> {
+    agent.process.kill("SIGTERM");
+    expect(await agent.exit).toBe(0);
+  }
+
+  const first = await start();
+  await untilBusy();
+  await end(first);
+  expect(await count("status = 'running'")).toBe(0);
+  const second = await start();
+  await untilBusy();
+  // This time the next one is there before.
+  const third = await start();
+  await end(second);
+  await untilBusy();
+  over.abort();
+  await Promise.all(clients);
+  await end(third);
+
+  const books = [...acknowledged].map(([id, stdout]) => ({ id, ends: ["succeeded"], stdout }));
+  expect(books.length).toBeGreaterThanOrEqual(12);
+  const { ended, deadLetters, faults } = await service.ledger(books);
+  expect({ ended, deadLetters, faults }).toEqual({
+    ended: new Map([["succeeded", books.length]]),
+    deadLetters: 0,
+    faults: [],
+  });
+  // One that was leased and had not begun may have gone back to the queue.
+  const { rows } = await service.db.execute("SELECT execution_id FROM begun ORDER BY 1");
+  expect(rows.map((row) => row["execution_id"])).toEqual([...acknowledged.keys()].sort());
+});

