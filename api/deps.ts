@@ -81,7 +81,7 @@ export interface Notifier {
 export type Topic =
   | "job"
   | "queue"
-  /** For the sender of webhooks alone: see webhooks/wake.ts. */
+  /** For the sender of webhooks alone: see api/webhooks/deliver.ts. */
   | "webhook"
   | `agent:${string}`
   | `execution:${string}`

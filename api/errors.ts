@@ -66,7 +66,7 @@ export const errorTitles: Record<ErrorCode, string> = {
   unavailable: "Service Unavailable",
 };
 
-/** Address of the text that explains a code, on the page that routes/pages/docs.ts serves. */
+/** Address of the text that explains a code, on the page that api/http/pages.ts serves. */
 export function problemType(code: ErrorCode): string {
   return `/docs/problems#${code}`;
 }

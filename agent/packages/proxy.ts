@@ -29,7 +29,7 @@ const filesHost = new URL(filesUrl).host;
 type Answer = { readonly status: number; readonly text: string };
 
 /**
- * An HTTP proxy without a port: it serves the connections that it is given. route.ts decides which
+ * An HTTP proxy without a port: it serves the connections that it is given. `routeTo` decides which
  * hosts it reaches.
  *
  * @param onProblem called with what could not be reached, because pip does not report it if it has

@@ -266,7 +266,7 @@ const insertBatch = perTenant(
   where not exists (select 1 from ${batches} where ${isOurs(own)})`,
 );
 
-/** Turns are those of line.ts, for all items at once: t(n) = 1 + max(front(n), t(n - 1)). */
+/** Turns are those of api/jobs/sql.ts, for all items at once: t(n) = 1 + max(front(n), t(n - 1)). */
 const executionsInsert = (varying: Varying) =>
   perTenant(
     (own) => sql`

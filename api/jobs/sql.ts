@@ -224,7 +224,7 @@ export interface FullExecution {
     PayloadRow,
     "stdin" | "args" | "program" | "tools" | "stdout" | "stderr" | "output" | "compile"
   >;
-  /** Bytes of the columns that were left out because they have too many: result-parts.ts reads them. */
+  /** Bytes of the columns that were left out because they have too many: api/jobs/output.ts reads them. */
   left: Partial<Record<LongColumn, number>>;
   artifacts: ArtifactRow[];
   inputFiles: InputFileInfo[];

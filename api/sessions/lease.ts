@@ -215,7 +215,7 @@ const placesOfAgent = spaceOf(
 );
 /**
  * The first sessions of each tenant: the cost hardly depends on how many wait after them. The last place of an agent
- * is kept for a tenant that holds none, like the last slot: see jobs/line.ts.
+ * is kept for a tenant that holds none, like the last slot: see api/jobs/sql.ts.
  */
 const next = sql`(with ${placesOfAgent}
   select seq from (

@@ -107,7 +107,7 @@ export const executions = sqliteTable(
     clientIp: text("client_ip").notNull(),
     /** Stands for the API key that submitted it; null if keys are not required. */
     keyId: text("key_id"),
-    /** Its turn and its rank in the queue: see store/jobs/line.ts. */
+    /** Its turn and its rank in the queue: see api/jobs/sql.ts. */
     turn: integer("turn").notNull().default(0),
     rank: integer("rank").notNull().default(0),
 
@@ -126,7 +126,7 @@ export const executions = sqliteTable(
     callbackUrl: text("callback_url"),
     /** The time until which somebody counts as following its events. */
     followedUntil: integer("followed_until"),
-    /** Null until a lease ends without a result: see store/jobs/attempts.ts. */
+    /** Null until a lease ends without a result: see api/jobs/lease.ts. */
     lostAttempts: text("lost_attempts", { mode: "json" }).$type<LostAttempt[]>(),
     /** What it shows is kept: all of it, or not all. Null: its code runs as a script. */
     results: text("results", { enum: ["all", "truncated"] }),
@@ -244,7 +244,7 @@ export const executionMetadata = sqliteTable(
 
 /**
  * Output of an attempt while it runs, in the order in which the code wrote it. Each row begins where the
- * row before it ends; rows go when a result brings all output. See store/output/chunks.ts.
+ * row before it ends; rows go when a result brings all output. See api/jobs/output.ts.
  */
 export const outputChunks = sqliteTable(
   "output_chunks",
@@ -533,7 +533,7 @@ export const queueLength = sqliteTable("queue_length", {
   queued: integer("queued").notNull(),
 });
 
-/** The last turn that the queue of a job type has reached: see store/jobs/line.ts. */
+/** The last turn that the queue of a job type has reached: see api/jobs/sql.ts. */
 export const queueFronts = sqliteTable("queue_fronts", {
   jobType: text("job_type").primaryKey(),
   turn: integer("turn").notNull(),

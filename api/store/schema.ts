@@ -268,7 +268,7 @@ export const sessions = sqliteTable(
   ],
 );
 
-/** Conditions of the partial indexes, as literal text: see isQueued in executions.ts. */
+/** Conditions of the partial indexes, as literal text: see isQueued in job-tables.ts. */
 export const isOpenSession = sql`${sessions.status} <> 'ended'`;
 export const isQueuedSession = sql`${sessions.status} = 'queued'`;
 export const isHeldSession = sql`${sessions.status} IN ('starting', 'ready')`;
@@ -368,7 +368,7 @@ export const webhookEvents = sqliteTable(
     tenant: tenant(),
     executionId: text("execution_id").notNull().unique(),
     type: text("type").$type<WebhookType>().notNull(),
-    /** JSON of domain/webhooks/event.ts. It outlives the execution's record. */
+    /** JSON of api/webhooks/rules.ts. It outlives the execution's record. */
     data: text("data").notNull(),
     callbackUrl: text("callback_url"),
     createdAt: integer("created_at").notNull(),
