@@ -2,7 +2,6 @@ import { existsSync, globSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, normalize, resolve } from "node:path";
 import { parse } from "smol-toml";
 import { describe, expect, test } from "vitest";
-import { createVitest, type TestCase } from "vitest/node";
 import { contractTable } from "../../api/testing/contract-table.ts";
 import type { Row } from "../../api/testing/contract/api.ts";
 import { endpointsOf } from "../../api/testing/openapi-document.ts";
@@ -11,6 +10,8 @@ import { Config, loadConfig } from "../../shared/config/config.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import { BatchRequest, ExecuteRequest } from "../../shared/wire/submissions.ts";
+import { findHostileTests, hostileFile, hostileText } from "./hostile.ts";
+import { parseTests, PLACEHOLDER } from "./test-titles.ts";
 
 describe("documents", () => {
   const pages = globSync(["*.md", "docs/**/*.md"]).map((page) => ({
@@ -28,11 +29,22 @@ describe("documents", () => {
     ),
   );
 
+  const hostileTests = findHostileTests();
+
+  /** The numbers of cases that a text names, as in "hostile 45 to 49, 54". */
+  function namedCases(text: string): number[] {
+    const named = text.matchAll(/hostile (\d+(?:(?:, | to | and )\d+)*)/g);
+    return [...named].flatMap(([, list = ""]) => list.match(/\d+/g)!.map(Number));
+  }
+
   test("each promise names a test", () => {
     const promising = ["SECURITY.md", "docs/contract.md", "docs/faults.md"];
     expect(new Set(promises.map(({ page }) => page))).toEqual(new Set(promising));
     const rows = promises.flatMap((table) => table.rows);
-    expect(rows.filter((row) => namedTests(`${row}\n`).length === 0)).toEqual([]);
+    const untested = rows.filter(
+      (row) => namedTests(`${row}\n`).length + namedCases(row).length === 0,
+    );
+    expect(untested).toEqual([]);
   });
 
   test("promises are numbered without a gap", () => {
@@ -49,15 +61,21 @@ describe("documents", () => {
   });
 
   test("cases of hostile code are numbered without a gap, except 36 to 44, which were cases of zygotes", async () => {
-    const files = globSync("{api,agent,shared,scripts}/**/*.test.ts");
-    const mentioning = files.filter((file) => readFileSync(file, "utf8").includes("hostile "));
-    const titles = [...(await collectTitles(mentioning)).values()].flat();
-    const numbers = new Set(
-      titles.map((title) => Number(/^hostile (\d+): /.exec(title)?.[1] ?? 0)),
-    );
-    const all = Array.from({ length: Math.max(...numbers) + 1 }, (_, n) => n);
+    const numbers = new Set((await hostileTests).cases.map(({ number }) => number));
+    const all = Array.from({ length: Math.max(...numbers) }, (_, n) => n + 1);
     const missing = all.filter((n) => !numbers.has(n));
     expect(missing).toEqual([36, 37, 38, 39, 40, 41, 42, 43, 44]);
+  });
+
+  test("every case of hostile code that SECURITY.md names by number exists", async () => {
+    const numbers = new Set((await hostileTests).cases.map(({ number }) => number));
+    const named = namedCases(textOf("SECURITY.md"));
+    expect(named.length).toBeGreaterThan(20);
+    expect(named.filter((number) => !numbers.has(number))).toEqual([]);
+  });
+
+  test("docs/hostile.md is up to date with the tests (npm run docs writes it)", async () => {
+    expect(textOf(hostileFile)).toBe(hostileText(await hostileTests));
   });
 
   const pathsOf = (text: string): string[] =>
@@ -195,38 +213,18 @@ async function missingTests(named: readonly NamedTest[]): Promise<NamedTest[]> {
 
 /** The titles of the tests that each file runs, and of their suites: those skipped, or mentioned elsewhere, are not among them. */
 async function collectTitles(files: readonly string[]): Promise<Map<string, string[]>> {
-  const parsed = await parseTitles(files.filter((file) => !isContract(file)));
+  const parsed = await parseTests(files.filter((file) => !isContract(file)));
+  const titles = [...parsed].map(([file, tests]): [string, string[]] => [
+    file,
+    [...new Set(tests.flatMap((path) => path.toReversed()))],
+  ]);
   const rows = files
     .filter(isContract)
     .map(async (file) => [file, await ruleTitles(file)] as const);
-  return new Map([...parsed, ...(await Promise.all(rows))]);
+  return new Map([...titles, ...(await Promise.all(rows))]);
 }
 
 const isContract = (file: string): boolean => file.startsWith("api/testing/contract/");
-
-/** As Vitest itself finds them, without running the files. A title with parameters is as it stands there. */
-async function parseTitles(files: readonly string[]): Promise<[string, string[]][]> {
-  const vitest = await createVitest("test", { watch: false, reporters: [] });
-  try {
-    const project = vitest.projects[0]!;
-    const modules = await vitest.parseSpecifications(
-      files.map((file) => project.createSpecification(resolve(file))),
-    );
-    return modules.map((module, i) => {
-      const tests = [...module.children.allTests()].filter(({ options }) => options.mode === "run");
-      return [files[i]!, [...new Set(tests.flatMap(withItsSuites))]];
-    });
-  } finally {
-    await vitest.close();
-  }
-}
-
-/** The titles of a test and of the suites that it is in. */
-function withItsSuites(test: TestCase): string[] {
-  const titles = [test.name];
-  for (let at = test.parent; at.type === "suite"; at = at.parent) titles.push(at.name);
-  return titles;
-}
 
 /** The rules of the contract's table that this file states. */
 async function ruleTitles(file: string): Promise<string[]> {
@@ -240,9 +238,6 @@ function isTitle(found: string, title: string, source: string): boolean {
   const values = patternOf(found, PLACEHOLDER).exec(title)?.slice(1) ?? [];
   return values.length > 0 && values.every((value) => value === "…" || quotes(source, value));
 }
-
-/** What `test.each` fills in. */
-const PLACEHOLDER = /%[sidjo]|\$\w+/;
 
 /** Matches this text with anything in the places of `gap`, which it captures. */
 function patternOf(text: string, gap: RegExp): RegExp {

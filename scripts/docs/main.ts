@@ -8,12 +8,14 @@ import {
   pythonText,
 } from "./clients.ts";
 import { configurationFile, configurationText } from "./configuration.ts";
+import { findHostileTests, hostileFile, hostileText } from "./hostile.ts";
 
 /** Writes the generated parts of docs/ and of the Python client. */
 await runMain(async () => {
   const document = await clientDocument();
   const pages = {
     [configurationFile]: configurationText(),
+    [hostileFile]: hostileText(await findHostileTests()),
     [pythonFile]: pythonText(document),
     [pythonProblemsFile]: pythonProblemsText(document),
   };
