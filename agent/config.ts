@@ -1,9 +1,9 @@
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
-import { Config, ConfigError, intervalsOf } from "../shared/config/config.ts";
+import { Config, ConfigError } from "../shared/config/config.ts";
 import { readConfig } from "../shared/process/files.node.ts";
 import type { LogConfig } from "../shared/process/log.ts";
-import type { Intervals } from "../shared/wire/leases.ts";
+import { type Intervals, intervalsOf } from "../shared/wire/leases.ts";
 import { fixedToken, joinedToken, readCredentials, type TokenSource } from "./client/http.ts";
 import { type ApiAddress, apiAddress } from "./client/join.ts";
 import type { Policy, RuntimePolicy } from "./host/policy.ts";

@@ -18,7 +18,7 @@ import { hostScope, isAlive } from "./host/alive.ts";
 import { createFileStore, openSpoolDir } from "./host/files.ts";
 import { createGpus } from "./host/gpus.ts";
 import { buildLimits, createAdmission, createRuntimeChoice, mostMemory } from "./host/policy.ts";
-import { createImages, createInventory, type Images } from "./images/images.ts";
+import { createImages, createInventory } from "./images/images.ts";
 import {
   authFor,
   createFetchedImages,
@@ -120,14 +120,12 @@ export async function createDeps(
     clock,
     log,
   });
-  const found = createImages(engine, end, (reference) => authFor(registry, reference));
-  const images: Images = {
-    ...found,
-    resolve: (reference, signal) => {
-      fetched.used(reference);
-      return found.resolve(reference, signal);
-    },
-  };
+  const images = createImages(
+    engine,
+    end,
+    (reference) => authFor(registry, reference),
+    fetched.used,
+  );
   const limits = buildLimits(config.policy);
   const forks =
     how.mode === "engine"

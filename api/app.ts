@@ -26,7 +26,7 @@ import { toolCallRoutes } from "./jobs/tool-calls.ts";
 import { healthRoutes, probeRoutes } from "./monitoring/health.ts";
 import { metricsRoute } from "./monitoring/metrics.ts";
 import { callRoutes, contextRoutes, sessionFileRoutes, sessionRoutes } from "./sessions/routes.ts";
-import { isStoreOutage } from "./store/outage.ts";
+import { isStoreOutage } from "./store/database.ts";
 import { auditRoutes, keyRoutes, tenantRoutes, usageRoute } from "./tenants/routes.ts";
 import { webhookRoutes } from "./webhooks/routes.ts";
 

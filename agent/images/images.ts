@@ -35,15 +35,19 @@ const LOOKUP_TIMEOUT_MS = 15 * 60_000;
 /**
  * Lookups are shared and last until `end`: a pull that takes longer than one job's start-up serves
  * the next job.
+ *
+ * @param used told of each image that a job is about to run on.
  */
 export function createImages(
   store: ImageStore,
   end: AbortSignal,
   authFor: (reference: string) => RegistryAuth | undefined = () => undefined,
+  used: (reference: string) => void = () => {},
 ): Images {
   const lookups = new Map<string, Promise<string>>();
 
   async function resolve(reference: string, signal: AbortSignal): Promise<string> {
+    used(reference);
     const lookup = lookups.get(reference) ?? start(reference);
     return abortable(lookup, signal);
   }

@@ -1,6 +1,6 @@
 import { and, eq, isNotNull, lte, not, notExists, sql, type SQL } from "drizzle-orm";
 import { decodeUtf8 } from "../../shared/bytes.ts";
-import { type InputWay, waysOf } from "../../shared/wire/files.ts";
+import type { InputWay } from "../../shared/wire/files.ts";
 import type { JobType } from "../../shared/wire/job-types.ts";
 import type {
   CallFile,
@@ -74,6 +74,7 @@ import {
   mayRun,
   type Placed,
   servingAgents,
+  waysOf,
 } from "./placement.ts";
 
 /** Leases what an agent can run now: the next calls of its sessions, and jobs for its free slots. */
@@ -236,13 +237,11 @@ export async function offers(
 /** What an agent needs to run leased executions. Ends those that may not run any more. */
 async function describeJobs(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
   const ids = executions.map((execution) => execution.id);
+  const sessionIds = executions.flatMap(({ sessionId }) => sessionId ?? []);
   const [payloads, files, sessions] = await Promise.all([
     submittedPayloads(deps.db, ids),
     filesOf(deps.db, executions),
-    findSessions(
-      deps.db,
-      executions.flatMap(({ sessionId }) => sessionId ?? []),
-    ),
+    sessionIds.length === 0 ? [] : findSessions(deps.db, sessionIds),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);
   const refused: [ExecutionRow, string][] = [];

@@ -1,6 +1,6 @@
 import type { Config } from "../../shared/config/config.ts";
 import { matchesPattern } from "../../shared/names.ts";
-import { type InputWay, waysOf } from "../../shared/wire/files.ts";
+import type { InputWay } from "../../shared/wire/files.ts";
 import type {
   BreakerState,
   CircuitBreaker,
@@ -49,6 +49,12 @@ export function accepts(
 ): boolean {
   const { job_types } = accepts;
   return job_types?.some((pattern) => matchesPattern(pattern, jobType.name)) ?? true;
+}
+
+/** What an agent can do that gives jobs their inputs this way: who mounts files can also send them. */
+export function waysOf(way: InputWay | undefined): InputWay[] {
+  if (way === undefined) return [];
+  return way === "mount" ? ["frames", "mount"] : ["frames"];
 }
 
 /** Whether an agent can give a job its stdin, args and files. */

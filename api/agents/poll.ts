@@ -1,11 +1,11 @@
-import { intervalsOf } from "../../shared/config/config.ts";
-import type {
-  AgentStatus,
-  LeasedJob,
-  LeaveRequest,
-  PollReply,
-  PollRequest,
-  RenewReply,
+import {
+  type AgentStatus,
+  intervalsOf,
+  type LeasedJob,
+  type LeaveRequest,
+  type PollReply,
+  type PollRequest,
+  type RenewReply,
 } from "../../shared/wire/leases.ts";
 import { backstopMs, type Deps, type Topic } from "../deps.ts";
 import { AppError } from "../errors.ts";

@@ -24,7 +24,7 @@ import {
 import { explainWait, timestamp, toRecord, toResultItem, toToolCall } from "../jobs/read.ts";
 import { emptyPayload, type ExecutionRow, findExecution, queuePosition } from "../jobs/sql.ts";
 import { cancelIfRefused, cancelUnlessEnded, endIfOverdue, keepFollowed } from "../jobs/wait.ts";
-import { isStoreOutage, rideOut } from "../store/outage.ts";
+import { isStoreOutage, rideOut } from "../store/database.ts";
 
 /**
  * The events of a job from a cursor on, as they happen, up to its `end`; "idle" where nothing has happened
@@ -397,11 +397,6 @@ export function formatOf(accept: string | undefined): EventFormat {
   const lines = types.indexOf(contentTypes.lines);
   const sse = types.indexOf(contentTypes.sse);
   return lines !== -1 && (sse === -1 || lines < sse) ? "lines" : "sse";
-}
-
-/** Whether a client of an endpoint that usually answers with JSON wants events instead. */
-export function wantsEvents(accept: string | undefined): boolean {
-  return accept?.toLowerCase().includes(contentTypes.sse) ?? false;
 }
 
 /** An event as bytes. "idle" becomes a line that clients ignore. */

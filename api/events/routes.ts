@@ -17,7 +17,7 @@ import {
 import { outputEnds, resultLengths } from "../jobs/output.ts";
 import { requireExecution } from "../jobs/read.ts";
 import type { ExecutionRow } from "../jobs/sql.ts";
-import { isStoreOutage } from "../store/outage.ts";
+import { isStoreOutage } from "../store/database.ts";
 import {
   contentTypes,
   encodeEvent,

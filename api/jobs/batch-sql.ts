@@ -3,6 +3,7 @@ import type { ExecutionStatus } from "../../shared/wire/executions.ts";
 import type { Database } from "../store/database.ts";
 import {
   batches,
+  dayOf,
   executions,
   isInLine,
   isQueued,
@@ -24,7 +25,7 @@ import {
   tenantRows,
   type TenantStatement,
 } from "../store/tenant.ts";
-import { columnsOfTenant, dayOf, decodeTenant, isCpuUsed, type TenantRow } from "../tenants/sql.ts";
+import { columnsOfTenant, decodeTenant, isCpuUsed, type TenantRow } from "../tenants/sql.ts";
 import { cancelledMessage } from "./rules.ts";
 import { executionColumns, type ExecutionRow, filesJson, insertFilesOf } from "./sql.ts";
 import { holderOf, type NewExecution, submittedBytes } from "./submit.ts";

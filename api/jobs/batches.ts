@@ -19,7 +19,7 @@ import { jsonBody } from "../http/body.ts";
 import { type AppEnv, originOf } from "../http/context.ts";
 import { correlationId, jobId, submittedJob } from "../http/examples.ts";
 import { body, idParam, json, problem, problems } from "../http/responses.ts";
-import { rideOut } from "../store/outage.ts";
+import { rideOut } from "../store/database.ts";
 import { ofTenant } from "../store/tenant.ts";
 import { batchTooLarge, quotaExceeded } from "../tenants/tenants.ts";
 import {

@@ -21,7 +21,7 @@ import {
 } from "../../shared/wire/submissions.ts";
 import type { ClientDeps, RouteDeps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
-import { followSync, wantsEvents } from "../events/follow.ts";
+import { contentTypes, followSync } from "../events/follow.ts";
 import { endingWith, eventHeaders, eventStream, type OpenStreams } from "../events/routes.ts";
 import { jsonRecord, patientJson } from "../http/answer.ts";
 import { forgetBody, jsonBody, optionalJsonBody } from "../http/body.ts";
@@ -155,6 +155,11 @@ export function refuseUnseenTools(
     "tools",
     `need the job's id before its end: ask for events with Accept: text/event-stream, or send the request to ${c.req.path}/async`,
   );
+}
+
+/** Whether a client of an endpoint that usually answers with JSON wants events instead. */
+function wantsEvents(accept: string | undefined): boolean {
+  return accept?.toLowerCase().includes(contentTypes.sse) ?? false;
 }
 
 /** Submits with `submit`, and answers with the events of the run or with its result. */

@@ -9,10 +9,10 @@ import { isRunnable, notBuilt } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { fileFinder, type FoundFiles } from "../files/files.ts";
-import { insertWhere } from "../store/database.ts";
-import { isStoreOutage, rideOut } from "../store/outage.ts";
+import { insertWhere, isStoreOutage, rideOut } from "../store/database.ts";
 import {
   type CallOptions,
+  dayOf,
   executions,
   payloads,
   queueLength,
@@ -28,7 +28,7 @@ import {
   perTenant,
   type TenantStatement,
 } from "../store/tenant.ts";
-import { columnsOfTenant, dayOf, decodeTenant, isCpuUsed, type TenantRow } from "../tenants/sql.ts";
+import { columnsOfTenant, decodeTenant, isCpuUsed, type TenantRow } from "../tenants/sql.ts";
 import { quotaExceeded } from "../tenants/tenants.ts";
 import { isAllowedCallback } from "../webhooks/rules.ts";
 import {
@@ -76,9 +76,10 @@ export async function submit(
 ): Promise<SubmittedJob> {
   const { config } = deps;
   const environment = await runnableEnvironment(deps, request.job_type);
-  const files = inherited
-    ? { identities: [], rows: inherited }
-    : await fileFinder(deps)(request.files ?? []);
+  const files: FoundFiles =
+    inherited || !request.files?.length
+      ? { identities: [], rows: inherited ?? [] }
+      : await fileFinder(deps)(request.files);
   const execution = await newExecution(deps, request, origin, environment.jobType, files);
   // An obstacle (below: queue size 0) keeps out new executions; a repeated submission still finds its job.
   const { refusal, wait } = await checkAvailability(deps, origin.mode, environment, {

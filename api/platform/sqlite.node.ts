@@ -21,9 +21,9 @@ import {
   boundedFetch,
   type DurableClient,
   fileSettings,
+  isStoreOutage,
   remoteTimeoutMs,
 } from "../store/database.ts";
-import { isStoreOutage } from "../store/outage.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
 

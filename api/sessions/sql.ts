@@ -187,7 +187,7 @@ export const findSessionByLease = findBy(sessions.leaseId);
 
 /** Sessions by their ids, in any order. */
 export async function findSessions(db: AnyDb, ids: string[]): Promise<SessionRow[]> {
-  return ids.length === 0 ? [] : byIds(db, { ids: JSON.stringify(ids) });
+  return byIds(db, { ids: JSON.stringify(ids) });
 }
 
 const byIds = tenantRows((own) =>

@@ -8,8 +8,7 @@ import { findExecution } from "../jobs/sql.ts";
 import { submitExecution } from "../jobs/submit.ts";
 import { newExecution, openIn, openTempStore } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
-import { boundedFetch } from "./database.ts";
-import { isStoreOutage } from "./outage.ts";
+import { boundedFetch, isStoreOutage } from "./database.ts";
 import * as schema from "./schema.ts";
 
 describe("database", () => {

@@ -59,6 +59,11 @@ export const tenants = sqliteTable(
   ],
 );
 
+const dayMs = 86_400_000;
+
+/** The number of a UTC day, as `tenants.cpu_day` has it. */
+export const dayOf = (now: number): number => Math.floor(now / dayMs);
+
 /** Keys that operators made. Those of the configuration are not here. Times are epoch milliseconds. */
 export const apiKeys = sqliteTable(
   "api_keys",

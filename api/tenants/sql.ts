@@ -9,7 +9,7 @@ import {
   type Usage,
 } from "../../shared/wire/access.ts";
 import { type Database, toStatement } from "../store/database.ts";
-import { apiKeys, audit, formerKeys, tenants } from "../store/schema.ts";
+import { apiKeys, audit, dayOf, formerKeys, tenants } from "../store/schema.ts";
 import { decoder, given, query, rowQuery, rowsQuery, statement } from "../store/statement.ts";
 import { type AnyDb, batch, type TenantFilled, tenantRow } from "../store/tenant.ts";
 
@@ -97,11 +97,6 @@ const upsert = statement(sql`
   values (${given("name")}, ${given("now")}, ${given("day")}, ${sql.join(columns.map(given), sql`, `)})
   on conflict (name) do update set (${list("")}) = (${list("excluded.")})
   where (${list("tenants.")}) is not (${list("excluded.")})`);
-
-const dayMs = 86_400_000;
-
-/** The number of a UTC day, as `tenants.cpu_day` has it. */
-export const dayOf = (now: number): number => Math.floor(now / dayMs);
 
 /** What a tenant uses at a time (epoch ms) and may use. */
 export function usageOf(row: TenantRow, now: number): Usage {

@@ -9,10 +9,10 @@ import type {
 import type { ClientDeps, Deps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import { timestamp } from "../jobs/read.ts";
+import { dayOf } from "../store/schema.ts";
 import {
   type Actor,
   addKey,
-  dayOf,
   findTenant,
   fullQuota,
   type KeyRow,

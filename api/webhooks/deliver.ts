@@ -2,7 +2,7 @@ import type { Config } from "../../shared/config/config.ts";
 import { type WebhookType, webhookTypes } from "../../shared/wire/webhooks.ts";
 import type { Deps, Notifier, Subscription } from "../deps.ts";
 import { isFor } from "../jobs/environment.ts";
-import { rideOut } from "../store/outage.ts";
+import { rideOut } from "../store/database.ts";
 import { version } from "../version.ts";
 import {
   isAllowedCallback,

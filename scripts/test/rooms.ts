@@ -43,7 +43,6 @@ export const rooms = {
     "api/store/schema.ts",
     "api/store",
     "api/deps.ts",
-    "api/store/outage.ts",
     "api/tenants/sql.ts",
     "api/store/retention.ts",
     "api/files/sql.ts",

@@ -1,5 +1,4 @@
 import { z } from "zod";
-import type { Intervals } from "../wire/leases.ts";
 import { agentSettings } from "./agent.ts";
 import { apiSettings, compatSettings, sessionSettings, webhookSettings } from "./api.ts";
 
@@ -32,18 +31,6 @@ function isFenceLast({ liveness_s, lease_ttl_s }: Times): boolean {
 function tooShort({ liveness_s, lease_ttl_s }: Times): string {
   return `must be at least liveness_s (${liveness_s}): set it to ${liveness_s} or more, or liveness_s to ${lease_ttl_s} or less`;
 }
-
-/** Timings that the API sets for its agents. */
-export function intervalsOf({
-  poll_wait_s,
-  lease_ttl_s,
-  liveness_s,
-}: Pick<Config, "poll_wait_s" | "lease_ttl_s" | "liveness_s">): Intervals {
-  return { poll_wait_s, lease_ttl_s, renew_every_s: liveness_s / renewalsPerLiveness };
-}
-
-/** With four renewals per `liveness_s`, two may fail in a row and the third may be slow. */
-const renewalsPerLiveness = 4;
 
 export class ConfigError extends Error {
   override name = "ConfigError";

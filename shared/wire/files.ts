@@ -167,9 +167,3 @@ export type LeasedFile = z.infer<typeof LeasedFile>;
 export const inputWays = ["frames", "mount"] as const;
 export const InputWay = z.enum(inputWays);
 export type InputWay = z.infer<typeof InputWay>;
-
-/** What an agent can do that gives jobs their inputs this way: who mounts files can also send them. */
-export function waysOf(way: InputWay | undefined): InputWay[] {
-  if (way === undefined) return [];
-  return way === "mount" ? ["frames", "mount"] : ["frames"];
-}

@@ -220,6 +220,18 @@ export const Intervals = z.object({
 });
 export type Intervals = z.infer<typeof Intervals>;
 
+/** Timings that the API sets for its agents, from its configuration. */
+export function intervalsOf({
+  poll_wait_s,
+  lease_ttl_s,
+  liveness_s,
+}: Pick<Intervals, "poll_wait_s" | "lease_ttl_s"> & { readonly liveness_s: number }): Intervals {
+  return { poll_wait_s, lease_ttl_s, renew_every_s: liveness_s / renewalsPerLiveness };
+}
+
+/** With four renewals per `liveness_s`, two may fail in a row and the third may be slow. */
+const renewalsPerLiveness = 4;
+
 export const RenewReply = z.object({
   /** Leases whose execution should be cancelled. */
   cancel: z.array(Uuid),
