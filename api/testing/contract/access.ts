@@ -15,6 +15,7 @@ import {
   operatorKey,
   problemOf,
   type Row,
+  test,
 } from "./api.ts";
 
 const [key, otherKey] = apiKeys;
@@ -55,97 +56,73 @@ export const authRows = on("with keys", [
       expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
     },
   ),
-  {
-    rule: "No shared cache may keep an answer of any endpoint, with a key or without, nor a stream",
-    async check(api) {
-      const document = body(await api.get("/openapi.json", bearer(operatorKey)));
-      for (const { method, path } of endpointsOf(document as OpenApiDocument)) {
-        const address = api.url + path.replaceAll(/\{\w+\}/g, "none");
-        for (const headers of method === "GET" ? [bearer(operatorKey), {}] : [{}]) {
-          const answer = await fetch(address, { method, headers });
-          expect(answer.headers.get("Cache-Control"), `${method} ${path}`).toMatch(notShared);
-          await answer.body?.cancel();
-        }
+  test("No shared cache may keep an answer of any endpoint, with a key or without, nor a stream", async (api) => {
+    const document = body(await api.get("/openapi.json", bearer(operatorKey)));
+    for (const { method, path } of endpointsOf(document as OpenApiDocument)) {
+      const address = api.url + path.replaceAll(/\{\w+\}/g, "none");
+      for (const headers of method === "GET" ? [bearer(operatorKey), {}] : [{}]) {
+        const answer = await fetch(address, { method, headers });
+        expect(answer.headers.get("Cache-Control"), `${method} ${path}`).toMatch(notShared);
+        await answer.body?.cancel();
       }
-    },
-  },
-  {
-    rule: "Two different keys in one request are 401; the same one twice is accepted",
-    async check(api) {
-      expect(await statusWith(api, { "X-API-Key": key, ...bearer(otherKey) })).toBe(401);
-      expect(await statusWith(api, { "X-API-Key": key, ...bearer(key) })).toBe(200);
-    },
-  },
-  {
-    rule: "Each configured key is accepted, in X-API-Key or as Authorization: Bearer",
-    async check(api) {
-      for (const good of [key, otherKey]) {
-        expect(await statusWith(api, { "X-API-Key": good })).toBe(200);
-        expect(await statusWith(api, bearer(good))).toBe(200);
-        expect(await statusWith(api, { Authorization: `bearer  ${good}` })).toBe(200);
+    }
+  }),
+  test("Two different keys in one request are 401; the same one twice is accepted", async (api) => {
+    expect(await statusWith(api, { "X-API-Key": key, ...bearer(otherKey) })).toBe(401);
+    expect(await statusWith(api, { "X-API-Key": key, ...bearer(key) })).toBe(200);
+  }),
+  test("Each configured key is accepted, in X-API-Key or as Authorization: Bearer", async (api) => {
+    for (const good of [key, otherKey]) {
+      expect(await statusWith(api, { "X-API-Key": good })).toBe(200);
+      expect(await statusWith(api, bearer(good))).toBe(200);
+      expect(await statusWith(api, { Authorization: `bearer  ${good}` })).toBe(200);
+    }
+  }),
+  test("A valid key is accepted with any value in the other header", async (api) => {
+    expect(await statusWith(api, { "X-API-Key": "wrong", ...bearer(key) })).toBe(200);
+    expect(await statusWith(api, { "X-API-Key": key, ...bearer("wrong") })).toBe(200);
+  }),
+  test("Anything else than a configured key gets 401, and is not repeated in the answer", async (api) => {
+    const wrong = [
+      "",
+      "wrong",
+      key.slice(0, -1),
+      `${key}x`,
+      key.toUpperCase(),
+      `${key},${otherKey}`,
+    ];
+    for (const value of wrong) {
+      for (const headers of [{ "X-API-Key": value }, bearer(value)]) {
+        const reply = await api.get("/executions", headers);
+        expect(reply.status).toBe(401);
+        if (value !== "") expect(problemOf(reply).detail).not.toContain(value);
       }
-    },
-  },
-  {
-    rule: "A valid key is accepted with any value in the other header",
-    async check(api) {
-      expect(await statusWith(api, { "X-API-Key": "wrong", ...bearer(key) })).toBe(200);
-      expect(await statusWith(api, { "X-API-Key": key, ...bearer("wrong") })).toBe(200);
-    },
-  },
-  {
-    rule: "Anything else than a configured key gets 401, and is not repeated in the answer",
-    async check(api) {
-      const wrong = [
-        "",
-        "wrong",
-        key.slice(0, -1),
-        `${key}x`,
-        key.toUpperCase(),
-        `${key},${otherKey}`,
-      ];
-      for (const value of wrong) {
-        for (const headers of [{ "X-API-Key": value }, bearer(value)]) {
-          const reply = await api.get("/executions", headers);
-          expect(reply.status).toBe(401);
-          if (value !== "") expect(problemOf(reply).detail).not.toContain(value);
-        }
-      }
-      expect(await statusWith(api, { Authorization: `Basic ${btoa(`a:${key}`)}` })).toBe(401);
-      expect(await statusWith(api, { Authorization: key })).toBe(401);
-      expect((await api.get(`/executions?api_key=${key}`)).status).toBe(401);
-    },
-  },
-  {
-    rule: "A request without a key is refused before its body is read",
-    async check(api) {
-      const { text: before } = await api.get("/executions", bearer(key));
-      expect((await api.post("/execute/async", "{")).status).toBe(401);
-      expect((await api.get("/executions", bearer(key))).text).toBe(before);
-    },
-  },
-  {
-    rule: "GET /health needs no key",
-    async check(api) {
-      for (const path of ["/health", "/health/live", "/health/ready"]) {
-        expect((await api.get(path)).status).toBe(200);
-        expect((await api.get(path, { "X-API-Key": "wrong" })).status).toBe(200);
-      }
-      expect((await api.get("/health/nowhere")).status).toBe(401);
-    },
-  },
-  {
-    rule: "An agent's token is not accepted as an API key, nor an API key as an agent's token",
-    async check(api) {
-      expect(await statusWith(api, bearer(agentTokens[0]))).toBe(401);
-      expect(await statusWith(api, { "X-API-Key": agentTokens[0] })).toBe(401);
-      const request = JSON.stringify(api.agent().pollRequest());
-      for (const headers of [bearer(key), { "X-API-Key": key }, {}]) {
-        expect((await api.post("/agent/v1/poll", request, headers)).status).toBe(401);
-      }
-      expect((await api.post("/agent/v1/poll", request, bearer(agentTokens[0]))).status).toBe(200);
-    },
-  },
+    }
+    expect(await statusWith(api, { Authorization: `Basic ${btoa(`a:${key}`)}` })).toBe(401);
+    expect(await statusWith(api, { Authorization: key })).toBe(401);
+    expect((await api.get(`/executions?api_key=${key}`)).status).toBe(401);
+  }),
+  test("A request without a key is refused before its body is read", async (api) => {
+    const { text: before } = await api.get("/executions", bearer(key));
+    expect((await api.post("/execute/async", "{")).status).toBe(401);
+    expect((await api.get("/executions", bearer(key))).text).toBe(before);
+  }),
+  test("GET /health needs no key", async (api) => {
+    for (const path of ["/health", "/health/live", "/health/ready"]) {
+      expect((await api.get(path)).status).toBe(200);
+      expect((await api.get(path, { "X-API-Key": "wrong" })).status).toBe(200);
+    }
+    expect((await api.get("/health/nowhere")).status).toBe(401);
+  }),
+  test("An agent's token is not accepted as an API key, nor an API key as an agent's token", async (api) => {
+    expect(await statusWith(api, bearer(agentTokens[0]))).toBe(401);
+    expect(await statusWith(api, { "X-API-Key": agentTokens[0] })).toBe(401);
+    const request = JSON.stringify(api.agent().pollRequest());
+    for (const headers of [bearer(key), { "X-API-Key": key }, {}]) {
+      expect((await api.post("/agent/v1/poll", request, headers)).status).toBe(401);
+    }
+    expect((await api.post("/agent/v1/poll", request, bearer(agentTokens[0]))).status).toBe(200);
+  }),
   {
     rule: "The key's header can be configured; Authorization: Bearer is still accepted",
     server: "with a header of its own",
@@ -245,18 +222,15 @@ export const answerRows: Row[] = [
       expect(problem.job_id).toBe(job && job_id);
     },
   ),
-  {
-    rule: "The type of a refusal is an address on a page that explains every code",
-    async check(api) {
-      const { type } = problemOf(await api.get("/jobs/x"));
-      const reply = await api.get(type);
-      expect([reply.status, reply.headers.get("Content-Type")]).toEqual([
-        200,
-        "text/html; charset=UTF-8",
-      ]);
-      for (const code of problemCodes) expect(reply.text).toContain(`id="${code}"`);
-    },
-  },
+  test("The type of a refusal is an address on a page that explains every code", async (api) => {
+    const { type } = problemOf(await api.get("/jobs/x"));
+    const reply = await api.get(type);
+    expect([reply.status, reply.headers.get("Content-Type")]).toEqual([
+      200,
+      "text/html; charset=UTF-8",
+    ]);
+    for (const code of problemCodes) expect(reply.text).toContain(`id="${code}"`);
+  }),
   ...each(
     ["a", "req-1", "0a1B2c.:/+=@-_", "x".repeat(128)],
     (id) => `A correlation id such as ${id.slice(0, 20)} is echoed`,
@@ -280,15 +254,12 @@ export const answerRows: Row[] = [
       `A correlation id such as ${JSON.stringify(id.slice(0, 20))} (${id.length}) is replaced`,
     async (api, id) => expect(await echoed(api, id)).toMatch(uuid),
   ),
-  {
-    rule: "Each request without a correlation id gets a new one, which a refusal's body shows too",
-    async check(api) {
-      const replies = [await api.get("/nowhere"), await api.get("/nowhere")];
-      const ids = replies.map((reply) => problemOf(reply).correlation_id);
-      expect(ids[0]).toMatch(uuid);
-      expect(ids[0]).not.toBe(ids[1]);
-    },
-  },
+  test("Each request without a correlation id gets a new one, which a refusal's body shows too", async (api) => {
+    const replies = [await api.get("/nowhere"), await api.get("/nowhere")];
+    const ids = replies.map((reply) => problemOf(reply).correlation_id);
+    expect(ids[0]).toMatch(uuid);
+    expect(ids[0]).not.toBe(ids[1]);
+  }),
   ...each(
     [
       ["PUT", "/execute", "POST"],
@@ -306,25 +277,19 @@ export const answerRows: Row[] = [
       expect([reply.status, reply.headers.get("Allow")]).toEqual([405, allow]);
     },
   ),
-  {
-    rule: "A job keeps the correlation id of its submission, and its agent gets it",
-    async check(api) {
-      await api.post("/execute/async", { code: "1" }, { "X-Correlation-ID": "order-1" });
-      expect((await api.agent().takeJob()).correlation_id).toBe("order-1");
-    },
-  },
-  {
-    rule: "GET /openapi.json is OpenAPI 3.1 and has the service's version",
-    async check(api) {
-      const reply = await api.get("/openapi.json");
-      expect(reply.headers.get("Content-Type")).toMatch(/^application\/json/);
-      const { version } = body(await api.get("/health")) as { version: string };
-      expect(body(reply)).toMatchObject({
-        openapi: expect.stringMatching(/^3\.1\./) as string,
-        info: { version },
-      });
-    },
-  },
+  test("A job keeps the correlation id of its submission, and its agent gets it", async (api) => {
+    await api.post("/execute/async", { code: "1" }, { "X-Correlation-ID": "order-1" });
+    expect((await api.agent().takeJob()).correlation_id).toBe("order-1");
+  }),
+  test("GET /openapi.json is OpenAPI 3.1 and has the service's version", async (api) => {
+    const reply = await api.get("/openapi.json");
+    expect(reply.headers.get("Content-Type")).toMatch(/^application\/json/);
+    const { version } = body(await api.get("/health")) as { version: string };
+    expect(body(reply)).toMatchObject({
+      openapi: expect.stringMatching(/^3\.1\./) as string,
+      info: { version },
+    });
+  }),
 ];
 
 const keyHeader = { Authorization: `Bearer ${apiKeys[0]}` };
@@ -369,33 +334,24 @@ export const foreignPageRows: Row[] = [
       expect(await api.job(job_id)).toMatchObject({ status: "queued" });
     },
   ),
-  {
-    rule: "Without keys, a page of another site can read nothing and does not count against the rate limit",
-    async check(api) {
-      for (const headers of foreign) {
-        if (headers["Sec-Fetch-Mode"] === "navigate") continue;
-        const reply = await api.get("/executions", headers);
-        expect(reply.status).toBe(403);
-        expect(reply.headers.has("RateLimit-Remaining")).toBe(false);
-      }
-    },
-  },
-  {
-    rule: "Without keys, a link on another site to a page here works",
-    async check(api) {
-      const headers = { "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate" };
-      expect((await api.get("/docs", headers)).status).toBe(200);
-    },
-  },
-  {
-    rule: "Without keys, the service's own page and programs are served",
-    async check(api) {
-      for (const headers of own(api)) {
-        expect((await api.get("/executions", headers)).status).toBe(200);
-        expect((await api.post("/execute/async", { code: "1" }, headers)).status).toBe(202);
-      }
-    },
-  },
+  test("Without keys, a page of another site can read nothing and does not count against the rate limit", async (api) => {
+    for (const headers of foreign) {
+      if (headers["Sec-Fetch-Mode"] === "navigate") continue;
+      const reply = await api.get("/executions", headers);
+      expect(reply.status).toBe(403);
+      expect(reply.headers.has("RateLimit-Remaining")).toBe(false);
+    }
+  }),
+  test("Without keys, a link on another site to a page here works", async (api) => {
+    const headers = { "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate" };
+    expect((await api.get("/docs", headers)).status).toBe(200);
+  }),
+  test("Without keys, the service's own page and programs are served", async (api) => {
+    for (const headers of own(api)) {
+      expect((await api.get("/executions", headers)).status).toBe(200);
+      expect((await api.post("/execute/async", { code: "1" }, headers)).status).toBe(202);
+    }
+  }),
   {
     rule: "With keys, a page of another site that has a key is served",
     server: "with keys",

@@ -24,6 +24,7 @@ import {
   problemOf,
   release,
   type Row,
+  test,
   working,
 } from "./api.ts";
 
@@ -49,119 +50,95 @@ export const agentRows: Row[] = [
       ).toBe(401);
     },
   ),
-  {
-    rule: "An agent that presents a different token than before gets 403",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const thief = api.agent(agentTokens[1]);
-      const request = agent.pollRequest({ free_slots: 1 });
-      for (const path of ["/poll", "/renew"]) {
-        expect((await thief.send("POST", path, JSON.stringify(request))).status).toBe(403);
-      }
-      const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
-      expect((await thief.send("POST", "/leave", leave)).status).toBe(403);
-      expect((await api.get("/pool/stats")).text).toContain(agent.id);
-    },
-  },
-  {
-    rule: "A waiting agent gets a queued job at once",
-    async check(api) {
-      const [agent, other] = [api.agent(), api.agent()];
-      const waiting = agent.poll({ wait_s: 20 });
-      const { job_id } = await api.submit();
-      // A poll that is not woken looks again after five seconds; this one must answer after three.
-      const idle = other.poll({ free_slots: 0, wait_s: 3 });
-      const first = await Promise.race([waiting, idle]);
-      expect(first.jobs.map((job) => job.execution_id)).toEqual([job_id]);
-      expect((await idle).jobs).toEqual([]);
-    },
-  },
-  {
-    rule: "A leased job has everything that its agent needs",
-    async check(api) {
-      const { job_id } = await api.submit({
-        code: "print(1)",
-        input_data: { a: [1.0] },
-        timeout: 5,
-        startup_timeout: 20,
-        requirements: ["numpy"],
-      });
-      expect(await api.agent().takeJob()).toMatchObject({
-        execution_id: job_id,
-        attempt: 1,
-        job_type: { name: "default", cpu_limit: 1, network: "none" },
-        image: "python:3.13-slim",
-        code: "print(1)",
-        input_json: '{"a":[1]}',
-        requirements: [],
-        timeout_s: 5,
-        startup_timeout_s: 20,
-        caps: { stream_bytes: 1024 * 1024, artifact_bytes: 100_000 },
-      });
-    },
-  },
-  {
-    rule: "A new agent is asked to keep containers ready for the default job type and recently used ones",
-    async check(api) {
-      const told = async (is_new: boolean) =>
-        (await api.agent().poll({ is_new })).keep_ready.map(({ job_type }) => job_type.name);
-      expect(await told(true)).toContain("default");
-      await api.submit({ job_type: "ml" });
-      expect(await told(false)).toEqual([]);
-      expect(await told(true)).toEqual(["default", "ml"]);
-      expect((await api.agent().poll({ is_new: true })).keep_ready[1]).toMatchObject({
-        job_type: { name: "ml", memory_limit: "1g" },
-        image: "python:3.13-slim",
-      });
-    },
-  },
-  {
-    rule: "Jobs are leased in order of submission, and never more than there are free slots",
-    async check(api) {
-      const jobs = [await api.submit(), await api.submit(), await api.submit()];
-      const agent = api.agent();
-      expect((await agent.poll({ free_slots: 0 })).jobs).toEqual([]);
-      const first = await agent.poll({ free_slots: 2 });
-      const second = await agent.poll({ free_slots: 4 });
-      const leased = [first, second].map((reply) => reply.jobs.map((job) => job.execution_id));
-      expect(leased).toEqual([[jobs[0]?.job_id, jobs[1]?.job_id], [jobs[2]?.job_id]]);
-    },
-  },
-  {
-    rule: "A lease whose reply was lost is delivered again, to the same agent and within its free slots",
-    async check(api) {
-      await api.submit();
-      const agent = api.agent();
-      const job = await agent.takeJob();
-      agent.held.delete(job.lease_id);
-      expect((await agent.poll({ free_slots: 0 })).jobs).toEqual([]);
-      expect((await api.agent().poll()).jobs).toEqual([]);
-      expect((await agent.poll()).jobs).toEqual([job]);
-      expect((await agent.poll()).jobs).toEqual([]);
-      await agent.post(job.lease_id, "started", { job_ref: null });
-      expect((await agent.poll({ leases: [] })).jobs).toEqual([]);
-    },
-  },
-  {
-    rule: "A renewed lease is not reported as lost; an expired lease is",
-    async check(api) {
-      const { agent, lease_id } = await working(api);
-      expect((await agent.renew()).lost).toEqual([]);
-      const stranger = crypto.randomUUID();
-      expect((await agent.renew({ leases: [lease_id, stranger] })).lost).toEqual([stranger]);
-      await release(agent, lease_id);
-      const poll = await agent.poll({ wait_s: 20, free_slots: 0 });
-      expect(poll.lost).toEqual([lease_id]);
-    },
-  },
-  {
-    rule: "The API sends its agents the intervals",
-    async check(api) {
-      const { intervals } = await api.agent().renew();
-      expect(intervals).toEqual({ poll_wait_s: 25, lease_ttl_s: 180, renew_every_s: 7.5 });
-    },
-  },
+  test("An agent that presents a different token than before gets 403", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const thief = api.agent(agentTokens[1]);
+    const request = agent.pollRequest({ free_slots: 1 });
+    for (const path of ["/poll", "/renew"]) {
+      expect((await thief.send("POST", path, JSON.stringify(request))).status).toBe(403);
+    }
+    const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
+    expect((await thief.send("POST", "/leave", leave)).status).toBe(403);
+    expect((await api.get("/pool/stats")).text).toContain(agent.id);
+  }),
+  test("A waiting agent gets a queued job at once", async (api) => {
+    const [agent, other] = [api.agent(), api.agent()];
+    const waiting = agent.poll({ wait_s: 20 });
+    const { job_id } = await api.submit();
+    // A poll that is not woken looks again after five seconds; this one must answer after three.
+    const idle = other.poll({ free_slots: 0, wait_s: 3 });
+    const first = await Promise.race([waiting, idle]);
+    expect(first.jobs.map((job) => job.execution_id)).toEqual([job_id]);
+    expect((await idle).jobs).toEqual([]);
+  }),
+  test("A leased job has everything that its agent needs", async (api) => {
+    const { job_id } = await api.submit({
+      code: "print(1)",
+      input_data: { a: [1.0] },
+      timeout: 5,
+      startup_timeout: 20,
+      requirements: ["numpy"],
+    });
+    expect(await api.agent().takeJob()).toMatchObject({
+      execution_id: job_id,
+      attempt: 1,
+      job_type: { name: "default", cpu_limit: 1, network: "none" },
+      image: "python:3.13-slim",
+      code: "print(1)",
+      input_json: '{"a":[1]}',
+      requirements: [],
+      timeout_s: 5,
+      startup_timeout_s: 20,
+      caps: { stream_bytes: 1024 * 1024, artifact_bytes: 100_000 },
+    });
+  }),
+  test("A new agent is asked to keep containers ready for the default job type and recently used ones", async (api) => {
+    const told = async (is_new: boolean) =>
+      (await api.agent().poll({ is_new })).keep_ready.map(({ job_type }) => job_type.name);
+    expect(await told(true)).toContain("default");
+    await api.submit({ job_type: "ml" });
+    expect(await told(false)).toEqual([]);
+    expect(await told(true)).toEqual(["default", "ml"]);
+    expect((await api.agent().poll({ is_new: true })).keep_ready[1]).toMatchObject({
+      job_type: { name: "ml", memory_limit: "1g" },
+      image: "python:3.13-slim",
+    });
+  }),
+  test("Jobs are leased in order of submission, and never more than there are free slots", async (api) => {
+    const jobs = [await api.submit(), await api.submit(), await api.submit()];
+    const agent = api.agent();
+    expect((await agent.poll({ free_slots: 0 })).jobs).toEqual([]);
+    const first = await agent.poll({ free_slots: 2 });
+    const second = await agent.poll({ free_slots: 4 });
+    const leased = [first, second].map((reply) => reply.jobs.map((job) => job.execution_id));
+    expect(leased).toEqual([[jobs[0]?.job_id, jobs[1]?.job_id], [jobs[2]?.job_id]]);
+  }),
+  test("A lease whose reply was lost is delivered again, to the same agent and within its free slots", async (api) => {
+    await api.submit();
+    const agent = api.agent();
+    const job = await agent.takeJob();
+    agent.held.delete(job.lease_id);
+    expect((await agent.poll({ free_slots: 0 })).jobs).toEqual([]);
+    expect((await api.agent().poll()).jobs).toEqual([]);
+    expect((await agent.poll()).jobs).toEqual([job]);
+    expect((await agent.poll()).jobs).toEqual([]);
+    await agent.post(job.lease_id, "started", { job_ref: null });
+    expect((await agent.poll({ leases: [] })).jobs).toEqual([]);
+  }),
+  test("A renewed lease is not reported as lost; an expired lease is", async (api) => {
+    const { agent, lease_id } = await working(api);
+    expect((await agent.renew()).lost).toEqual([]);
+    const stranger = crypto.randomUUID();
+    expect((await agent.renew({ leases: [lease_id, stranger] })).lost).toEqual([stranger]);
+    await release(agent, lease_id);
+    const poll = await agent.poll({ wait_s: 20, free_slots: 0 });
+    expect(poll.lost).toEqual([lease_id]);
+  }),
+  test("The API sends its agents the intervals", async (api) => {
+    const { intervals } = await api.agent().renew();
+    expect(intervals).toEqual({ poll_wait_s: 25, lease_ttl_s: 180, renew_every_s: 7.5 });
+  }),
   {
     rule: "A lease that is not renewed goes to another agent; lost twice, the job ends as internal_error",
     server: "with short leases",
@@ -193,48 +170,39 @@ export const agentRows: Row[] = [
       expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).status).toBe(404);
     },
   },
-  {
-    rule: "A job released before its code started is tried again; released a second time, it fails with that error",
-    async check(api) {
-      const { agent, job_id, lease_id } = await working(api);
-      expect((await release(agent, lease_id)).status).toBe(200);
-      expect((await api.job(job_id)).status).toBe("queued");
-      const again = await agent.takeJob();
-      expect(again.attempt).toBe(2);
-      expect((await release(agent, again.lease_id)).status).toBe(200);
-      expect(await api.record(job_id)).toMatchObject({ status: "failed", error: dockerError });
-    },
-  },
-  {
-    rule: "An agent that leaves is no longer counted, and its jobs go to others at once",
-    async check(api) {
-      const begun = await working(api);
-      await begun.agent.post(begun.lease_id, "started", { job_ref: null });
-      const next = await api.submit();
-      await begun.agent.takeJob();
-      expect((await begun.agent.leave()).status).toBe(200);
-      expect(JSON.parse((await api.get("/pool/stats")).text)).toMatchObject({ agents: [] });
-      const other = api.agent();
-      const [first, second] = [await other.takeJob(), await other.takeJob()];
-      expect(first).toMatchObject({ execution_id: begun.job_id, attempt: 2 });
-      expect(second).toMatchObject({ execution_id: next.job_id, attempt: 1 });
-      expect((await begun.agent.result(begun.lease_id)).status).toBe(409);
-      expect((await begun.agent.leave()).status).toBe(200);
-    },
-  },
-  {
-    rule: "The waiting poll of an agent that leaves does not make the agent count again",
-    async check(api) {
-      const agent = api.agent();
-      const client = new AbortController();
-      const waiting = agent.poll({ wait_s: 20 }, client.signal);
-      await api.agent().poll();
-      await agent.leave();
-      client.abort();
-      await expect(waiting).rejects.toThrow("aborted");
-      expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
-    },
-  },
+  test("A job released before its code started is tried again; released a second time, it fails with that error", async (api) => {
+    const { agent, job_id, lease_id } = await working(api);
+    expect((await release(agent, lease_id)).status).toBe(200);
+    expect((await api.job(job_id)).status).toBe("queued");
+    const again = await agent.takeJob();
+    expect(again.attempt).toBe(2);
+    expect((await release(agent, again.lease_id)).status).toBe(200);
+    expect(await api.record(job_id)).toMatchObject({ status: "failed", error: dockerError });
+  }),
+  test("An agent that leaves is no longer counted, and its jobs go to others at once", async (api) => {
+    const begun = await working(api);
+    await begun.agent.post(begun.lease_id, "started", { job_ref: null });
+    const next = await api.submit();
+    await begun.agent.takeJob();
+    expect((await begun.agent.leave()).status).toBe(200);
+    expect(JSON.parse((await api.get("/pool/stats")).text)).toMatchObject({ agents: [] });
+    const other = api.agent();
+    const [first, second] = [await other.takeJob(), await other.takeJob()];
+    expect(first).toMatchObject({ execution_id: begun.job_id, attempt: 2 });
+    expect(second).toMatchObject({ execution_id: next.job_id, attempt: 1 });
+    expect((await begun.agent.result(begun.lease_id)).status).toBe(409);
+    expect((await begun.agent.leave()).status).toBe(200);
+  }),
+  test("The waiting poll of an agent that leaves does not make the agent count again", async (api) => {
+    const agent = api.agent();
+    const client = new AbortController();
+    const waiting = agent.poll({ wait_s: 20 }, client.signal);
+    await api.agent().poll();
+    await agent.leave();
+    client.abort();
+    await expect(waiting).rejects.toThrow("aborted");
+    expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
+  }),
 ];
 
 const minuteMs = 60_000;
@@ -272,69 +240,54 @@ const pollStatus = async (api: Api, token: string): Promise<number> => {
 };
 
 export const joinRows: Row[] = [
-  {
-    rule: "A join code is exchanged for an agent's own token, under the name that the code gives it",
-    async check(api) {
-      const [code, token] = [await newCode(api, "gpu-1"), newToken()];
-      expect(await pollStatus(api, token)).toBe(401);
-      const reply = await exchange(api, code, token);
-      expect(reply.status).toBe(200);
-      expect(JoinReply.parse(body(reply)).agent.name).toBe("gpu-1");
-      expect(await pollStatus(api, token)).toBe(200);
-      const other = await exchange(api, await newCode(api), newToken(), "its-own");
-      expect(JoinReply.parse(body(other)).agent.name).toBe("its-own");
-    },
-  },
-  {
-    rule: "If many hosts exchange one join code, exactly one succeeds",
-    async check(api) {
-      const code = await newCode(api);
-      const tokens = Array.from({ length: 6 }, newToken);
-      const replies = await Promise.all(tokens.map((token) => exchange(api, code, token)));
-      expect(replies.filter(({ status }) => status === 200)).toHaveLength(1);
-      expect(replies.filter(({ status }) => status === 401)).toHaveLength(5);
-      const polls = await Promise.all(tokens.map((token) => pollStatus(api, token)));
-      expect(polls).toEqual(replies.map(({ status }) => status));
-    },
-  },
-  {
-    rule: "A repeated exchange gets the same answer, and no other exchange of its code succeeds",
-    async check(api) {
-      const [code, token] = [await newCode(api), newToken()];
-      const first = await exchange(api, code, token);
-      expect(body(await exchange(api, code, token))).toEqual(body(first));
-      expect((await exchange(api, code, newToken())).status).toBe(401);
-    },
-  },
-  {
-    rule: "Unknown, expired and used join codes get the same refusal",
-    async check(api) {
-      const used = await newCode(api);
-      await exchange(api, used, newToken());
-      const codes = [`alj_${"0".repeat(40)}`, await newCode(api, null, -1), used];
-      const replies = [];
-      for (const code of codes) replies.push(await exchange(api, code, newToken()));
-      expect(replies.map(({ status }) => status)).toEqual([401, 401, 401]);
-      expect(new Set(replies.map((reply) => problemOf(reply).detail)).size).toBe(1);
-      expect(problemOf(replies[0]!).detail).toContain("npm run agents -- invite");
-    },
-  },
-  {
-    rule: "A join code is not accepted as a token, nor a token as a join code",
-    async check(api) {
-      const [code, token] = [await newCode(api), newToken()];
-      expect(await pollStatus(api, code)).toBe(401);
-      const reply = await api.post("/agent/v1/join", {
-        code: token,
-        token_sha256: hashOf(token),
-        name: "a-host",
-      });
-      expect(reply.status).toBe(400);
-      expect(problemOf(reply).errors).toMatchObject([{ path: "code" }]);
-      expect(reply.text).not.toContain(token);
-      expect((await exchange(api, code, token)).status).toBe(200);
-    },
-  },
+  test("A join code is exchanged for an agent's own token, under the name that the code gives it", async (api) => {
+    const [code, token] = [await newCode(api, "gpu-1"), newToken()];
+    expect(await pollStatus(api, token)).toBe(401);
+    const reply = await exchange(api, code, token);
+    expect(reply.status).toBe(200);
+    expect(JoinReply.parse(body(reply)).agent.name).toBe("gpu-1");
+    expect(await pollStatus(api, token)).toBe(200);
+    const other = await exchange(api, await newCode(api), newToken(), "its-own");
+    expect(JoinReply.parse(body(other)).agent.name).toBe("its-own");
+  }),
+  test("If many hosts exchange one join code, exactly one succeeds", async (api) => {
+    const code = await newCode(api);
+    const tokens = Array.from({ length: 6 }, newToken);
+    const replies = await Promise.all(tokens.map((token) => exchange(api, code, token)));
+    expect(replies.filter(({ status }) => status === 200)).toHaveLength(1);
+    expect(replies.filter(({ status }) => status === 401)).toHaveLength(5);
+    const polls = await Promise.all(tokens.map((token) => pollStatus(api, token)));
+    expect(polls).toEqual(replies.map(({ status }) => status));
+  }),
+  test("A repeated exchange gets the same answer, and no other exchange of its code succeeds", async (api) => {
+    const [code, token] = [await newCode(api), newToken()];
+    const first = await exchange(api, code, token);
+    expect(body(await exchange(api, code, token))).toEqual(body(first));
+    expect((await exchange(api, code, newToken())).status).toBe(401);
+  }),
+  test("Unknown, expired and used join codes get the same refusal", async (api) => {
+    const used = await newCode(api);
+    await exchange(api, used, newToken());
+    const codes = [`alj_${"0".repeat(40)}`, await newCode(api, null, -1), used];
+    const replies = [];
+    for (const code of codes) replies.push(await exchange(api, code, newToken()));
+    expect(replies.map(({ status }) => status)).toEqual([401, 401, 401]);
+    expect(new Set(replies.map((reply) => problemOf(reply).detail)).size).toBe(1);
+    expect(problemOf(replies[0]!).detail).toContain("npm run agents -- invite");
+  }),
+  test("A join code is not accepted as a token, nor a token as a join code", async (api) => {
+    const [code, token] = [await newCode(api), newToken()];
+    expect(await pollStatus(api, code)).toBe(401);
+    const reply = await api.post("/agent/v1/join", {
+      code: token,
+      token_sha256: hashOf(token),
+      name: "a-host",
+    });
+    expect(reply.status).toBe(400);
+    expect(problemOf(reply).errors).toMatchObject([{ path: "code" }]);
+    expect(reply.text).not.toContain(token);
+    expect((await exchange(api, code, token)).status).toBe(200);
+  }),
   {
     rule: "An agent's own token gives no access to another agent's leases or to client endpoints",
     server: "with keys",
@@ -368,35 +321,29 @@ export const joinRows: Row[] = [
       expect(await pollStatus(api, token)).toBe(401);
     },
   },
-  {
-    rule: "A rotated token is valid until the new one is used; the agent keeps its leases",
-    async check(api) {
-      const [{ token }, next] = [await joined(api), newToken()];
-      const agent = api.agent(token);
-      await api.submit();
-      const { lease_id } = await agent.takeJob();
-      const order = JSON.stringify({ token_sha256: hashOf(next) });
-      for (let time = 0; time < 2; time++) {
-        expect((await agent.send("POST", "/rotate", order)).status).toBe(200);
-      }
-      expect(await pollStatus(api, token)).toBe(200);
+  test("A rotated token is valid until the new one is used; the agent keeps its leases", async (api) => {
+    const [{ token }, next] = [await joined(api), newToken()];
+    const agent = api.agent(token);
+    await api.submit();
+    const { lease_id } = await agent.takeJob();
+    const order = JSON.stringify({ token_sha256: hashOf(next) });
+    for (let time = 0; time < 2; time++) {
+      expect((await agent.send("POST", "/rotate", order)).status).toBe(200);
+    }
+    expect(await pollStatus(api, token)).toBe(200);
 
-      const heir = api.agent(next);
-      expect((await heir.send("POST", "/rotate", order)).status).toBe(200);
-      expect((await heir.post(lease_id, "started", { job_ref: null })).status).toBe(200);
-      // A token that was just found is cached for a second.
-      while ((await pollStatus(api, token)) === 200) await sleep(100);
-      expect(await pollStatus(api, token)).toBe(401);
-      expect((await heir.result(lease_id)).status).toBe(200);
-    },
-  },
-  {
-    rule: "A configured token cannot be rotated: 409",
-    async check(api) {
-      const order = JSON.stringify({ token_sha256: hashOf(newToken()) });
-      expect((await api.agent().send("POST", "/rotate", order)).status).toBe(409);
-    },
-  },
+    const heir = api.agent(next);
+    expect((await heir.send("POST", "/rotate", order)).status).toBe(200);
+    expect((await heir.post(lease_id, "started", { job_ref: null })).status).toBe(200);
+    // A token that was just found is cached for a second.
+    while ((await pollStatus(api, token)) === 200) await sleep(100);
+    expect(await pollStatus(api, token)).toBe(401);
+    expect((await heir.result(lease_id)).status).toBe(200);
+  }),
+  test("A configured token cannot be rotated: 409", async (api) => {
+    const order = JSON.stringify({ token_sha256: hashOf(newToken()) });
+    expect((await api.agent().send("POST", "/rotate", order)).status).toBe(409);
+  }),
   {
     rule: "After 30 attempts to join in a minute an address is refused with 429 and Retry-After",
     server: "in production",
@@ -417,18 +364,15 @@ export const joinRows: Row[] = [
 ];
 
 export const protocolRows: Row[] = [
-  {
-    rule: "An agent that uses the API's protocol version, or sends none, gets an answer with the version",
-    async check(api) {
-      const agent = api.agent();
-      const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
-      for (const headers of [{ [protocolHeader]: protocolVersion }, {}]) {
-        const reply = await agent.send("POST", "/leave", leave, headers);
-        expect(reply.status).toBe(200);
-        expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
-      }
-    },
-  },
+  test("An agent that uses the API's protocol version, or sends none, gets an answer with the version", async (api) => {
+    const agent = api.agent();
+    const leave = JSON.stringify({ agent_id: agent.id, crashed: false });
+    for (const headers of [{ [protocolHeader]: protocolVersion }, {}]) {
+      const reply = await agent.send("POST", "/leave", leave, headers);
+      expect(reply.status).toBe(200);
+      expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
+    }
+  }),
   ...each(
     [{ told: "0" }, { told: "1" }, { told: "1.1" }, { told: "latest" }],
     ({ told }) => `An agent that speaks protocol ${told} is refused with words that say what to do`,
@@ -445,18 +389,15 @@ export const protocolRows: Row[] = [
       expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
     },
   ),
-  {
-    rule: "A refusal to an agent has the protocol header, so that the agent knows it is not from a proxy",
-    async check(api) {
-      const paths = ["/agent/v1/poll", "/agent/v1/rotate", "/agent/v1/join"];
-      const headers = { Authorization: "Bearer unknown-token-0123456789" };
-      for (const path of paths) {
-        const reply = await api.post(path, {}, headers);
-        expect(reply.status).toBeGreaterThanOrEqual(400);
-        expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
-      }
-    },
-  },
+  test("A refusal to an agent has the protocol header, so that the agent knows it is not from a proxy", async (api) => {
+    const paths = ["/agent/v1/poll", "/agent/v1/rotate", "/agent/v1/join"];
+    const headers = { Authorization: "Bearer unknown-token-0123456789" };
+    for (const path of paths) {
+      const reply = await api.post(path, {}, headers);
+      expect(reply.status).toBeGreaterThanOrEqual(400);
+      expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
+    }
+  }),
   {
     rule: "Jobs that need GPUs go to agents with enough free ones; without such an agent the message says so",
     server: "with job types",
@@ -524,16 +465,13 @@ export const leasePostRows: Row[] = [
       expect((await api.record(job_id)).artifacts).toEqual([]);
     },
   ),
-  {
-    rule: "A post for an unknown lease is 409",
-    async check(api) {
-      const agent = api.agent();
-      for (const lease of [crypto.randomUUID(), "x", "%00"]) {
-        for (const [, send] of posts) expect((await send(agent, lease)).status).toBe(409);
-        expect((await release(agent, lease)).status).toBe(409);
-      }
-    },
-  },
+  test("A post for an unknown lease is 409", async (api) => {
+    const agent = api.agent();
+    for (const lease of [crypto.randomUUID(), "x", "%00"]) {
+      for (const [, send] of posts) expect((await send(agent, lease)).status).toBe(409);
+      expect((await release(agent, lease)).status).toBe(409);
+    }
+  }),
   ...each(
     posts,
     ([what]) => `${what} posted again is 200, with another body 409`,
@@ -561,75 +499,60 @@ export const leasePostRows: Row[] = [
       expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
     },
   ),
-  {
-    rule: "A result that asks for the next job gets the oldest one; a result that does not ask gets none",
-    async check(api) {
-      const { agent, lease_id } = await working(api);
-      const { job_id: second } = await api.submit();
-      const { job_id: third } = await api.submit();
-      const { reply, jobs } = await agent.resultAndTake(lease_id);
-      expect(reply.status).toBe(200);
-      expect(jobs).toMatchObject([{ execution_id: second, attempt: 1 }]);
-      expect((await api.job(second)).status).toBe("running");
-      const plain = await agent.result(jobs[0]?.lease_id ?? "");
-      expect(JSON.parse(plain.text)).toEqual({ jobs: [] });
-      expect((await api.job(third)).status).toBe("queued");
-      await agent.result((await agent.takeJob()).lease_id);
-    },
-  },
-  {
-    rule: "A repeated result is 200 and gets no job; a job that was lost with the first answer comes with the next poll",
-    async check(api) {
-      const { agent, lease_id } = await working(api);
-      const { job_id } = await api.submit();
-      const { jobs } = await agent.resultAndTake(lease_id);
-      const lost = jobs[0]?.lease_id ?? "";
-      agent.held.delete(lost);
-      const again = await agent.resultAndTake(lease_id);
-      expect(again.reply.status).toBe(200);
-      expect(again.jobs).toEqual([]);
-      expect(await agent.takeJob()).toMatchObject({ lease_id: lost, execution_id: job_id });
-      await agent.result(lost);
-    },
-  },
-  {
-    rule: "A refused result gets no job",
-    async check(api) {
-      const { agent, lease_id } = await working(api);
-      const { job_id } = await api.submit();
-      expect((await agent.resultAndTake(lease_id, { exit_code: 1.5 })).reply.status).toBe(400);
-      expect((await agent.resultAndTake(crypto.randomUUID())).reply.status).toBe(409);
-      expect((await api.job(job_id)).status).toBe("queued");
-      await agent.result(lease_id);
-      await agent.result((await agent.takeJob()).lease_id);
-    },
-  },
-  {
-    rule: "An upload whose hash or size differs from its headers is refused, and is never visible",
-    async check(api) {
-      const { agent, job_id, lease_id } = await working(api);
-      const wrong = { "X-Airlock-SHA256": "0".repeat(64) };
-      expect((await agent.upload(lease_id, "a.txt", "a", wrong)).status).toBe(400);
-      for (const sha256 of ["", "x", "0".repeat(63), "G".repeat(64)]) {
-        const reply = await agent.upload(lease_id, "a.txt", "a", { "X-Airlock-SHA256": sha256 });
-        expect(reply.status).toBe(400);
-      }
-      const tooLarge = new Uint8Array(100_001);
-      expect((await agent.upload(lease_id, "a.bin", tooLarge)).status).toBe(413);
-      await agent.result(lease_id);
-      expect((await api.record(job_id)).artifacts).toEqual([]);
-    },
-  },
-  {
-    rule: "A refused upload can be repeated correctly",
-    async check(api) {
-      const { agent, job_id, lease_id } = await working(api);
-      await agent.upload(lease_id, "a.txt", "a", { "X-Airlock-SHA256": "0".repeat(64) });
-      expect((await agent.upload(lease_id, "a.txt", "a")).status).toBe(200);
-      await agent.result(lease_id);
-      expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("a");
-    },
-  },
+  test("A result that asks for the next job gets the oldest one; a result that does not ask gets none", async (api) => {
+    const { agent, lease_id } = await working(api);
+    const { job_id: second } = await api.submit();
+    const { job_id: third } = await api.submit();
+    const { reply, jobs } = await agent.resultAndTake(lease_id);
+    expect(reply.status).toBe(200);
+    expect(jobs).toMatchObject([{ execution_id: second, attempt: 1 }]);
+    expect((await api.job(second)).status).toBe("running");
+    const plain = await agent.result(jobs[0]?.lease_id ?? "");
+    expect(JSON.parse(plain.text)).toEqual({ jobs: [] });
+    expect((await api.job(third)).status).toBe("queued");
+    await agent.result((await agent.takeJob()).lease_id);
+  }),
+  test("A repeated result is 200 and gets no job; a job that was lost with the first answer comes with the next poll", async (api) => {
+    const { agent, lease_id } = await working(api);
+    const { job_id } = await api.submit();
+    const { jobs } = await agent.resultAndTake(lease_id);
+    const lost = jobs[0]?.lease_id ?? "";
+    agent.held.delete(lost);
+    const again = await agent.resultAndTake(lease_id);
+    expect(again.reply.status).toBe(200);
+    expect(again.jobs).toEqual([]);
+    expect(await agent.takeJob()).toMatchObject({ lease_id: lost, execution_id: job_id });
+    await agent.result(lost);
+  }),
+  test("A refused result gets no job", async (api) => {
+    const { agent, lease_id } = await working(api);
+    const { job_id } = await api.submit();
+    expect((await agent.resultAndTake(lease_id, { exit_code: 1.5 })).reply.status).toBe(400);
+    expect((await agent.resultAndTake(crypto.randomUUID())).reply.status).toBe(409);
+    expect((await api.job(job_id)).status).toBe("queued");
+    await agent.result(lease_id);
+    await agent.result((await agent.takeJob()).lease_id);
+  }),
+  test("An upload whose hash or size differs from its headers is refused, and is never visible", async (api) => {
+    const { agent, job_id, lease_id } = await working(api);
+    const wrong = { "X-Airlock-SHA256": "0".repeat(64) };
+    expect((await agent.upload(lease_id, "a.txt", "a", wrong)).status).toBe(400);
+    for (const sha256 of ["", "x", "0".repeat(63), "G".repeat(64)]) {
+      const reply = await agent.upload(lease_id, "a.txt", "a", { "X-Airlock-SHA256": sha256 });
+      expect(reply.status).toBe(400);
+    }
+    const tooLarge = new Uint8Array(100_001);
+    expect((await agent.upload(lease_id, "a.bin", tooLarge)).status).toBe(413);
+    await agent.result(lease_id);
+    expect((await api.record(job_id)).artifacts).toEqual([]);
+  }),
+  test("A refused upload can be repeated correctly", async (api) => {
+    const { agent, job_id, lease_id } = await working(api);
+    await agent.upload(lease_id, "a.txt", "a", { "X-Airlock-SHA256": "0".repeat(64) });
+    expect((await agent.upload(lease_id, "a.txt", "a")).status).toBe(200);
+    await agent.result(lease_id);
+    expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("a");
+  }),
   ...each(
     [
       { status: "lost" },

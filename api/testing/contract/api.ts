@@ -192,6 +192,11 @@ interface Where {
   hiddenByWrangler?: string;
 }
 
+/** A row that needs nothing but the open service. */
+export function test(rule: string, check: Row["check"]): Row {
+  return { rule, check };
+}
+
 /** A rule for each of several cases, named by the difference. */
 export function each<T>(
   cases: readonly T[],
@@ -199,11 +204,7 @@ export function each<T>(
   check: (api: Api, one: T) => Promise<void>,
   where: Where = {},
 ): Row[] {
-  return cases.map((one) => ({
-    ...where,
-    rule: rule(one),
-    check: (api) => check(api, one),
-  }));
+  return cases.map((one) => ({ ...where, rule: rule(one), check: (api) => check(api, one) }));
 }
 
 /** Rows that need this configuration, but for those that name another one. */

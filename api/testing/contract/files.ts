@@ -13,6 +13,7 @@ import {
   maxFilesBytes,
   problemOf,
   type Row,
+  test,
 } from "./api.ts";
 
 const utf8 = (content: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(content);
@@ -43,99 +44,84 @@ const stored = async (api: Api, query = "limit=1000"): Promise<FilePage> =>
 const idsOf = (page: FilePage) => page.items.map(({ file_id }) => file_id);
 
 export const fileRows: Row[] = [
-  {
-    rule: "POST /files stores the body and answers with its id, size, hash, type and time of expiry",
-    async check(api) {
-      const content = "a,b\n1,é\n";
-      const reply = await send(api, "sub/table.csv", content);
-      expect(reply.status).toBe(201);
-      const file = UploadedFile.parse(body(reply));
-      expect(reply.headers.get("Location")).toBe(`/files/${file.file_id}`);
-      expect(file).toMatchObject({
-        name: "sub/table.csv",
-        size_bytes: 9,
-        sha256: await sha256(utf8(content)),
-        content_type: "text/csv; charset=utf-8",
+  test("POST /files stores the body and answers with its id, size, hash, type and time of expiry", async (api) => {
+    const content = "a,b\n1,é\n";
+    const reply = await send(api, "sub/table.csv", content);
+    expect(reply.status).toBe(201);
+    const file = UploadedFile.parse(body(reply));
+    expect(reply.headers.get("Location")).toBe(`/files/${file.file_id}`);
+    expect(file).toMatchObject({
+      name: "sub/table.csv",
+      size_bytes: 9,
+      sha256: await sha256(utf8(content)),
+      content_type: "text/csv; charset=utf-8",
+    });
+    const keptMs = Date.parse(file.expires_at) - Date.parse(file.created_at);
+    expect(keptMs).toBe(24 * 3_600_000);
+  }),
+  test("GET /files/{id} is the file, with type, length, hash and name; HEAD the headers; Range a part", async (api) => {
+    const { file_id, sha256: hash } = await uploaded(api, "sub/note.txt", "twelve bytes");
+    const path = `/files/${file_id}`;
+    const reply = await api.get(path);
+    const expected = {
+      "content-type": "text/plain; charset=utf-8",
+      "content-length": "12",
+      etag: `"${hash}"`,
+      "content-disposition": `attachment; filename="note.txt"; filename*=UTF-8''note.txt`,
+    };
+    expect([reply.status, reply.text]).toEqual([200, "twelve bytes"]);
+    expect(Object.fromEntries(reply.headers)).toMatchObject(expected);
+    const head = await api.send("HEAD", path);
+    expect([head.status, head.text]).toEqual([200, ""]);
+    expect(Object.fromEntries(head.headers)).toMatchObject(expected);
+    const part = await api.get(path, { Range: "bytes=7-10" });
+    expect([part.status, part.text]).toEqual([206, "byte"]);
+    expect((await api.get(path, { Range: "bytes=12-" })).status).toBe(416);
+    expect((await api.get(path, { "If-None-Match": `"${hash}"` })).status).toBe(304);
+  }),
+  test("An upload that is sent again with its Idempotency-Key stores one file; a different upload with that key is 409", async (api) => {
+    const key = { "Idempotency-Key": crypto.randomUUID() };
+    const upload = (name: string, content: string) => send(api, name, content, key);
+    const first = await upload("again.txt", "content");
+    const again = await upload("again.txt", "content");
+    expect([first.status, again.status, again.text]).toEqual([201, 201, first.text]);
+    const { file_id } = UploadedFile.parse(body(first));
+    for (const other of [
+      await upload("other.txt", "content"),
+      await upload("again.txt", "CONTENT"),
+    ]) {
+      expect(problemOf(other)).toMatchObject({
+        status: 409,
+        code: "conflict",
+        detail: `The idempotency key was used for another file, ${file_id}. Use a new key.`,
       });
-      const keptMs = Date.parse(file.expires_at) - Date.parse(file.created_at);
-      expect(keptMs).toBe(24 * 3_600_000);
-    },
-  },
-  {
-    rule: "GET /files/{id} is the file, with type, length, hash and name; HEAD the headers; Range a part",
-    async check(api) {
-      const { file_id, sha256: hash } = await uploaded(api, "sub/note.txt", "twelve bytes");
-      const path = `/files/${file_id}`;
-      const reply = await api.get(path);
-      const expected = {
-        "content-type": "text/plain; charset=utf-8",
-        "content-length": "12",
-        etag: `"${hash}"`,
-        "content-disposition": `attachment; filename="note.txt"; filename*=UTF-8''note.txt`,
-      };
-      expect([reply.status, reply.text]).toEqual([200, "twelve bytes"]);
-      expect(Object.fromEntries(reply.headers)).toMatchObject(expected);
-      const head = await api.send("HEAD", path);
-      expect([head.status, head.text]).toEqual([200, ""]);
-      expect(Object.fromEntries(head.headers)).toMatchObject(expected);
-      const part = await api.get(path, { Range: "bytes=7-10" });
-      expect([part.status, part.text]).toEqual([206, "byte"]);
-      expect((await api.get(path, { Range: "bytes=12-" })).status).toBe(416);
-      expect((await api.get(path, { "If-None-Match": `"${hash}"` })).status).toBe(304);
-    },
-  },
-  {
-    rule: "An upload that is sent again with its Idempotency-Key stores one file; a different upload with that key is 409",
-    async check(api) {
-      const key = { "Idempotency-Key": crypto.randomUUID() };
-      const upload = (name: string, content: string) => send(api, name, content, key);
-      const first = await upload("again.txt", "content");
-      const again = await upload("again.txt", "content");
-      expect([first.status, again.status, again.text]).toEqual([201, 201, first.text]);
-      const { file_id } = UploadedFile.parse(body(first));
-      for (const other of [
-        await upload("other.txt", "content"),
-        await upload("again.txt", "CONTENT"),
-      ]) {
-        expect(problemOf(other)).toMatchObject({
-          status: 409,
-          code: "conflict",
-          detail: `The idempotency key was used for another file, ${file_id}. Use a new key.`,
-        });
-      }
-      const names = (await stored(api)).items.map(({ name }) => name);
-      expect(names.filter((name) => name === "again.txt")).toHaveLength(1);
-      expect(names).not.toContain("other.txt");
-      expect((await send(api, "x", "", { "Idempotency-Key": "é" })).status).toBe(400);
-    },
-  },
-  {
-    rule: "An empty file is a file",
-    async check(api) {
-      const { file_id, size_bytes } = await uploaded(api, "empty", "");
-      expect(size_bytes).toBe(0);
-      const reply = await api.get(`/files/${file_id}`);
-      expect([reply.status, reply.text]).toEqual([200, ""]);
-    },
-  },
-  {
-    rule: "A file whose SHA-256 is announced is stored only if it has it",
-    async check(api) {
-      const before = await stored(api);
-      const right = await sha256(utf8("content"));
-      for (const [hash, status] of [
-        [right, 201],
-        [right.toUpperCase(), 201],
-        ["0".repeat(64), 400],
-        ["0".repeat(63), 400],
-        ["", 400],
-      ] as const) {
-        const reply = await send(api, "hashed", "content", { "X-Airlock-SHA256": hash });
-        expect([hash, reply.status]).toEqual([hash, status]);
-      }
-      expect((await stored(api)).count).toBe(before.count + 2);
-    },
-  },
+    }
+    const names = (await stored(api)).items.map(({ name }) => name);
+    expect(names.filter((name) => name === "again.txt")).toHaveLength(1);
+    expect(names).not.toContain("other.txt");
+    expect((await send(api, "x", "", { "Idempotency-Key": "é" })).status).toBe(400);
+  }),
+  test("An empty file is a file", async (api) => {
+    const { file_id, size_bytes } = await uploaded(api, "empty", "");
+    expect(size_bytes).toBe(0);
+    const reply = await api.get(`/files/${file_id}`);
+    expect([reply.status, reply.text]).toEqual([200, ""]);
+  }),
+  test("A file whose SHA-256 is announced is stored only if it has it", async (api) => {
+    const before = await stored(api);
+    const right = await sha256(utf8("content"));
+    for (const [hash, status] of [
+      [right, 201],
+      [right.toUpperCase(), 201],
+      ["0".repeat(64), 400],
+      ["0".repeat(63), 400],
+      ["", 400],
+    ] as const) {
+      const reply = await send(api, "hashed", "content", { "X-Airlock-SHA256": hash });
+      expect([hash, reply.status]).toEqual([hash, status]);
+    }
+    expect((await stored(api)).count).toBe(before.count + 2);
+  }),
   {
     rule: "An upload without Content-Length is 411, before its bytes are read",
     // A proxy may wait for the whole body and then announce its length.
@@ -148,16 +134,13 @@ export const fileRows: Row[] = [
       expect((await stored(api)).count).toBe(before.count);
     },
   },
-  {
-    rule: "An upload larger than `max_file_bytes` is 413; one of exactly that size is stored",
-    async check(api) {
-      const most = "x".repeat(maxFileBytes);
-      expect((await send(api, "most", most)).status).toBe(201);
-      const reply = await send(api, "more", `${most}x`);
-      expect([reply.status, problemOf(reply).code]).toEqual([413, "too_large"]);
-      expect(problemOf(reply).detail).toContain(`${maxFileBytes} bytes (max_file_bytes)`);
-    },
-  },
+  test("An upload larger than `max_file_bytes` is 413; one of exactly that size is stored", async (api) => {
+    const most = "x".repeat(maxFileBytes);
+    expect((await send(api, "most", most)).status).toBe(201);
+    const reply = await send(api, "more", `${most}x`);
+    expect([reply.status, problemOf(reply).code]).toEqual([413, "too_large"]);
+    expect(problemOf(reply).detail).toContain(`${maxFileBytes} bytes (max_file_bytes)`);
+  }),
   {
     rule: "Uploads that would give all files more than `max_files_bytes` are 503, also if they come at once; a single file of more is 413",
     server: "with a short queue",
@@ -186,15 +169,12 @@ export const fileRows: Row[] = [
       expect((await send(api, "too early", "x")).status).toBe(503);
     },
   },
-  {
-    rule: "An upload that breaks off leaves nothing",
-    async check(api) {
-      const before = await stored(api);
-      await raw(api, ["Content-Length: 1000"], "only a part");
-      expect((await uploaded(api, "next", "whole")).size_bytes).toBe(5);
-      expect((await stored(api)).count).toBe(before.count + 1);
-    },
-  },
+  test("An upload that breaks off leaves nothing", async (api) => {
+    const before = await stored(api);
+    await raw(api, ["Content-Length: 1000"], "only a part");
+    expect((await uploaded(api, "next", "whole")).size_bytes).toBe(5);
+    expect((await stored(api)).count).toBe(before.count + 1);
+  }),
   ...each(
     [
       "",
@@ -214,54 +194,42 @@ export const fileRows: Row[] = [
       expectFault(await send(api, name, "x"), "name");
     },
   ),
-  {
-    rule: "An upload as a form is 400, and the answer shows how to send the file",
-    async check(api) {
-      const form = { "Content-Type": "multipart/form-data; boundary=x" };
-      const bytes = utf8('--x\r\nContent-Disposition: form-data; name="f"\r\n\r\na\r\n--x--\r\n');
-      for (const target of ["/files", "/files?name=a"]) {
-        const reply = await api.send("POST", target, { body: bytes, headers: form });
-        expect([reply.status, problemOf(reply).detail]).toEqual([
-          400,
-          expect.stringContaining("--data-binary"),
-        ]);
-      }
-    },
-  },
-  {
-    rule: "An upload needs a name",
-    async check(api) {
-      expectFault(await api.send("POST", "/files", { body: utf8("x") }), "name");
-    },
-  },
-  {
-    rule: "GET /files lists files, newest first, in pages; `before` continues after the last one",
-    async check(api) {
-      const ids: string[] = [];
-      for (const n of [1, 2, 3]) ids.unshift((await uploaded(api, `page-${n}`, "x")).file_id);
-      const first = await stored(api, "limit=2");
-      expect(first).toMatchObject({ limit: 2, offset: 0, count: 2, has_more: true });
-      expect(idsOf(first)).toEqual(ids.slice(0, 2));
-      await uploaded(api, "newer", "x");
-      expect(idsOf(await stored(api, `limit=1&before=${ids[1]}`))).toEqual([ids[2]]);
-      expect(idsOf(await stored(api, "limit=2&offset=1"))).toEqual(ids.slice(0, 2));
-      expectFault(await api.get("/files?limit=0"), "limit");
-      expectFault(await api.get("/files?before=x"), "before");
-    },
-  },
-  {
-    rule: "DELETE /files/{id} removes a file",
-    async check(api) {
-      const { file_id } = await uploaded(api, "gone", "x");
-      const path = `/files/${file_id}`;
-      const reply = await api.send("DELETE", path);
-      expect([reply.status, body(reply)]).toEqual([200, { file_id, deleted: true }]);
-      for (const method of ["GET", "HEAD", "DELETE"]) {
-        expect((await api.send(method, path)).status).toBe(404);
-      }
-      expect((await stored(api)).items.map((file) => file.file_id)).not.toContain(file_id);
-    },
-  },
+  test("An upload as a form is 400, and the answer shows how to send the file", async (api) => {
+    const form = { "Content-Type": "multipart/form-data; boundary=x" };
+    const bytes = utf8('--x\r\nContent-Disposition: form-data; name="f"\r\n\r\na\r\n--x--\r\n');
+    for (const target of ["/files", "/files?name=a"]) {
+      const reply = await api.send("POST", target, { body: bytes, headers: form });
+      expect([reply.status, problemOf(reply).detail]).toEqual([
+        400,
+        expect.stringContaining("--data-binary"),
+      ]);
+    }
+  }),
+  test("An upload needs a name", async (api) => {
+    expectFault(await api.send("POST", "/files", { body: utf8("x") }), "name");
+  }),
+  test("GET /files lists files, newest first, in pages; `before` continues after the last one", async (api) => {
+    const ids: string[] = [];
+    for (const n of [1, 2, 3]) ids.unshift((await uploaded(api, `page-${n}`, "x")).file_id);
+    const first = await stored(api, "limit=2");
+    expect(first).toMatchObject({ limit: 2, offset: 0, count: 2, has_more: true });
+    expect(idsOf(first)).toEqual(ids.slice(0, 2));
+    await uploaded(api, "newer", "x");
+    expect(idsOf(await stored(api, `limit=1&before=${ids[1]}`))).toEqual([ids[2]]);
+    expect(idsOf(await stored(api, "limit=2&offset=1"))).toEqual(ids.slice(0, 2));
+    expectFault(await api.get("/files?limit=0"), "limit");
+    expectFault(await api.get("/files?before=x"), "before");
+  }),
+  test("DELETE /files/{id} removes a file", async (api) => {
+    const { file_id } = await uploaded(api, "gone", "x");
+    const path = `/files/${file_id}`;
+    const reply = await api.send("DELETE", path);
+    expect([reply.status, body(reply)]).toEqual([200, { file_id, deleted: true }]);
+    for (const method of ["GET", "HEAD", "DELETE"]) {
+      expect((await api.send(method, path)).status).toBe(404);
+    }
+    expect((await stored(api)).items.map((file) => file.file_id)).not.toContain(file_id);
+  }),
   {
     rule: "Files need a key where keys are required",
     server: "with keys",
@@ -316,109 +284,89 @@ const download = (api: Api, id: string, name: string, query = "") =>
   api.get(`/jobs/${id}/artifacts/${encodeURIComponent(name)}${query}`);
 
 export const inputFileRows: Row[] = [
-  {
-    rule: "The agent gets a request's files: text, base64, uploaded, artifacts of other jobs, empty ones",
-    async check(api) {
-      const parent = await jobWithFile(api, "out/table.csv", "a,b\n");
-      const { file_id } = await uploaded(api, "any name", "uploaded");
-      const { job_id } = await api.submit({
-        files: [
-          { name: "text.txt", text: "é\u{feff}" },
-          { name: "sub/bytes", base64: btoa("bytes") },
-          { name: "sub/uploaded", file_id },
-          { name: "table.csv", artifact: { job_id: parent, name: "out/table.csv" } },
-          { name: "empty", text: "" },
-        ],
-      });
-      expect(await taken(api, job_id)).toEqual({
-        "text.txt": "é\u{feff}",
-        "sub/bytes": "bytes",
-        "sub/uploaded": "uploaded",
-        "table.csv": "a,b\n",
-        empty: "",
-      });
-    },
-  },
-  {
-    rule: "`input_artifacts` lists a job's files with their hashes, and they can be downloaded",
-    async check(api) {
-      const { file_id, sha256: hash } = await uploaded(api, "a", "uploaded");
-      const files = [
-        { name: "b.csv", text: "one,two" },
-        { name: "a/up.txt", file_id },
-      ];
-      const { job_id } = await api.submit({ files });
-      const { input_artifacts = [] } = await api.record(job_id);
-      expect(input_artifacts.map(({ name }) => name)).toEqual([
-        "_code.py",
-        "_input.json",
-        "a/up.txt",
-        "b.csv",
-      ]);
-      expect(input_artifacts.slice(2)).toEqual([
-        {
-          name: "a/up.txt",
-          size_bytes: 8,
-          sha256: hash,
-          content_type: "text/plain; charset=utf-8",
-        },
-        {
-          name: "b.csv",
-          size_bytes: 7,
-          sha256: await sha256(utf8("one,two")),
-          content_type: "text/csv; charset=utf-8",
-        },
-      ]);
-      expect((await download(api, job_id, "a/up.txt")).text).toBe("uploaded");
-      const part = await api.get(`/jobs/${job_id}/artifacts/b.csv`, { Range: "bytes=4-6" });
-      expect([part.status, part.text]).toEqual([206, "two"]);
-      const listed = await api.get("/executions?fields=input_artifacts&limit=1");
-      expect(body(listed)).toMatchObject({ items: [{ input_artifacts }] });
-    },
-  },
-  {
-    rule: "Of an output and an input with one name the output is downloaded, with `from=input` the input",
-    async check(api) {
-      const id = await jobWithFile(api, "same", "output", {
-        files: [{ name: "same", text: "input" }],
-      });
-      expect((await download(api, id, "same")).text).toBe("output");
-      expect((await download(api, id, "same", "?from=input")).text).toBe("input");
-    },
-  },
-  {
-    rule: "Rerun and fork take the files along, also when the uploaded file was removed",
-    async check(api) {
-      const { file_id } = await uploaded(api, "a", "uploaded");
-      const files = [
-        { name: "f", file_id },
-        { name: "t", text: "text" },
-      ];
-      const { job_id } = await api.submit({ files });
-      const expected = { f: "uploaded", t: "text" };
-      expect(await taken(api, job_id)).toEqual(expected);
-      expect((await api.send("DELETE", `/files/${file_id}`)).status).toBe(200);
-      for (const [how, sent] of [
-        ["rerun", {}],
-        ["fork", { code: "print(2)" }],
-      ] as const) {
-        const reply = await api.post(`/jobs/${job_id}/${how}`, sent);
-        expect(await taken(api, (body(reply) as { job_id: string }).job_id)).toEqual(expected);
-      }
-      expectFault(await api.post("/execute/async", { code, files }), "files.0.file_id");
-    },
-  },
-  {
-    rule: "A job keeps the bytes of another job's artifact when that job is removed",
-    async check(api) {
-      const parent = await jobWithFile(api, "out", "kept");
-      const files = [{ name: "in", artifact: { job_id: parent, name: "out" } }];
-      const { job_id } = await api.submit({ files });
-      expect((await api.send("DELETE", `/executions/${parent}`)).status).toBe(200);
-      expect(await taken(api, job_id)).toEqual({ in: "kept" });
-      expect((await download(api, job_id, "in")).text).toBe("kept");
-    },
-  },
+  test("The agent gets a request's files: text, base64, uploaded, artifacts of other jobs, empty ones", async (api) => {
+    const parent = await jobWithFile(api, "out/table.csv", "a,b\n");
+    const { file_id } = await uploaded(api, "any name", "uploaded");
+    const { job_id } = await api.submit({
+      files: [
+        { name: "text.txt", text: "é\u{feff}" },
+        { name: "sub/bytes", base64: btoa("bytes") },
+        { name: "sub/uploaded", file_id },
+        { name: "table.csv", artifact: { job_id: parent, name: "out/table.csv" } },
+        { name: "empty", text: "" },
+      ],
+    });
+    expect(await taken(api, job_id)).toEqual({
+      "text.txt": "é\u{feff}",
+      "sub/bytes": "bytes",
+      "sub/uploaded": "uploaded",
+      "table.csv": "a,b\n",
+      empty: "",
+    });
+  }),
+  test("`input_artifacts` lists a job's files with their hashes, and they can be downloaded", async (api) => {
+    const { file_id, sha256: hash } = await uploaded(api, "a", "uploaded");
+    const files = [
+      { name: "b.csv", text: "one,two" },
+      { name: "a/up.txt", file_id },
+    ];
+    const { job_id } = await api.submit({ files });
+    const { input_artifacts = [] } = await api.record(job_id);
+    expect(input_artifacts.map(({ name }) => name)).toEqual([
+      "_code.py",
+      "_input.json",
+      "a/up.txt",
+      "b.csv",
+    ]);
+    expect(input_artifacts.slice(2)).toEqual([
+      { name: "a/up.txt", size_bytes: 8, sha256: hash, content_type: "text/plain; charset=utf-8" },
+      {
+        name: "b.csv",
+        size_bytes: 7,
+        sha256: await sha256(utf8("one,two")),
+        content_type: "text/csv; charset=utf-8",
+      },
+    ]);
+    expect((await download(api, job_id, "a/up.txt")).text).toBe("uploaded");
+    const part = await api.get(`/jobs/${job_id}/artifacts/b.csv`, { Range: "bytes=4-6" });
+    expect([part.status, part.text]).toEqual([206, "two"]);
+    const listed = await api.get("/executions?fields=input_artifacts&limit=1");
+    expect(body(listed)).toMatchObject({ items: [{ input_artifacts }] });
+  }),
+  test("Of an output and an input with one name the output is downloaded, with `from=input` the input", async (api) => {
+    const id = await jobWithFile(api, "same", "output", {
+      files: [{ name: "same", text: "input" }],
+    });
+    expect((await download(api, id, "same")).text).toBe("output");
+    expect((await download(api, id, "same", "?from=input")).text).toBe("input");
+  }),
+  test("Rerun and fork take the files along, also when the uploaded file was removed", async (api) => {
+    const { file_id } = await uploaded(api, "a", "uploaded");
+    const files = [
+      { name: "f", file_id },
+      { name: "t", text: "text" },
+    ];
+    const { job_id } = await api.submit({ files });
+    const expected = { f: "uploaded", t: "text" };
+    expect(await taken(api, job_id)).toEqual(expected);
+    expect((await api.send("DELETE", `/files/${file_id}`)).status).toBe(200);
+    for (const [how, sent] of [
+      ["rerun", {}],
+      ["fork", { code: "print(2)" }],
+    ] as const) {
+      const reply = await api.post(`/jobs/${job_id}/${how}`, sent);
+      expect(await taken(api, (body(reply) as { job_id: string }).job_id)).toEqual(expected);
+    }
+    expectFault(await api.post("/execute/async", { code, files }), "files.0.file_id");
+  }),
+  test("A job keeps the bytes of another job's artifact when that job is removed", async (api) => {
+    const parent = await jobWithFile(api, "out", "kept");
+    const files = [{ name: "in", artifact: { job_id: parent, name: "out" } }];
+    const { job_id } = await api.submit({ files });
+    expect((await api.send("DELETE", `/executions/${parent}`)).status).toBe(200);
+    expect(await taken(api, job_id)).toEqual({ in: "kept" });
+    expect((await download(api, job_id, "in")).text).toBe("kept");
+  }),
   {
     rule: "Each job of a batch has its own files; a file that is missing refuses its job alone",
     server: "with a long queue",
@@ -458,44 +406,38 @@ export const inputFileRows: Row[] = [
       expectFault(atomic, "jobs.3.files.0.file_id");
     },
   },
-  {
-    rule: "A repeat with an idempotency key has the same files; text and base64 of the same bytes are the same",
-    async check(api) {
-      const { file_id } = await uploaded(api, "a", "uploaded");
-      const key = { idempotency_key: "files-1" };
-      const files = [
-        { name: "t", text: "text" },
-        { name: "f", file_id },
-      ];
-      const { job_id } = await api.submit({ ...key, files });
-      const same = [{ name: "t", base64: btoa("text") }, files[1]];
-      expect((await api.submit({ ...key, files: same })).job_id).toBe(job_id);
-      for (const other of [undefined, [files[0]], [{ name: "t", text: "other" }, files[1]]]) {
-        const reply = await api.post("/execute/async", { code, ...key, files: other });
-        expect(problemOf(reply)).toMatchObject({ code: "conflict", existing_job_id: job_id });
-      }
-      expect((await api.send("DELETE", `/files/${file_id}`)).status).toBe(200);
-      expect((await api.submit({ ...key, files })).job_id).toBe(job_id);
-    },
-  },
-  {
-    rule: "An agent gets the files of its own leases alone, while they hold; Range gives a part",
-    async check(api) {
-      const { job_id } = await api.submit({ files: [{ name: "a", text: "abcdef" }] });
-      const agent = api.agent();
-      const { lease_id, files = [] } = await agent.takeJob();
-      const path = `/leases/${lease_id}/files/${files[0]?.sha256}`;
-      const part = await agent.send("GET", path, undefined, { Range: "bytes=2-3" });
-      expect([part.status, part.text]).toEqual([206, "cd"]);
-      expect((await agent.get(`/leases/${lease_id}/files/${"0".repeat(64)}`)).status).toBe(404);
-      const none = crypto.randomUUID();
-      expect((await agent.get(path.replace(lease_id, none))).status).toBe(409);
-      await agent.result(lease_id);
-      expect((await agent.get(path)).status).toBe(409);
-      expect((await api.get(`/agent/v1${path}`)).status).toBe(401);
-      expect((await api.record(job_id)).input_artifacts).toHaveLength(3);
-    },
-  },
+  test("A repeat with an idempotency key has the same files; text and base64 of the same bytes are the same", async (api) => {
+    const { file_id } = await uploaded(api, "a", "uploaded");
+    const key = { idempotency_key: "files-1" };
+    const files = [
+      { name: "t", text: "text" },
+      { name: "f", file_id },
+    ];
+    const { job_id } = await api.submit({ ...key, files });
+    const same = [{ name: "t", base64: btoa("text") }, files[1]];
+    expect((await api.submit({ ...key, files: same })).job_id).toBe(job_id);
+    for (const other of [undefined, [files[0]], [{ name: "t", text: "other" }, files[1]]]) {
+      const reply = await api.post("/execute/async", { code, ...key, files: other });
+      expect(problemOf(reply)).toMatchObject({ code: "conflict", existing_job_id: job_id });
+    }
+    expect((await api.send("DELETE", `/files/${file_id}`)).status).toBe(200);
+    expect((await api.submit({ ...key, files })).job_id).toBe(job_id);
+  }),
+  test("An agent gets the files of its own leases alone, while they hold; Range gives a part", async (api) => {
+    const { job_id } = await api.submit({ files: [{ name: "a", text: "abcdef" }] });
+    const agent = api.agent();
+    const { lease_id, files = [] } = await agent.takeJob();
+    const path = `/leases/${lease_id}/files/${files[0]?.sha256}`;
+    const part = await agent.send("GET", path, undefined, { Range: "bytes=2-3" });
+    expect([part.status, part.text]).toEqual([206, "cd"]);
+    expect((await agent.get(`/leases/${lease_id}/files/${"0".repeat(64)}`)).status).toBe(404);
+    const none = crypto.randomUUID();
+    expect((await agent.get(path.replace(lease_id, none))).status).toBe(409);
+    await agent.result(lease_id);
+    expect((await agent.get(path)).status).toBe(409);
+    expect((await api.get(`/agent/v1${path}`)).status).toBe(401);
+    expect((await api.record(job_id)).input_artifacts).toHaveLength(3);
+  }),
   {
     rule: "Files above a quarter of the memory limit are 422 while no connected agent mounts files",
     server: "with a long queue",
@@ -572,25 +514,19 @@ export const refusedFileRows: Row[] = [
     ({ why }) => `A request is refused for a file ${why}`,
     refuse,
   ),
-  {
-    rule: "More than 100 files are 400",
-    async check(api) {
-      const many = Array.from({ length: 101 }, (_, n) => textFile(`f${n}`));
-      await refuse(api, { files: many, path: "files" });
-      expect((await api.submit({ files: many.slice(1) })).status).toBe("queued");
-    },
-  },
-  {
-    rule: "An artifact of a running job is not there yet",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      expect((await agent.upload(lease_id, "out", "x")).status).toBe(200);
-      const files = [{ name: "in", artifact: { job_id, name: "out" } }];
-      expectFault(await api.post("/execute/async", { code, files }), "files.0.artifact");
-    },
-  },
+  test("More than 100 files are 400", async (api) => {
+    const many = Array.from({ length: 101 }, (_, n) => textFile(`f${n}`));
+    await refuse(api, { files: many, path: "files" });
+    expect((await api.submit({ files: many.slice(1) })).status).toBe("queued");
+  }),
+  test("An artifact of a running job is not there yet", async (api) => {
+    const { job_id } = await api.submit();
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    expect((await agent.upload(lease_id, "out", "x")).status).toBe(200);
+    const files = [{ name: "in", artifact: { job_id, name: "out" } }];
+    expectFault(await api.post("/execute/async", { code, files }), "files.0.artifact");
+  }),
 ];
 
 async function refuse(api: Api, { files, path }: { files: object[]; path: string }): Promise<void> {
@@ -621,86 +557,74 @@ const path = (id: string, name: string): string =>
   `/jobs/${id}/artifacts/${encodeURIComponent(name)}`;
 
 export const artifactRows: Row[] = [
-  {
-    rule: "An artifact is served with its type, length, hash and name; HEAD serves only the headers",
-    async check(api) {
-      const id = await finishedJobWith(api, { "table.csv": "a,b\n1,é\n" });
-      const reply = await api.get(path(id, "table.csv"));
-      expect(reply.status).toBe(200);
-      expect(reply.text).toBe("a,b\n1,é\n");
-      const expected = {
-        "content-type": "text/csv; charset=utf-8",
-        "content-length": "9",
-        etag: `"${await sha256(utf8("a,b\n1,é\n"))}"`,
-        "content-disposition": `attachment; filename="table.csv"; filename*=UTF-8''table.csv`,
-      };
-      expect(Object.fromEntries(reply.headers)).toMatchObject(expected);
-      const head = await api.send("HEAD", path(id, "table.csv"));
-      expect(head.status).toBe(200);
-      expect(head.text).toBe("");
-      expect(Object.fromEntries(head.headers)).toMatchObject(expected);
-      expect((await api.send("HEAD", path(id, "none.csv"))).status).toBe(404);
-    },
-  },
-  {
-    rule: "An artifact is no part of a page: browsers may not run it, style with it or frame it",
-    async check(api) {
-      const active = ["a.js", "a.mjs", "a.ecma", "a.css"];
-      const id = await finishedJobWith(
-        api,
-        Object.fromEntries([...active, "a.html"].map((name) => [name, "alert(1)"])),
-      );
-      for (const name of active) {
-        const { status, headers } = await api.get(path(id, name));
-        expect(status).toBe(200);
-        expect(Object.fromEntries(headers)).toMatchObject({
-          "content-type": "application/octet-stream",
-          "content-security-policy": "sandbox",
-          "cross-origin-resource-policy": "same-origin",
-          "x-content-type-options": "nosniff",
+  test("An artifact is served with its type, length, hash and name; HEAD serves only the headers", async (api) => {
+    const id = await finishedJobWith(api, { "table.csv": "a,b\n1,é\n" });
+    const reply = await api.get(path(id, "table.csv"));
+    expect(reply.status).toBe(200);
+    expect(reply.text).toBe("a,b\n1,é\n");
+    const expected = {
+      "content-type": "text/csv; charset=utf-8",
+      "content-length": "9",
+      etag: `"${await sha256(utf8("a,b\n1,é\n"))}"`,
+      "content-disposition": `attachment; filename="table.csv"; filename*=UTF-8''table.csv`,
+    };
+    expect(Object.fromEntries(reply.headers)).toMatchObject(expected);
+    const head = await api.send("HEAD", path(id, "table.csv"));
+    expect(head.status).toBe(200);
+    expect(head.text).toBe("");
+    expect(Object.fromEntries(head.headers)).toMatchObject(expected);
+    expect((await api.send("HEAD", path(id, "none.csv"))).status).toBe(404);
+  }),
+  test("An artifact is no part of a page: browsers may not run it, style with it or frame it", async (api) => {
+    const active = ["a.js", "a.mjs", "a.ecma", "a.css"];
+    const id = await finishedJobWith(
+      api,
+      Object.fromEntries([...active, "a.html"].map((name) => [name, "alert(1)"])),
+    );
+    for (const name of active) {
+      const { status, headers } = await api.get(path(id, name));
+      expect(status).toBe(200);
+      expect(Object.fromEntries(headers)).toMatchObject({
+        "content-type": "application/octet-stream",
+        "content-security-policy": "sandbox",
+        "cross-origin-resource-policy": "same-origin",
+        "x-content-type-options": "nosniff",
+      });
+    }
+    const statuses = ["script", "style", "worker", "serviceworker", "iframe", "object"].map(
+      async (use) => (await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status,
+    );
+    expect(await Promise.all(statuses)).toEqual(Array(6).fill(403));
+    for (const use of ["empty", "image", "document"])
+      expect((await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status).toBe(200);
+  }),
+  test("If-None-Match with the current ETag is 304 without a body: alone, in a list, weak, or *", async (api) => {
+    const id = await finishedJobWith(api, { "a.bin": "content" });
+    const etag = (await api.get(path(id, "a.bin"))).headers.get("ETag") ?? "";
+    for (const given of [etag, `"x", ${etag}`, `W/${etag}`, `"x" ,W/"y",  W/${etag}`, "*"]) {
+      for (const method of ["GET", "HEAD"]) {
+        const reply = await api.send(method, path(id, "a.bin"), {
+          headers: { "If-None-Match": given },
         });
+        expect([reply.status, reply.text, reply.headers.get("ETag")]).toEqual([304, "", etag]);
+        expect(reply.headers.get("Cache-Control")).toBe("private, no-cache, no-transform");
       }
-      const statuses = ["script", "style", "worker", "serviceworker", "iframe", "object"].map(
-        async (use) => (await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status,
-      );
-      expect(await Promise.all(statuses)).toEqual(Array(6).fill(403));
-      for (const use of ["empty", "image", "document"])
-        expect((await api.get(path(id, "a.html"), { "Sec-Fetch-Dest": use })).status).toBe(200);
-    },
-  },
-  {
-    rule: "If-None-Match with the current ETag is 304 without a body: alone, in a list, weak, or *",
-    async check(api) {
-      const id = await finishedJobWith(api, { "a.bin": "content" });
-      const etag = (await api.get(path(id, "a.bin"))).headers.get("ETag") ?? "";
-      for (const given of [etag, `"x", ${etag}`, `W/${etag}`, `"x" ,W/"y",  W/${etag}`, "*"]) {
-        for (const method of ["GET", "HEAD"]) {
-          const reply = await api.send(method, path(id, "a.bin"), {
-            headers: { "If-None-Match": given },
-          });
-          expect([reply.status, reply.text, reply.headers.get("ETag")]).toEqual([304, "", etag]);
-          expect(reply.headers.get("Cache-Control")).toBe("private, no-cache, no-transform");
-        }
-      }
-      for (const given of ['"x"', etag.slice(1, -1), "", '"'])
-        expect((await api.get(path(id, "a.bin"), { "If-None-Match": given })).status).toBe(200);
-      expect((await api.get(path(id, "b.bin"), { "If-None-Match": "*" })).status).toBe(404);
-    },
-  },
-  {
-    rule: "A nested artifact is found under its name with slashes plain or encoded",
-    async check(api) {
-      const id = await finishedJobWith(api, { "sub/dir/x.txt": "x", "sub/y.txt": "y" });
-      for (const name of ["sub/dir/x.txt", "sub%2Fdir%2Fx.txt", "sub%2fdir/x.txt"]) {
-        const reply = await api.get(`/jobs/${id}/artifacts/${name}`);
-        expect([reply.status, reply.text]).toEqual([200, "x"]);
-        expect(reply.headers.get("Content-Disposition")).toContain('filename="x.txt"');
-      }
-      for (const name of ["sub", "sub/", "sub//y.txt", "y.txt", "sub/dir"]) {
-        expect((await api.get(`/jobs/${id}/artifacts/${name}`)).status).toBeGreaterThanOrEqual(400);
-      }
-    },
-  },
+    }
+    for (const given of ['"x"', etag.slice(1, -1), "", '"'])
+      expect((await api.get(path(id, "a.bin"), { "If-None-Match": given })).status).toBe(200);
+    expect((await api.get(path(id, "b.bin"), { "If-None-Match": "*" })).status).toBe(404);
+  }),
+  test("A nested artifact is found under its name with slashes plain or encoded", async (api) => {
+    const id = await finishedJobWith(api, { "sub/dir/x.txt": "x", "sub/y.txt": "y" });
+    for (const name of ["sub/dir/x.txt", "sub%2Fdir%2Fx.txt", "sub%2fdir/x.txt"]) {
+      const reply = await api.get(`/jobs/${id}/artifacts/${name}`);
+      expect([reply.status, reply.text]).toEqual([200, "x"]);
+      expect(reply.headers.get("Content-Disposition")).toContain('filename="x.txt"');
+    }
+    for (const name of ["sub", "sub/", "sub//y.txt", "y.txt", "sub/dir"]) {
+      expect((await api.get(`/jobs/${id}/artifacts/${name}`)).status).toBeGreaterThanOrEqual(400);
+    }
+  }),
   ...each(
     [
       "naïve café.txt",
@@ -770,91 +694,74 @@ export const artifactRows: Row[] = [
       expect([400, 404]).toContain(reply.status);
     },
   ),
-  {
-    rule: "_code.py and _input.json are the submitted code and input, even before the job ends",
-    async check(api) {
-      const reply = await api.post(
-        "/execute/async",
-        `{"code":"print('é')\\r\\n","input_data":{"a":1.50,"b":"é"}}`,
-      );
-      const { job_id } = body(reply) as { job_id: string };
-      const code = await api.get(path(job_id, "_code.py"));
-      expect([code.status, code.text]).toEqual([200, "print('é')\r\n"]);
-      expect(code.headers.get("Content-Type")).toBe("text/x-python; charset=utf-8");
-      const input = await api.get(path(job_id, "_input.json"));
-      expect([input.status, input.text]).toEqual([200, '{"a":1.50,"b":"é"}']);
-      expect(input.headers.get("Content-Type")).toBe("application/json");
-      const { input_artifacts = [] } = await api.record(job_id);
-      for (const { name, sha256: hash, size_bytes } of input_artifacts) {
-        const head = await api.send("HEAD", path(job_id, name));
-        expect(head.headers.get("ETag")).toBe(`"${hash}"`);
-        expect(head.headers.get("Content-Length")).toBe(String(size_bytes));
-      }
-    },
-  },
-  {
-    rule: "A file that a job writes as _code.py never replaces the submitted code",
-    async check(api) {
-      const { job_id } = await api.submit({ code: "print('honest')" });
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      expect((await agent.upload(lease_id, "_code.py", "print('forged')")).status).toBe(400);
-      expect((await agent.upload(lease_id, "_input.json", "{}")).status).toBe(400);
-      await agent.result(lease_id);
-      expect((await api.get(path(job_id, "_code.py"))).text).toBe("print('honest')");
-    },
-  },
-  {
-    rule: "An empty artifact is served with length 0",
-    async check(api) {
-      const id = await finishedJobWith(api, { "empty.txt": "" });
-      const reply = await api.get(path(id, "empty.txt"));
-      expect([reply.status, reply.text]).toEqual([200, ""]);
-      expect(reply.headers.get("Content-Length")).toBe("0");
-      expect((await api.record(id)).artifacts).toMatchObject([
-        { name: "empty.txt", size_bytes: 0 },
-      ]);
-    },
-  },
-  {
-    rule: "Artifacts are listed by name with size, hash and type",
-    async check(api) {
-      const id = await finishedJobWith(api, { "b.png": "png", "a/b.json": "{}", unknown: "?" });
-      expect((await api.record(id)).artifacts).toEqual([
-        {
-          name: "a/b.json",
-          size_bytes: 2,
-          sha256: await sha256(utf8("{}")),
-          content_type: "application/json",
-        },
-        {
-          name: "b.png",
-          size_bytes: 3,
-          sha256: await sha256(utf8("png")),
-          content_type: "image/png",
-        },
-        {
-          name: "unknown",
-          size_bytes: 1,
-          sha256: await sha256(utf8("?")),
-          content_type: "application/octet-stream",
-        },
-      ]);
-    },
-  },
-  {
-    rule: "An artifact is not visible until the result of its lease is accepted",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      await upload(agent, lease_id, { "a.txt": "a" });
-      expect((await api.get(path(job_id, "a.txt"))).status).toBe(404);
-      expect((await api.record(job_id)).artifacts).toEqual([]);
-      await agent.result(lease_id);
-      expect((await api.get(path(job_id, "a.txt"))).status).toBe(200);
-    },
-  },
+  test("_code.py and _input.json are the submitted code and input, even before the job ends", async (api) => {
+    const reply = await api.post(
+      "/execute/async",
+      `{"code":"print('é')\\r\\n","input_data":{"a":1.50,"b":"é"}}`,
+    );
+    const { job_id } = body(reply) as { job_id: string };
+    const code = await api.get(path(job_id, "_code.py"));
+    expect([code.status, code.text]).toEqual([200, "print('é')\r\n"]);
+    expect(code.headers.get("Content-Type")).toBe("text/x-python; charset=utf-8");
+    const input = await api.get(path(job_id, "_input.json"));
+    expect([input.status, input.text]).toEqual([200, '{"a":1.50,"b":"é"}']);
+    expect(input.headers.get("Content-Type")).toBe("application/json");
+    const { input_artifacts = [] } = await api.record(job_id);
+    for (const { name, sha256: hash, size_bytes } of input_artifacts) {
+      const head = await api.send("HEAD", path(job_id, name));
+      expect(head.headers.get("ETag")).toBe(`"${hash}"`);
+      expect(head.headers.get("Content-Length")).toBe(String(size_bytes));
+    }
+  }),
+  test("A file that a job writes as _code.py never replaces the submitted code", async (api) => {
+    const { job_id } = await api.submit({ code: "print('honest')" });
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    expect((await agent.upload(lease_id, "_code.py", "print('forged')")).status).toBe(400);
+    expect((await agent.upload(lease_id, "_input.json", "{}")).status).toBe(400);
+    await agent.result(lease_id);
+    expect((await api.get(path(job_id, "_code.py"))).text).toBe("print('honest')");
+  }),
+  test("An empty artifact is served with length 0", async (api) => {
+    const id = await finishedJobWith(api, { "empty.txt": "" });
+    const reply = await api.get(path(id, "empty.txt"));
+    expect([reply.status, reply.text]).toEqual([200, ""]);
+    expect(reply.headers.get("Content-Length")).toBe("0");
+    expect((await api.record(id)).artifacts).toMatchObject([{ name: "empty.txt", size_bytes: 0 }]);
+  }),
+  test("Artifacts are listed by name with size, hash and type", async (api) => {
+    const id = await finishedJobWith(api, { "b.png": "png", "a/b.json": "{}", unknown: "?" });
+    expect((await api.record(id)).artifacts).toEqual([
+      {
+        name: "a/b.json",
+        size_bytes: 2,
+        sha256: await sha256(utf8("{}")),
+        content_type: "application/json",
+      },
+      {
+        name: "b.png",
+        size_bytes: 3,
+        sha256: await sha256(utf8("png")),
+        content_type: "image/png",
+      },
+      {
+        name: "unknown",
+        size_bytes: 1,
+        sha256: await sha256(utf8("?")),
+        content_type: "application/octet-stream",
+      },
+    ]);
+  }),
+  test("An artifact is not visible until the result of its lease is accepted", async (api) => {
+    const { job_id } = await api.submit();
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    await upload(agent, lease_id, { "a.txt": "a" });
+    expect((await api.get(path(job_id, "a.txt"))).status).toBe(404);
+    expect((await api.record(job_id)).artifacts).toEqual([]);
+    await agent.result(lease_id);
+    expect((await api.get(path(job_id, "a.txt"))).status).toBe(200);
+  }),
 ];
 
 /** The path of an artifact of ten bytes, "0123456789". */
@@ -886,37 +793,28 @@ export const rangeRows: Row[] = [
       });
     },
   ),
-  {
-    rule: "A Range beyond the end of an artifact is 416 and gives its size",
-    async check(api) {
-      const reply = await api.get(await tenBytes(api), { Range: "bytes=10-" });
-      expect(reply.status).toBe(416);
-      expect(reply.headers.get("Content-Range")).toBe("bytes */10");
-    },
-  },
-  {
-    rule: "Several ranges, a malformed range or a range for another ETag give the whole artifact",
-    async check(api) {
-      const path = await tenBytes(api);
-      const etag = (await api.get(path)).headers.get("ETag") ?? "";
-      for (const headers of [
-        { Range: "bytes=0-1,3-4" },
-        { Range: "bytes=x" },
-        { Range: "bytes=0-1", "If-Range": '"other"' },
-      ]) {
-        const reply = await api.get(path, headers);
-        expect([reply.status, reply.text]).toEqual([200, "0123456789"]);
-      }
-      const same = await api.get(path, { Range: "bytes=0-1", "If-Range": etag });
-      expect([same.status, same.text]).toEqual([206, "01"]);
-    },
-  },
-  {
-    rule: "Range serves parts of _code.py too",
-    async check(api) {
-      const { job_id } = await api.submit({ code: "print(12345)" });
-      const reply = await api.get(`/jobs/${job_id}/artifacts/_code.py`, { Range: "bytes=6-10" });
-      expect([reply.status, reply.text]).toEqual([206, "12345"]);
-    },
-  },
+  test("A Range beyond the end of an artifact is 416 and gives its size", async (api) => {
+    const reply = await api.get(await tenBytes(api), { Range: "bytes=10-" });
+    expect(reply.status).toBe(416);
+    expect(reply.headers.get("Content-Range")).toBe("bytes */10");
+  }),
+  test("Several ranges, a malformed range or a range for another ETag give the whole artifact", async (api) => {
+    const path = await tenBytes(api);
+    const etag = (await api.get(path)).headers.get("ETag") ?? "";
+    for (const headers of [
+      { Range: "bytes=0-1,3-4" },
+      { Range: "bytes=x" },
+      { Range: "bytes=0-1", "If-Range": '"other"' },
+    ]) {
+      const reply = await api.get(path, headers);
+      expect([reply.status, reply.text]).toEqual([200, "0123456789"]);
+    }
+    const same = await api.get(path, { Range: "bytes=0-1", "If-Range": etag });
+    expect([same.status, same.text]).toEqual([206, "01"]);
+  }),
+  test("Range serves parts of _code.py too", async (api) => {
+    const { job_id } = await api.submit({ code: "print(12345)" });
+    const reply = await api.get(`/jobs/${job_id}/artifacts/_code.py`, { Range: "bytes=6-10" });
+    expect([reply.status, reply.text]).toEqual([206, "12345"]);
+  }),
 ];

@@ -26,6 +26,7 @@ import {
   on,
   problemOf,
   startBuild,
+  test,
 } from "./api.ts";
 
 const success = {
@@ -64,132 +65,114 @@ async function building(api: Api, name: string) {
 }
 
 export const imageRows = on("with job types", [
-  {
-    rule: "The image of a build reaches another agent byte for byte as it was uploaded",
-    async check(api) {
-      const { agent, lease, end } = await building(api, "image-0");
-      expect(lease).toMatchObject({ share: "store", share_max_bytes: maxImageBytes });
-      const bytes = archive(crypto.randomUUID());
+  test("The image of a build reaches another agent byte for byte as it was uploaded", async (api) => {
+    const { agent, lease, end } = await building(api, "image-0");
+    expect(lease).toMatchObject({ share: "store", share_max_bytes: maxImageBytes });
+    const bytes = archive(crypto.randomUUID());
+    expect((await put(agent, lease.lease_id, bytes)).status).toBe(200);
+    const other = api.agent(agentTokens[1]);
+    const source = `/images/${digest(90)}`;
+    expect((await other.get(source)).status).toBe(404);
+    await end({ digest: digest(90) });
+    const told = await other.get(source);
+    expect(ImageSource.strict().parse(body(told))).toEqual({
+      image: digest(90),
+      job_type: "image-0",
+      labels: {},
+      registry_ref: null,
+    });
+    const got = await other.get(`${source}/archive`);
+    expect(got.status).toBe(200);
+    expect(got.headers.get("Content-Length")).toBe(String(bytes.length));
+    expect(got.text).toBe(new TextDecoder().decode(bytes));
+    const ETag = got.headers.get("ETag") ?? "";
+    for (const [known, part] of [
+      [ETag, bytes.subarray(100)],
+      ['"another"', bytes],
+    ] as const) {
+      const asked = { Range: "bytes=100-", "If-Range": known };
+      const rest = await other.send("GET", `${source}/archive`, undefined, asked);
+      expect(rest.status).toBe(known === ETag ? 206 : 200);
+      expect(rest.text).toBe(new TextDecoder().decode(part));
+    }
+    const { images_wanted } = await other.poll({ free_slots: 0 });
+    expect(images_wanted).toContain(digest(90));
+  }),
+  test("Uploading the same image again is 200 and a different one 409, also after the build has ended", async (api) => {
+    const { agent, lease, end } = await building(api, "image-1");
+    const bytes = archive("a");
+    expect((await put(agent, lease.lease_id, bytes)).status).toBe(200);
+    for (const finish of [async () => {}, () => end({ digest: digest(92) })]) {
+      await finish();
       expect((await put(agent, lease.lease_id, bytes)).status).toBe(200);
-      const other = api.agent(agentTokens[1]);
-      const source = `/images/${digest(90)}`;
-      expect((await other.get(source)).status).toBe(404);
-      await end({ digest: digest(90) });
-      const told = await other.get(source);
-      expect(ImageSource.strict().parse(body(told))).toEqual({
-        image: digest(90),
-        job_type: "image-0",
-        labels: {},
-        registry_ref: null,
-      });
-      const got = await other.get(`${source}/archive`);
-      expect(got.status).toBe(200);
-      expect(got.headers.get("Content-Length")).toBe(String(bytes.length));
-      expect(got.text).toBe(new TextDecoder().decode(bytes));
-      const ETag = got.headers.get("ETag") ?? "";
-      for (const [known, part] of [
-        [ETag, bytes.subarray(100)],
-        ['"another"', bytes],
-      ] as const) {
-        const asked = { Range: "bytes=100-", "If-Range": known };
-        const rest = await other.send("GET", `${source}/archive`, undefined, asked);
-        expect(rest.status).toBe(known === ETag ? 206 : 200);
-        expect(rest.text).toBe(new TextDecoder().decode(part));
-      }
-      const { images_wanted } = await other.poll({ free_slots: 0 });
-      expect(images_wanted).toContain(digest(90));
-    },
-  },
-  {
-    rule: "Uploading the same image again is 200 and a different one 409, also after the build has ended",
-    async check(api) {
-      const { agent, lease, end } = await building(api, "image-1");
-      const bytes = archive("a");
-      expect((await put(agent, lease.lease_id, bytes)).status).toBe(200);
-      for (const finish of [async () => {}, () => end({ digest: digest(92) })]) {
-        await finish();
-        expect((await put(agent, lease.lease_id, bytes)).status).toBe(200);
-        expect((await put(agent, lease.lease_id, archive("b"))).status).toBe(409);
-      }
-    },
-  },
-  {
-    rule: "An image that differs from its headers is 400, an image that is too large 413, and nothing of it is stored",
-    async check(api) {
-      const { agent, lease, end } = await building(api, "image-2");
-      const bytes = archive("c");
-      const large = new Uint8Array(maxImageBytes + 1);
-      for (const [content, hash, status] of [
-        [bytes, "0".repeat(64), 400],
-        [bytes, "none", 400],
-        [large, undefined, 413],
-      ] as const) {
-        const reply = await put(agent, lease.lease_id, content, hash);
-        expect({ hash, status: reply.status }).toEqual({ hash, status });
-        expect(problemOf(reply).detail).not.toBe("");
-      }
-      const unmeasured = await fetch(`${api.url}/agent/v1/builds/${lease.lease_id}/image`, {
-        method: "PUT",
-        headers: {
-          Authorization: `Bearer ${agentTokens[0]}`,
-          "X-Airlock-SHA256": await sha256(bytes),
-          Connection: "close",
-        },
-        body: new Blob([bytes]).stream(),
-        duplex: "half",
-      });
-      expect(unmeasured.status).toBe(400);
-      await end({ digest: digest(93) });
-      expect((await agent.get(`/images/${digest(93)}`)).status).toBe(404);
-      expect((await agent.get(`/images/${digest(93)}/archive`)).status).toBe(404);
-      // Too late for it now.
-      expect((await put(agent, lease.lease_id, bytes)).status).toBe(409);
-    },
-  },
-  {
-    rule: "An image for the lease of another token is 403, for an unknown lease 409",
-    async check(api) {
-      const { agent, lease, end } = await building(api, "image-3");
-      const thief = api.agent(agentTokens[1]);
-      await thief.poll({ free_slots: 0 });
-      expect((await put(thief, lease.lease_id, archive("d"))).status).toBe(403);
-      for (const id of [crypto.randomUUID(), "x", "%00"]) {
-        expect((await put(agent, id, archive("d"))).status).toBe(409);
-      }
-      await end({ digest: digest(94) });
-      expect((await agent.get(`/images/${digest(94)}`)).status).toBe(404);
-    },
-  },
-  {
-    rule: "The image of a released attempt is replaced by the image of the next attempt",
-    async check(api) {
-      const { agent, lease, answer } = await building(api, "image-5");
-      expect((await put(agent, lease.lease_id, archive("f"))).status).toBe(200);
-      const error = { type: "docker_error", message: "gone", phase: "startup" };
-      await agent.postBuild(lease.lease_id, "release", { error });
-      const other = api.agent();
-      const second = await other.takeBuild();
-      expect(second).toMatchObject({ job_type: "image-5", attempt: 2 });
-      const bytes = archive("g");
-      expect((await put(agent, lease.lease_id, archive("f"))).status).toBe(409);
-      expect((await put(other, second.lease_id, bytes)).status).toBe(200);
-      await other.postBuild(second.lease_id, "result", { ...success, digest: digest(97) });
-      expect((await answer).status).toBe(200);
-      const got = await agent.get(`/images/${digest(97)}/archive`);
-      expect(got.text).toBe(new TextDecoder().decode(bytes));
-    },
-  },
-  {
-    rule: "An image in a registry is named by its digest there",
-    async check(api) {
-      const { agent, end } = await building(api, "image-4");
-      await end({ digest: digest(95), manifest_digest: digest(96) });
-      expect(body(await agent.get(`/images/${digest(95)}`))).toMatchObject({
-        registry_ref: `registry.example/team-image-4@${digest(96)}`,
-      });
-      expect((await agent.get(`/images/${digest(95)}/archive`)).status).toBe(404);
-    },
-  },
+      expect((await put(agent, lease.lease_id, archive("b"))).status).toBe(409);
+    }
+  }),
+  test("An image that differs from its headers is 400, an image that is too large 413, and nothing of it is stored", async (api) => {
+    const { agent, lease, end } = await building(api, "image-2");
+    const bytes = archive("c");
+    const large = new Uint8Array(maxImageBytes + 1);
+    for (const [content, hash, status] of [
+      [bytes, "0".repeat(64), 400],
+      [bytes, "none", 400],
+      [large, undefined, 413],
+    ] as const) {
+      const reply = await put(agent, lease.lease_id, content, hash);
+      expect({ hash, status: reply.status }).toEqual({ hash, status });
+      expect(problemOf(reply).detail).not.toBe("");
+    }
+    const unmeasured = await fetch(`${api.url}/agent/v1/builds/${lease.lease_id}/image`, {
+      method: "PUT",
+      headers: {
+        Authorization: `Bearer ${agentTokens[0]}`,
+        "X-Airlock-SHA256": await sha256(bytes),
+        Connection: "close",
+      },
+      body: new Blob([bytes]).stream(),
+      duplex: "half",
+    });
+    expect(unmeasured.status).toBe(400);
+    await end({ digest: digest(93) });
+    expect((await agent.get(`/images/${digest(93)}`)).status).toBe(404);
+    expect((await agent.get(`/images/${digest(93)}/archive`)).status).toBe(404);
+    // Too late for it now.
+    expect((await put(agent, lease.lease_id, bytes)).status).toBe(409);
+  }),
+  test("An image for the lease of another token is 403, for an unknown lease 409", async (api) => {
+    const { agent, lease, end } = await building(api, "image-3");
+    const thief = api.agent(agentTokens[1]);
+    await thief.poll({ free_slots: 0 });
+    expect((await put(thief, lease.lease_id, archive("d"))).status).toBe(403);
+    for (const id of [crypto.randomUUID(), "x", "%00"]) {
+      expect((await put(agent, id, archive("d"))).status).toBe(409);
+    }
+    await end({ digest: digest(94) });
+    expect((await agent.get(`/images/${digest(94)}`)).status).toBe(404);
+  }),
+  test("The image of a released attempt is replaced by the image of the next attempt", async (api) => {
+    const { agent, lease, answer } = await building(api, "image-5");
+    expect((await put(agent, lease.lease_id, archive("f"))).status).toBe(200);
+    const error = { type: "docker_error", message: "gone", phase: "startup" };
+    await agent.postBuild(lease.lease_id, "release", { error });
+    const other = api.agent();
+    const second = await other.takeBuild();
+    expect(second).toMatchObject({ job_type: "image-5", attempt: 2 });
+    const bytes = archive("g");
+    expect((await put(agent, lease.lease_id, archive("f"))).status).toBe(409);
+    expect((await put(other, second.lease_id, bytes)).status).toBe(200);
+    await other.postBuild(second.lease_id, "result", { ...success, digest: digest(97) });
+    expect((await answer).status).toBe(200);
+    const got = await agent.get(`/images/${digest(97)}/archive`);
+    expect(got.text).toBe(new TextDecoder().decode(bytes));
+  }),
+  test("An image in a registry is named by its digest there", async (api) => {
+    const { agent, end } = await building(api, "image-4");
+    await end({ digest: digest(95), manifest_digest: digest(96) });
+    expect(body(await agent.get(`/images/${digest(95)}`))).toMatchObject({
+      registry_ref: `registry.example/team-image-4@${digest(96)}`,
+    });
+    expect((await agent.get(`/images/${digest(95)}/archive`)).status).toBe(404);
+  }),
   ...each(
     [missingImage, `${missingImage}/archive`, "/images/x", "/images/..%2F..%2Fetc/archive"],
     (path) => `GET /agent/v1${path.replaceAll("0", "")} of no image is 404`,
@@ -250,32 +233,29 @@ const badTags = [
 ];
 
 export const buildRows = on("with job types", [
-  {
-    rule: "POST /job-types/{name}/build answers with the build result once an agent has built the image",
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await startBuild(api, agent, "build-8");
-      expect(lease).toMatchObject({
-        attempt: 1,
-        job_type: "build-8",
-        base_image: "python:3.13-slim",
-        requirements: ["numpy==2.3.4"],
-        repository: "registry.example/team-build-8",
-        tags: ["latest"],
-        timeout_s: 1800,
-      });
-      await agent.postBuild(lease.lease_id, "result", { ...buildSuccess, digest: digest(8) });
-      const reply = await answer;
-      expect(reply.status).toBe(200);
-      expect(BuildResult.strict().parse(body(reply))).toEqual({
-        status: "built",
-        job_type: "build-8",
-        version: `build-8@${digest(8)}`,
-        digest: digest(8),
-        image_ref: "registry.example/team-build-8:latest",
-      });
-    },
-  },
+  test("POST /job-types/{name}/build answers with the build result once an agent has built the image", async (api) => {
+    const agent = api.agent();
+    const { lease, answer } = await startBuild(api, agent, "build-8");
+    expect(lease).toMatchObject({
+      attempt: 1,
+      job_type: "build-8",
+      base_image: "python:3.13-slim",
+      requirements: ["numpy==2.3.4"],
+      repository: "registry.example/team-build-8",
+      tags: ["latest"],
+      timeout_s: 1800,
+    });
+    await agent.postBuild(lease.lease_id, "result", { ...buildSuccess, digest: digest(8) });
+    const reply = await answer;
+    expect(reply.status).toBe(200);
+    expect(BuildResult.strict().parse(body(reply))).toEqual({
+      status: "built",
+      job_type: "build-8",
+      version: `build-8@${digest(8)}`,
+      digest: digest(8),
+      image_ref: "registry.example/team-build-8:latest",
+    });
+  }),
   ...each(
     goodTags,
     (tag) => `The version_tag ${tag} is the image's tag, and latest moves with it`,
@@ -297,216 +277,180 @@ export const buildRows = on("with job types", [
       expectFault(reply, "version_tag");
     },
   ),
-  {
-    rule: "A build without an agent that can work is 503 with Retry-After, and nothing is stored",
-    async check(api) {
-      const agent = api.agent();
-      const engine = { available: false, version: null, runtimes: [] };
-      for (const prepare of [async () => {}, () => agent.poll({ engine })]) {
-        await prepare();
-        const reply = await api.post("/job-types/build-10/build");
-        expect(reply.status).toBe(503);
-        expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
-        expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
-      }
-      expect((await api.get("/job-types/build-10/build")).status).toBe(404);
-    },
-  },
-  {
-    rule: "A build goes only to an agent with the labels of the job type; without one it is 503",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const refused = await api.post("/job-types/labelled/build");
-      expect(refused.status).toBe(503);
-      expect(problemOf(refused).detail).toContain("gpu=a100");
-      const identity = { ...agent.status().agent, labels: { gpu: "a100" } };
-      await agent.poll({ agent: identity });
-      const answer = api.post("/job-types/labelled/build");
-      expect((await api.agent().poll({ free_builds: 1, wait_s: 0.2 })).builds).toEqual([]);
-      const lease = await agent.takeBuild({ agent: identity });
-      await agent.postBuild(lease.lease_id, "result", buildSuccess);
-      expect((await answer).status).toBe(200);
-    },
-  },
-  {
-    rule: "Packages that cannot be installed give 422 dependency_error with pip's message",
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await startBuild(api, agent, "build-11");
-      await agent.postBuild(lease.lease_id, "result", buildFailure(missingPackage));
-      const reply = await answer;
-      expect(reply.status).toBe(422);
-      expect(problemOf(reply).error).toEqual(missingPackage);
-      expect(problemOf(reply).detail).toContain(missingPackage.message);
-      expect(await lastBuild(api, "build-11")).toMatchObject({
-        status: "failed",
-        error: missingPackage,
-        digest: null,
-        version: null,
-      });
-    },
-  },
-  {
-    rule: "A build that fails in the engine gives 502 docker_error with the engine's message",
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await startBuild(api, agent, "build-11");
-      await agent.postBuild(lease.lease_id, "result", buildFailure(broken));
-      const reply = await answer;
-      expect(reply.status).toBe(502);
-      expect(problemOf(reply).error).toEqual(broken);
-    },
-  },
-  {
-    rule: "A build and its log can be read during the build and after it",
-    async check(api) {
-      const agent = api.agent();
-      expect((await api.get("/job-types/custom/build")).status).toBe(404);
-      const { lease, answer } = await startBuild(api, agent, "custom", "v1.0.0");
-      await agent.postBuild(lease.lease_id, "logs", logChunk(0, "Collecting "));
-      await agent.postBuild(lease.lease_id, "logs", logChunk(11, "numpy\n"));
-      const running = await lastBuild(api, "custom");
-      expect(running).toMatchObject({
-        status: "running",
-        image_ref: "registry.example/team-custom:v1.0.0",
-        log: "Collecting numpy\n",
-        ended_at: null,
-      });
-      await agent.postBuild(lease.lease_id, "result", buildSuccess);
-      await answer;
-      expect(await lastBuild(api, "custom")).toMatchObject({
-        status: "built",
-        version: `custom@${digest(1)}`,
-        digest: digest(1),
-        error: null,
-        log: "Collecting numpy\n",
-      });
-    },
-  },
-  {
-    rule: "Equal requests share one build; another tag is another build",
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await startBuild(api, agent, "build-12", "v1.0.0");
-      const path = "/job-types/build-12/build?version_tag=v1.0.0";
-      const others = Promise.all([1, 2, 3].map(() => api.post(path)));
-      const latest = api.post("/job-types/build-12/build");
-      const another = await api.agent().takeBuild();
-      expect(another.tags).toEqual(["latest"]);
-      expect((await agent.poll({ free_builds: 9, builds: [lease.lease_id] })).builds).toEqual([]);
-      await agent.postBuild(another.lease_id, "result", { ...buildSuccess, digest: digest(12) });
-      expect(body(await latest)).toMatchObject({ digest: digest(12) });
-      await agent.postBuild(lease.lease_id, "result", buildSuccess);
-      const first = await answer;
-      expect(first.status).toBe(200);
-      // A slow request may have arrived after the build had ended.
-      const serving = new AbortController();
-      const late = buildOnAndOn(agent, serving.signal);
-      for (const one of await others) expect(body(one)).toEqual(body(first));
-      serving.abort();
-      await late;
-    },
-  },
-  {
-    rule: "A build continues if its client hangs up",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const hangUp = new AbortController();
-      const path = `${api.url}/job-types/build-13/build`;
-      const request = fetch(path, { method: "POST", signal: hangUp.signal });
-      const lease = await agent.takeBuild();
-      hangUp.abort();
-      await expect(request).rejects.toThrow("aborted");
-      expect((await agent.renew({ builds: [lease.lease_id] })).lost).toEqual([]);
-      const reply = await agent.postBuild(lease.lease_id, "result", buildSuccess);
-      expect(reply.status).toBe(200);
-      expect(await lastBuild(api, "build-13")).toMatchObject({ status: "built" });
-    },
-  },
+  test("A build without an agent that can work is 503 with Retry-After, and nothing is stored", async (api) => {
+    const agent = api.agent();
+    const engine = { available: false, version: null, runtimes: [] };
+    for (const prepare of [async () => {}, () => agent.poll({ engine })]) {
+      await prepare();
+      const reply = await api.post("/job-types/build-10/build");
+      expect(reply.status).toBe(503);
+      expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+      expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
+    }
+    expect((await api.get("/job-types/build-10/build")).status).toBe(404);
+  }),
+  test("A build goes only to an agent with the labels of the job type; without one it is 503", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const refused = await api.post("/job-types/labelled/build");
+    expect(refused.status).toBe(503);
+    expect(problemOf(refused).detail).toContain("gpu=a100");
+    const identity = { ...agent.status().agent, labels: { gpu: "a100" } };
+    await agent.poll({ agent: identity });
+    const answer = api.post("/job-types/labelled/build");
+    expect((await api.agent().poll({ free_builds: 1, wait_s: 0.2 })).builds).toEqual([]);
+    const lease = await agent.takeBuild({ agent: identity });
+    await agent.postBuild(lease.lease_id, "result", buildSuccess);
+    expect((await answer).status).toBe(200);
+  }),
+  test("Packages that cannot be installed give 422 dependency_error with pip's message", async (api) => {
+    const agent = api.agent();
+    const { lease, answer } = await startBuild(api, agent, "build-11");
+    await agent.postBuild(lease.lease_id, "result", buildFailure(missingPackage));
+    const reply = await answer;
+    expect(reply.status).toBe(422);
+    expect(problemOf(reply).error).toEqual(missingPackage);
+    expect(problemOf(reply).detail).toContain(missingPackage.message);
+    expect(await lastBuild(api, "build-11")).toMatchObject({
+      status: "failed",
+      error: missingPackage,
+      digest: null,
+      version: null,
+    });
+  }),
+  test("A build that fails in the engine gives 502 docker_error with the engine's message", async (api) => {
+    const agent = api.agent();
+    const { lease, answer } = await startBuild(api, agent, "build-11");
+    await agent.postBuild(lease.lease_id, "result", buildFailure(broken));
+    const reply = await answer;
+    expect(reply.status).toBe(502);
+    expect(problemOf(reply).error).toEqual(broken);
+  }),
+  test("A build and its log can be read during the build and after it", async (api) => {
+    const agent = api.agent();
+    expect((await api.get("/job-types/custom/build")).status).toBe(404);
+    const { lease, answer } = await startBuild(api, agent, "custom", "v1.0.0");
+    await agent.postBuild(lease.lease_id, "logs", logChunk(0, "Collecting "));
+    await agent.postBuild(lease.lease_id, "logs", logChunk(11, "numpy\n"));
+    const running = await lastBuild(api, "custom");
+    expect(running).toMatchObject({
+      status: "running",
+      image_ref: "registry.example/team-custom:v1.0.0",
+      log: "Collecting numpy\n",
+      ended_at: null,
+    });
+    await agent.postBuild(lease.lease_id, "result", buildSuccess);
+    await answer;
+    expect(await lastBuild(api, "custom")).toMatchObject({
+      status: "built",
+      version: `custom@${digest(1)}`,
+      digest: digest(1),
+      error: null,
+      log: "Collecting numpy\n",
+    });
+  }),
+  test("Equal requests share one build; another tag is another build", async (api) => {
+    const agent = api.agent();
+    const { lease, answer } = await startBuild(api, agent, "build-12", "v1.0.0");
+    const path = "/job-types/build-12/build?version_tag=v1.0.0";
+    const others = Promise.all([1, 2, 3].map(() => api.post(path)));
+    const latest = api.post("/job-types/build-12/build");
+    const another = await api.agent().takeBuild();
+    expect(another.tags).toEqual(["latest"]);
+    expect((await agent.poll({ free_builds: 9, builds: [lease.lease_id] })).builds).toEqual([]);
+    await agent.postBuild(another.lease_id, "result", { ...buildSuccess, digest: digest(12) });
+    expect(body(await latest)).toMatchObject({ digest: digest(12) });
+    await agent.postBuild(lease.lease_id, "result", buildSuccess);
+    const first = await answer;
+    expect(first.status).toBe(200);
+    // A slow request may have arrived after the build had ended.
+    const serving = new AbortController();
+    const late = buildOnAndOn(agent, serving.signal);
+    for (const one of await others) expect(body(one)).toEqual(body(first));
+    serving.abort();
+    await late;
+  }),
+  test("A build continues if its client hangs up", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const hangUp = new AbortController();
+    const path = `${api.url}/job-types/build-13/build`;
+    const request = fetch(path, { method: "POST", signal: hangUp.signal });
+    const lease = await agent.takeBuild();
+    hangUp.abort();
+    await expect(request).rejects.toThrow("aborted");
+    expect((await agent.renew({ builds: [lease.lease_id] })).lost).toEqual([]);
+    const reply = await agent.postBuild(lease.lease_id, "result", buildSuccess);
+    expect(reply.status).toBe(200);
+    expect(await lastBuild(api, "build-13")).toMatchObject({ status: "built" });
+  }),
 ]);
 
 /** Builds whose agent repeats a post, releases the build, leaves or is lost. */
 export const buildLeaseRows = on("with job types", [
-  {
-    rule: "A build whose agent never got the reply is delivered again to that agent",
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await startBuild(api, agent, "build-14");
-      const again = await agent.poll({ free_builds: 1, builds: [] });
-      expect(again.builds).toEqual([lease]);
-      await agent.postBuild(lease.lease_id, "result", buildSuccess);
-      await answer;
-    },
-  },
-  {
-    rule: "An agent's posts about a build may be repeated; another body is 409, another token 403",
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await startBuild(api, agent, "build-14");
-      const post = (what: string, content: object, by = agent) =>
-        by.postBuild(lease.lease_id, what, content).then(({ status }) => status);
-      expect(await post("logs", logChunk(0, "a"))).toBe(200);
-      expect(await post("logs", logChunk(0, "a"))).toBe(200);
-      expect(await post("logs", logChunk(0, "b"))).toBe(409);
-      expect(await post("logs", logChunk(1024 * 1024, "b"))).toBe(413);
-      expect(await post("result", buildSuccess, api.agent(agentTokens[1]))).toBe(403);
-      expect(await post("result", { status: "built", digest: "sha256:1" })).toBe(400);
-      expect(await post("result", buildSuccess)).toBe(200);
-      expect(await post("result", buildSuccess)).toBe(200);
-      expect(await post("result", buildFailure(broken))).toBe(409);
-      expect(await post("release", { error: broken })).toBe(409);
-      expect((await agent.postBuild(crypto.randomUUID(), "result", buildSuccess)).status).toBe(409);
-      expect(body(await answer)).toMatchObject({ digest: buildSuccess.digest });
-    },
-  },
-  {
-    rule: "A released build is tried once more, by any agent, and then fails with the error",
-    async check(api) {
-      const agent = api.agent();
-      const { lease, answer } = await startBuild(api, agent, "build-15");
-      await agent.postBuild(lease.lease_id, "release", { error: broken });
-      const other = api.agent();
-      const second = await other.takeBuild();
-      expect(second).toMatchObject({ attempt: 2, job_type: "build-15" });
-      expect(second.lease_id).not.toBe(lease.lease_id);
-      expect((await agent.postBuild(lease.lease_id, "result", buildSuccess)).status).toBe(409);
-      await other.postBuild(second.lease_id, "release", { error: broken });
-      const reply = await answer;
-      expect(reply.status).toBe(502);
-      expect(problemOf(reply).error).toEqual(broken);
-    },
-  },
-  {
-    rule: "If an agent leaves, its build goes to another agent at once",
-    async check(api) {
-      const agent = api.agent();
-      const other = api.agent();
-      await other.poll();
-      const { lease, answer } = await startBuild(api, agent, "build-15");
-      await agent.leave();
-      const second = await other.takeBuild();
-      expect(second).toMatchObject({ job_type: lease.job_type, attempt: 1 });
-      await other.postBuild(second.lease_id, "result", buildSuccess);
-      expect((await answer).status).toBe(200);
-    },
-  },
-  {
-    rule: "A queued build ends with 503 if no agent is left to take it",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const answer = api.post("/job-types/build-7/build");
-      await expect
-        .poll(async () => (await api.get("/job-types/build-7/build")).status, { timeout: 30_000 })
-        .toBe(200);
-      await agent.leave();
-      const reply = await answer;
-      expect(reply.status).toBe(503);
-      expect(reply.headers.get("Retry-After")).not.toBeNull();
-    },
-  },
+  test("A build whose agent never got the reply is delivered again to that agent", async (api) => {
+    const agent = api.agent();
+    const { lease, answer } = await startBuild(api, agent, "build-14");
+    const again = await agent.poll({ free_builds: 1, builds: [] });
+    expect(again.builds).toEqual([lease]);
+    await agent.postBuild(lease.lease_id, "result", buildSuccess);
+    await answer;
+  }),
+  test("An agent's posts about a build may be repeated; another body is 409, another token 403", async (api) => {
+    const agent = api.agent();
+    const { lease, answer } = await startBuild(api, agent, "build-14");
+    const post = (what: string, content: object, by = agent) =>
+      by.postBuild(lease.lease_id, what, content).then(({ status }) => status);
+    expect(await post("logs", logChunk(0, "a"))).toBe(200);
+    expect(await post("logs", logChunk(0, "a"))).toBe(200);
+    expect(await post("logs", logChunk(0, "b"))).toBe(409);
+    expect(await post("logs", logChunk(1024 * 1024, "b"))).toBe(413);
+    expect(await post("result", buildSuccess, api.agent(agentTokens[1]))).toBe(403);
+    expect(await post("result", { status: "built", digest: "sha256:1" })).toBe(400);
+    expect(await post("result", buildSuccess)).toBe(200);
+    expect(await post("result", buildSuccess)).toBe(200);
+    expect(await post("result", buildFailure(broken))).toBe(409);
+    expect(await post("release", { error: broken })).toBe(409);
+    expect((await agent.postBuild(crypto.randomUUID(), "result", buildSuccess)).status).toBe(409);
+    expect(body(await answer)).toMatchObject({ digest: buildSuccess.digest });
+  }),
+  test("A released build is tried once more, by any agent, and then fails with the error", async (api) => {
+    const agent = api.agent();
+    const { lease, answer } = await startBuild(api, agent, "build-15");
+    await agent.postBuild(lease.lease_id, "release", { error: broken });
+    const other = api.agent();
+    const second = await other.takeBuild();
+    expect(second).toMatchObject({ attempt: 2, job_type: "build-15" });
+    expect(second.lease_id).not.toBe(lease.lease_id);
+    expect((await agent.postBuild(lease.lease_id, "result", buildSuccess)).status).toBe(409);
+    await other.postBuild(second.lease_id, "release", { error: broken });
+    const reply = await answer;
+    expect(reply.status).toBe(502);
+    expect(problemOf(reply).error).toEqual(broken);
+  }),
+  test("If an agent leaves, its build goes to another agent at once", async (api) => {
+    const agent = api.agent();
+    const other = api.agent();
+    await other.poll();
+    const { lease, answer } = await startBuild(api, agent, "build-15");
+    await agent.leave();
+    const second = await other.takeBuild();
+    expect(second).toMatchObject({ job_type: lease.job_type, attempt: 1 });
+    await other.postBuild(second.lease_id, "result", buildSuccess);
+    expect((await answer).status).toBe(200);
+  }),
+  test("A queued build ends with 503 if no agent is left to take it", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const answer = api.post("/job-types/build-7/build");
+    await expect
+      .poll(async () => (await api.get("/job-types/build-7/build")).status, { timeout: 30_000 })
+      .toBe(200);
+    await agent.leave();
+    const reply = await answer;
+    expect(reply.status).toBe(503);
+    expect(reply.headers.get("Retry-After")).not.toBeNull();
+  }),
   {
     rule: "A build whose lease expires is tried once more, and posts of its first agent are refused",
     server: "with short leases",
@@ -547,42 +491,34 @@ async function jobType(api: Api, name: string): Promise<JobTypeView> {
 const imageExists = async (api: Api, name: string) => (await jobType(api, name)).image_exists;
 
 export const jobTypeRows = on("with job types", [
-  {
-    rule: "GET /job-types lists every configured job type, default first",
-    async check(api) {
-      const reply = await api.get("/job-types");
-      expect(reply.status).toBe(200);
-      const list = JobTypeList.parse(body(reply));
-      const names = list.map(({ name }) => name);
-      expect(names[0]).toBe("default");
-      expect(names).toEqual(
-        expect.arrayContaining(["versioned", "official", "custom", "labelled"]),
-      );
-      expect(list[0]).toEqual({
-        name: "default",
-        requirements: [],
-        python_version: "3.13",
-        memory_limit: "512m",
-        cpu_limit: 1,
-        pids: 128,
-        timeout: 30,
-        image_exists: false,
-        languages: expect.arrayContaining([
-          { name: "python", version: "3.13" },
-          { name: "cpp", version: null },
-        ]) as unknown,
-      });
-      for (const one of list) expect(await jobType(api, one.name)).toEqual(one);
-    },
-  },
-  {
-    rule: "GET /job-types/{name} shows the configured limits",
-    async check(api) {
-      const custom = { memory_limit: "2g", cpu_limit: 1.5, requirements: [] };
-      expect(await jobType(api, "custom")).toMatchObject(custom);
-      expect(await jobType(api, "build-0")).toMatchObject({ requirements: ["numpy==2.3.4"] });
-    },
-  },
+  test("GET /job-types lists every configured job type, default first", async (api) => {
+    const reply = await api.get("/job-types");
+    expect(reply.status).toBe(200);
+    const list = JobTypeList.parse(body(reply));
+    const names = list.map(({ name }) => name);
+    expect(names[0]).toBe("default");
+    expect(names).toEqual(expect.arrayContaining(["versioned", "official", "custom", "labelled"]));
+    expect(list[0]).toEqual({
+      name: "default",
+      requirements: [],
+      python_version: "3.13",
+      memory_limit: "512m",
+      cpu_limit: 1,
+      pids: 128,
+      timeout: 30,
+      image_exists: false,
+      languages: expect.arrayContaining([
+        { name: "python", version: "3.13" },
+        { name: "cpp", version: null },
+      ]) as unknown,
+    });
+    for (const one of list) expect(await jobType(api, one.name)).toEqual(one);
+  }),
+  test("GET /job-types/{name} shows the configured limits", async (api) => {
+    const custom = { memory_limit: "2g", cpu_limit: 1.5, requirements: [] };
+    expect(await jobType(api, "custom")).toMatchObject(custom);
+    expect(await jobType(api, "build-0")).toMatchObject({ requirements: ["numpy==2.3.4"] });
+  }),
   ...each(
     ["unknown", "hidden-1", "__proto__", "Default", "a%2Fb", "%00"],
     (name) => `GET and POST of the job type ${name}, which is not configured, are 404`,
@@ -597,165 +533,135 @@ export const jobTypeRows = on("with job types", [
       }
     },
   ),
-  {
-    rule: "A job type of other tenants is nowhere: the answers are those for an unknown name",
-    async check(api) {
-      const told = async (name: string) => {
-        const jobs = await Promise.all([
-          api.post("/execute/async", { code: "1", job_type: name }),
-          api.post("/execute/batch", { jobs: [{ code: "1", job_type: name }] }),
-          api.post(`/jobs/${(await api.submit()).job_id}/rerun`, { job_type: name }),
-        ]);
-        const views = [
-          await api.get(`/job-types/${name}`),
-          await api.get(`/job-types/${name}/build`),
-        ];
-        const replies = [...jobs, ...views, await api.post(`/job-types/${name}/build`)];
-        return replies.map(({ status, text }) => ({
-          status,
-          text: text
-            .replaceAll(name, "NAME")
-            .replaceAll(/"(correlation_id|batch_id|created_at)":"[^"]*"/g, ""),
-        }));
-      };
-      const hidden = await told("hidden-1");
-      expect(hidden).toEqual(await told("hidden-2"));
-      expect(hidden.map(({ status }) => status)).toEqual([400, 202, 400, 404, 404, 404]);
-      const names = (await api.get("/job-types")).text;
-      const description = (await api.get("/openapi.json")).text;
-      for (const text of [names, description, JSON.stringify(hidden)]) {
-        expect(text).not.toContain("hidden-1");
-      }
-      for (const text of [names, description]) expect(text).toContain('"own"');
-      expect((await api.submit({ job_type: "own" })).status).toBe("queued");
-    },
-  },
-  {
-    rule: "python_version is the configured one, else the one in the base image's name, else that of the default base image",
-    async check(api) {
-      expect(await jobType(api, "versioned")).toMatchObject({ python_version: "3.12" });
-      expect(await jobType(api, "official")).toMatchObject({ python_version: "3.11.9" });
-      expect(await jobType(api, "custom")).toMatchObject({ python_version: "3.13" });
-    },
-  },
-  {
-    rule: "python_version without base_image picks python:<version>-slim",
-    async check(api) {
-      await api.submit({ job_type: "versioned" });
-      const job = await api.agent().takeJob();
-      expect(job).toMatchObject({ image: "python:3.12-slim" });
-      expect(job.job_type.base_image).toBe("python:3.12-slim");
-    },
-  },
-  {
-    rule: "python_version of a built image is the one that the build has found in it",
-    async check(api) {
-      await buildType(api, api.agent(), "build-1", { python_version: "3.9.2" });
-      expect(await jobType(api, "build-1")).toMatchObject({ python_version: "3.9.2" });
-    },
-  },
-  {
-    rule: "Agents are asked about every image that jobs may need, built images by their digest",
-    async check(api) {
-      const agent = api.agent();
-      const before = (await agent.poll()).images_wanted;
-      expect(before).toEqual(
-        expect.arrayContaining([defaultImage, "python:3.12-slim", "registry.example/science:7"]),
-      );
-      await buildType(api, agent, "build-2", { digest: digest(2) });
-      for (const { images_wanted } of [await agent.poll(), await agent.renew()]) {
-        expect(images_wanted).toEqual(expect.arrayContaining([...before, digest(2)]));
-      }
-    },
-  },
-  {
-    rule: "image_exists of a job type that installs nothing: whether a connected agent has its base image",
-    async check(api) {
-      expect(await imageExists(api, "default")).toBe(false);
-      const agent = await agentWith(api, defaultImage);
-      expect(await imageExists(api, "default")).toBe(true);
-      expect(await imageExists(api, "custom")).toBe(false);
-      const engine = { available: false, version: null, runtimes: [] };
-      await agent.poll({ images: [defaultImage], engine });
-      expect(await imageExists(api, "default")).toBe(false);
-      await agent.leave();
-      expect(await imageExists(api, "default")).toBe(false);
-    },
-  },
-  {
-    rule: "image_exists of a job type with requirements: whether a connected agent has its built image",
-    async check(api) {
-      const agent = await agentWith(api, defaultImage);
-      expect(await imageExists(api, "build-3")).toBe(false);
-      await buildType(api, agent, "build-3", { digest: digest(3) });
-      expect(await imageExists(api, "build-3")).toBe(true);
-      await agent.poll({ images: [defaultImage] });
-      expect(await imageExists(api, "build-3")).toBe(false);
-      await agentWith(api, digest(3));
-      expect(await imageExists(api, "build-3")).toBe(true);
-    },
-  },
-  {
-    rule: "A poll that is answered late does not restore an older list of the agent's images",
-    async check(api) {
-      const agent = api.agent();
-      const hangUp = new AbortController();
-      const pending = agent.poll({ wait_s: 20, free_slots: 0, images: [] }, hangUp.signal);
-      pending.catch(() => {});
-      // Concurrent requests have no order: the poll's status is stored when the agent is known.
-      let pool = "";
-      while (!pool.includes(agent.id)) pool = (await api.get("/pool/stats")).text;
-      await agent.renew({ images: [defaultImage] });
-      await api.submit();
-      expect(await imageExists(api, "default")).toBe(true);
-      hangUp.abort();
-    },
-  },
-  {
-    rule: "An import error on a job type that is not built says so; on a built one it does not",
-    async check(api) {
-      const agent = api.agent();
-      const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
-      const messageOn = async (image: string) => {
-        const { job_id } = await api.submit({ job_type: "build-0" });
-        const { jobs } = await agent.poll({ images: [image] });
-        const lease = jobs[0]?.lease_id ?? "";
-        const job_ref = `build-0@${digest(9)}`;
-        await agent.post(lease, "started", { job_ref });
-        await agent.result(lease, { status: "failed", exit_code: 1, error, job_ref });
-        return (await api.record(job_id)).error?.message;
-      };
-      expect(await messageOn(defaultImage)).toBe(
-        "No numpy. Job type build-0 is not built, so its requirements (numpy==2.3.4) are not installed: POST /job-types/build-0/build.",
-      );
-      await buildType(api, agent, "build-0", { digest: digest(9) });
-      expect(await messageOn(digest(9))).toBe("No numpy");
-    },
-  },
-  {
-    rule: "A module that is missing has a warning that says how to get it",
-    async check(api) {
-      const warningsOf = async (module: string) => {
-        const { job_id } = await api.submit();
-        const agent = api.agent();
-        const { lease_id } = await agent.takeJob();
-        const message = `ModuleNotFoundError: No module named '${module}'`;
-        const error = { type: "import_error", message, phase: "execution" } as const;
-        await agent.result(lease_id, { status: "failed", exit_code: 1, error });
-        const record = await api.record(job_id);
-        expect(record.error).toEqual(error);
-        return record.warnings;
-      };
-      expect(await warningsOf("numpy")).toEqual([
-        expect.stringMatching(/^Job type default has no module numpy\. .* use job_type .*build-0/),
+  test("A job type of other tenants is nowhere: the answers are those for an unknown name", async (api) => {
+    const told = async (name: string) => {
+      const jobs = await Promise.all([
+        api.post("/execute/async", { code: "1", job_type: name }),
+        api.post("/execute/batch", { jobs: [{ code: "1", job_type: name }] }),
+        api.post(`/jobs/${(await api.submit()).job_id}/rerun`, { job_type: name }),
       ]);
-      expect(await warningsOf("yaml")).toEqual([
-        "Job type default has no module yaml. If it comes from a package (pyyaml): an operator adds that to the requirements of a job type, and builds it.",
-      ]);
-      expect(await warningsOf("IPython")).toEqual([expect.stringContaining("display(value)")]);
-      expect(await warningsOf("numpy.missing")).toBeUndefined();
-    },
-  },
+      const views = [
+        await api.get(`/job-types/${name}`),
+        await api.get(`/job-types/${name}/build`),
+      ];
+      const replies = [...jobs, ...views, await api.post(`/job-types/${name}/build`)];
+      return replies.map(({ status, text }) => ({
+        status,
+        text: text
+          .replaceAll(name, "NAME")
+          .replaceAll(/"(correlation_id|batch_id|created_at)":"[^"]*"/g, ""),
+      }));
+    };
+    const hidden = await told("hidden-1");
+    expect(hidden).toEqual(await told("hidden-2"));
+    expect(hidden.map(({ status }) => status)).toEqual([400, 202, 400, 404, 404, 404]);
+    const names = (await api.get("/job-types")).text;
+    const description = (await api.get("/openapi.json")).text;
+    for (const text of [names, description, JSON.stringify(hidden)]) {
+      expect(text).not.toContain("hidden-1");
+    }
+    for (const text of [names, description]) expect(text).toContain('"own"');
+    expect((await api.submit({ job_type: "own" })).status).toBe("queued");
+  }),
+  test("python_version is the configured one, else the one in the base image's name, else that of the default base image", async (api) => {
+    expect(await jobType(api, "versioned")).toMatchObject({ python_version: "3.12" });
+    expect(await jobType(api, "official")).toMatchObject({ python_version: "3.11.9" });
+    expect(await jobType(api, "custom")).toMatchObject({ python_version: "3.13" });
+  }),
+  test("python_version without base_image picks python:<version>-slim", async (api) => {
+    await api.submit({ job_type: "versioned" });
+    const job = await api.agent().takeJob();
+    expect(job).toMatchObject({ image: "python:3.12-slim" });
+    expect(job.job_type.base_image).toBe("python:3.12-slim");
+  }),
+  test("python_version of a built image is the one that the build has found in it", async (api) => {
+    await buildType(api, api.agent(), "build-1", { python_version: "3.9.2" });
+    expect(await jobType(api, "build-1")).toMatchObject({ python_version: "3.9.2" });
+  }),
+  test("Agents are asked about every image that jobs may need, built images by their digest", async (api) => {
+    const agent = api.agent();
+    const before = (await agent.poll()).images_wanted;
+    expect(before).toEqual(
+      expect.arrayContaining([defaultImage, "python:3.12-slim", "registry.example/science:7"]),
+    );
+    await buildType(api, agent, "build-2", { digest: digest(2) });
+    for (const { images_wanted } of [await agent.poll(), await agent.renew()]) {
+      expect(images_wanted).toEqual(expect.arrayContaining([...before, digest(2)]));
+    }
+  }),
+  test("image_exists of a job type that installs nothing: whether a connected agent has its base image", async (api) => {
+    expect(await imageExists(api, "default")).toBe(false);
+    const agent = await agentWith(api, defaultImage);
+    expect(await imageExists(api, "default")).toBe(true);
+    expect(await imageExists(api, "custom")).toBe(false);
+    const engine = { available: false, version: null, runtimes: [] };
+    await agent.poll({ images: [defaultImage], engine });
+    expect(await imageExists(api, "default")).toBe(false);
+    await agent.leave();
+    expect(await imageExists(api, "default")).toBe(false);
+  }),
+  test("image_exists of a job type with requirements: whether a connected agent has its built image", async (api) => {
+    const agent = await agentWith(api, defaultImage);
+    expect(await imageExists(api, "build-3")).toBe(false);
+    await buildType(api, agent, "build-3", { digest: digest(3) });
+    expect(await imageExists(api, "build-3")).toBe(true);
+    await agent.poll({ images: [defaultImage] });
+    expect(await imageExists(api, "build-3")).toBe(false);
+    await agentWith(api, digest(3));
+    expect(await imageExists(api, "build-3")).toBe(true);
+  }),
+  test("A poll that is answered late does not restore an older list of the agent's images", async (api) => {
+    const agent = api.agent();
+    const hangUp = new AbortController();
+    const pending = agent.poll({ wait_s: 20, free_slots: 0, images: [] }, hangUp.signal);
+    pending.catch(() => {});
+    // Concurrent requests have no order: the poll's status is stored when the agent is known.
+    let pool = "";
+    while (!pool.includes(agent.id)) pool = (await api.get("/pool/stats")).text;
+    await agent.renew({ images: [defaultImage] });
+    await api.submit();
+    expect(await imageExists(api, "default")).toBe(true);
+    hangUp.abort();
+  }),
+  test("An import error on a job type that is not built says so; on a built one it does not", async (api) => {
+    const agent = api.agent();
+    const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
+    const messageOn = async (image: string) => {
+      const { job_id } = await api.submit({ job_type: "build-0" });
+      const { jobs } = await agent.poll({ images: [image] });
+      const lease = jobs[0]?.lease_id ?? "";
+      const job_ref = `build-0@${digest(9)}`;
+      await agent.post(lease, "started", { job_ref });
+      await agent.result(lease, { status: "failed", exit_code: 1, error, job_ref });
+      return (await api.record(job_id)).error?.message;
+    };
+    expect(await messageOn(defaultImage)).toBe(
+      "No numpy. Job type build-0 is not built, so its requirements (numpy==2.3.4) are not installed: POST /job-types/build-0/build.",
+    );
+    await buildType(api, agent, "build-0", { digest: digest(9) });
+    expect(await messageOn(digest(9))).toBe("No numpy");
+  }),
+  test("A module that is missing has a warning that says how to get it", async (api) => {
+    const warningsOf = async (module: string) => {
+      const { job_id } = await api.submit();
+      const agent = api.agent();
+      const { lease_id } = await agent.takeJob();
+      const message = `ModuleNotFoundError: No module named '${module}'`;
+      const error = { type: "import_error", message, phase: "execution" } as const;
+      await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+      const record = await api.record(job_id);
+      expect(record.error).toEqual(error);
+      return record.warnings;
+    };
+    expect(await warningsOf("numpy")).toEqual([
+      expect.stringMatching(/^Job type default has no module numpy\. .* use job_type .*build-0/),
+    ]);
+    expect(await warningsOf("yaml")).toEqual([
+      "Job type default has no module yaml. If it comes from a package (pyyaml): an operator adds that to the requirements of a job type, and builds it.",
+    ]);
+    expect(await warningsOf("IPython")).toEqual([expect.stringContaining("display(value)")]);
+    expect(await warningsOf("numpy.missing")).toBeUndefined();
+  }),
   {
     rule: "In production mode a submission whose job type has no built image is refused, and says what to do",
     server: "in production",

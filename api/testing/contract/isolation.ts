@@ -8,7 +8,7 @@ import {
   resolve,
 } from "../openapi-document.ts";
 import type { Reply } from "../scripted-agent.ts";
-import { type Api, body, callMcp, on, operatorKey } from "./api.ts";
+import { type Api, body, callMcp, on, operatorKey, test } from "./api.ts";
 
 interface World {
   own: Things;
@@ -88,136 +88,124 @@ function twoTenants(): [a: string, b: string] {
 }
 
 export const isolationRows = on("with tenants", [
-  {
-    rule: "Whatever of another tenant a request carries, the answer is the one for ids that nobody has; a parameter that this row does not know fails it",
-    async check(api) {
-      const [a, b] = twoTenants();
-      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
-      const own = await makeThings(api, b, keyB);
-      const others = await makeThings(api, a, keyA, "ml");
-      // A call of an open one would wait for its agent.
-      await api.send("DELETE", `/sessions/${own.session}`, { headers: keyB });
-      const world = { own, others, nobody: nobodys(others) };
-      await api.post("/execute/async", { code: "later" }, keyB);
-      const before = await seen(api, keyA);
-      const document = body(await api.get("/openapi.json", keyB)) as OpenApiDocument;
-      const endpoints = endpointsOf(document).filter(({ path }) => !isForOperators(path));
-      // Reads first: what writes carry is in this tenant's own records afterwards.
-      const probes = endpoints
-        .flatMap((endpoint) => probesOf(document, endpoint))
-        .toSorted((one, other) => Number(isWrite(one)) - Number(isWrite(other)));
-      expect(probes.length).toBeGreaterThan(70);
-      for (const probe of probes) await walk(api, probe, keyB, world);
-      expectUnchanged(before, await seen(api, keyA));
-      // What the walk carries is there: its owner finds it.
-      for (const { what, ask } of probes.filter((probe) =>
-        /^GET \S*\{id\}\S* with path$/.test(probe.what),
-      )) {
-        if (what.includes("/build") || what.includes("/sessions/{id}/files")) continue;
-        const { status } = await send(api, ask(others, others), keyA);
-        expect({ what, status }).toEqual({ what, status: 200 });
-      }
-    },
-  },
-  {
-    rule: "MCP: whatever of another tenant a tool or a resource is given, it answers as for what nobody has; an argument that this row does not know fails it",
-    async check(api) {
-      const [a, b] = twoTenants();
-      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
-      const others = await makeThings(api, a, keyA, "ml");
-      const nobody = nobodys(others);
-      const call = (key: Headers, method: string, params?: object) =>
-        callMcp(api, key, method, params);
-      const listed = /\{.*\}/s.exec(await call(keyB, "tools/list"))![0];
-      const { tools } = (JSON.parse(listed) as { result: { tools: Tool[] } }).result;
-      const carrying = tools.flatMap(({ name, inputSchema: { properties = {} } }) => {
-        const unknown = Object.keys(properties).filter((one) => !mcpArguments.has(one));
-        expect({ name, unknown }).toEqual({ name, unknown: [] });
-        const id = ["job_id", "session_id"].find((one) => one in properties);
-        return id === undefined ? [] : [{ name, id }];
+  test("Whatever of another tenant a request carries, the answer is the one for ids that nobody has; a parameter that this row does not know fails it", async (api) => {
+    const [a, b] = twoTenants();
+    const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+    const own = await makeThings(api, b, keyB);
+    const others = await makeThings(api, a, keyA, "ml");
+    // A call of an open one would wait for its agent.
+    await api.send("DELETE", `/sessions/${own.session}`, { headers: keyB });
+    const world = { own, others, nobody: nobodys(others) };
+    await api.post("/execute/async", { code: "later" }, keyB);
+    const before = await seen(api, keyA);
+    const document = body(await api.get("/openapi.json", keyB)) as OpenApiDocument;
+    const endpoints = endpointsOf(document).filter(({ path }) => !isForOperators(path));
+    // Reads first: what writes carry is in this tenant's own records afterwards.
+    const probes = endpoints
+      .flatMap((endpoint) => probesOf(document, endpoint))
+      .toSorted((one, other) => Number(isWrite(one)) - Number(isWrite(other)));
+    expect(probes.length).toBeGreaterThan(70);
+    for (const probe of probes) await walk(api, probe, keyB, world);
+    expectUnchanged(before, await seen(api, keyA));
+    // What the walk carries is there: its owner finds it.
+    for (const { what, ask } of probes.filter((probe) =>
+      /^GET \S*\{id\}\S* with path$/.test(probe.what),
+    )) {
+      if (what.includes("/build") || what.includes("/sessions/{id}/files")) continue;
+      const { status } = await send(api, ask(others, others), keyA);
+      expect({ what, status }).toEqual({ what, status: 200 });
+    }
+  }),
+  test("MCP: whatever of another tenant a tool or a resource is given, it answers as for what nobody has; an argument that this row does not know fails it", async (api) => {
+    const [a, b] = twoTenants();
+    const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+    const others = await makeThings(api, a, keyA, "ml");
+    const nobody = nobodys(others);
+    const call = (key: Headers, method: string, params?: object) =>
+      callMcp(api, key, method, params);
+    const listed = /\{.*\}/s.exec(await call(keyB, "tools/list"))![0];
+    const { tools } = (JSON.parse(listed) as { result: { tools: Tool[] } }).result;
+    const carrying = tools.flatMap(({ name, inputSchema: { properties = {} } }) => {
+      const unknown = Object.keys(properties).filter((one) => !mcpArguments.has(one));
+      expect({ name, unknown }).toEqual({ name, unknown: [] });
+      const id = ["job_id", "session_id"].find((one) => one in properties);
+      return id === undefined ? [] : [{ name, id }];
+    });
+    const names = ["get_job", "cancel_job", "read_artifact", "run_in_session", "close_session"];
+    expect(carrying.map(({ name }) => name)).toEqual(expect.arrayContaining(names));
+    const further: Record<string, object> = {
+      read_artifact: { name: "out.txt" },
+      run_in_session: { code: "1" },
+    };
+    const asks: [string, (things: Things) => object][] = [
+      ...carrying.map(({ name, id }): [string, (things: Things) => object] => [
+        "tools/call",
+        ({ job, session }) => ({
+          name,
+          arguments: { [id]: id === "job_id" ? job : session, ...further[name] },
+        }),
+      ]),
+      ["resources/read", (things) => ({ uri: uri(things) })],
+    ];
+    for (const [method, params] of asks) {
+      const answers = await Promise.all(
+        [others, nobody].map(async (things) =>
+          withoutIds(await call(keyB, method, params(things))),
+        ),
+      );
+      expect({ method, answer: answers[0] }).toEqual({ method, answer: answers[1] });
+    }
+    const own = await call(keyA, "tools/call", {
+      name: "read_artifact",
+      arguments: { job_id: others.job, name: "out.txt" },
+    });
+    expect(own).toContain(secretsOf(a)[5]);
+    expect(await call(keyA, "resources/read", { uri: uri(others) })).toContain("artifact-of-");
+  }),
+  test("While a tenant reads and follows its job, another one that asks for the same id at the same moment gets nothing of it", async (api) => {
+    const [a, b] = twoTenants();
+    const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+    const { job, waiting } = await makeThings(api, a, keyA, "ml");
+    const end = new AbortController();
+    const follow = fetch(`${api.url}/jobs/${waiting}/events`, {
+      headers: keyA,
+      signal: end.signal,
+    });
+    await (await follow).body?.getReader().read();
+    const paths = [
+      `/executions/${job}?view=all`,
+      `/jobs/${job}`,
+      `/jobs/${waiting}`,
+      `/jobs/${waiting}/events`,
+    ];
+    for (const path of paths) {
+      const isStream = path.endsWith("/events");
+      const asks = Array.from({ length: 20 }, async (_, n) => {
+        const isOwner = n % 2 === 0;
+        if (isOwner && isStream) return [];
+        const { status } = await api.get(path, isOwner ? keyA : keyB);
+        return [`${isOwner ? "owner" : "other"} ${status}`];
       });
-      const names = ["get_job", "cancel_job", "read_artifact", "run_in_session", "close_session"];
-      expect(carrying.map(({ name }) => name)).toEqual(expect.arrayContaining(names));
-      const further: Record<string, object> = {
-        read_artifact: { name: "out.txt" },
-        run_in_session: { code: "1" },
-      };
-      const asks: [string, (things: Things) => object][] = [
-        ...carrying.map(({ name, id }): [string, (things: Things) => object] => [
-          "tools/call",
-          ({ job, session }) => ({
-            name,
-            arguments: { [id]: id === "job_id" ? job : session, ...further[name] },
-          }),
-        ]),
-        ["resources/read", (things) => ({ uri: uri(things) })],
-      ];
-      for (const [method, params] of asks) {
-        const answers = await Promise.all(
-          [others, nobody].map(async (things) =>
-            withoutIds(await call(keyB, method, params(things))),
-          ),
-        );
-        expect({ method, answer: answers[0] }).toEqual({ method, answer: answers[1] });
-      }
-      const own = await call(keyA, "tools/call", {
-        name: "read_artifact",
-        arguments: { job_id: others.job, name: "out.txt" },
-      });
-      expect(own).toContain(secretsOf(a)[5]);
-      expect(await call(keyA, "resources/read", { uri: uri(others) })).toContain("artifact-of-");
-    },
-  },
-  {
-    rule: "While a tenant reads and follows its job, another one that asks for the same id at the same moment gets nothing of it",
-    async check(api) {
-      const [a, b] = twoTenants();
-      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
-      const { job, waiting } = await makeThings(api, a, keyA, "ml");
-      const end = new AbortController();
-      const follow = fetch(`${api.url}/jobs/${waiting}/events`, {
-        headers: keyA,
-        signal: end.signal,
-      });
-      await (await follow).body?.getReader().read();
-      const paths = [
-        `/executions/${job}?view=all`,
-        `/jobs/${job}`,
-        `/jobs/${waiting}`,
-        `/jobs/${waiting}/events`,
-      ];
-      for (const path of paths) {
-        const isStream = path.endsWith("/events");
-        const asks = Array.from({ length: 20 }, async (_, n) => {
-          const isOwner = n % 2 === 0;
-          if (isOwner && isStream) return [];
-          const { status } = await api.get(path, isOwner ? keyA : keyB);
-          return [`${isOwner ? "owner" : "other"} ${status}`];
-        });
-        const answers = new Set((await Promise.all(asks)).flat());
-        const expected = isStream ? ["other 404"] : ["owner 200", "other 404"];
-        expect({ path, answers: [...answers].sort() }).toEqual({ path, answers: expected.sort() });
-      }
-      end.abort();
-    },
-  },
-  {
-    rule: "What a tenant does shows in no answer that another one gets about itself",
-    async check(api) {
-      const [a, b] = twoTenants();
-      const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
-      const { waiting, heard } = await makeThings(api, b, keyB);
-      const own = [
-        `/jobs/${waiting}/result`,
-        `/webhooks/events?after=${heard}`,
-        "/webhooks/events",
-        "/webhooks/deliveries?status=delivered",
-      ];
-      const before = await seen(api, keyB, own);
-      await makeThings(api, a, keyA, "ml");
-      expectUnchanged(before, await seen(api, keyB, own));
-    },
-  },
+      const answers = new Set((await Promise.all(asks)).flat());
+      const expected = isStream ? ["other 404"] : ["owner 200", "other 404"];
+      expect({ path, answers: [...answers].sort() }).toEqual({ path, answers: expected.sort() });
+    }
+    end.abort();
+  }),
+  test("What a tenant does shows in no answer that another one gets about itself", async (api) => {
+    const [a, b] = twoTenants();
+    const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+    const { waiting, heard } = await makeThings(api, b, keyB);
+    const own = [
+      `/jobs/${waiting}/result`,
+      `/webhooks/events?after=${heard}`,
+      "/webhooks/events",
+      "/webhooks/deliveries?status=delivered",
+    ];
+    const before = await seen(api, keyB, own);
+    await makeThings(api, a, keyA, "ml");
+    expectUnchanged(before, await seen(api, keyB, own));
+  }),
 ]);
 
 type Value = (things: Things) => string;

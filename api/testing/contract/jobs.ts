@@ -18,256 +18,217 @@ import {
   on,
   problemOf,
   type Row,
+  test,
 } from "./api.ts";
 
 const uuid7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const nobody = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 
 export const jobRows: Row[] = [
-  {
-    rule: "POST /execute/async answers 202 with the job and its Location",
-    async check(api) {
-      const reply = await api.post(
-        "/execute/async",
-        { code: "print(1)" },
-        { "X-Correlation-ID": "a-1" },
-      );
-      expect(reply.status).toBe(202);
-      const job = SubmittedJob.strict().parse(body(reply));
-      expect(job).toMatchObject({ status: "queued", queue_position: 1, correlation_id: "a-1" });
-      expect(job.job_id).toMatch(uuid7);
-      expect(reply.headers.get("Location")).toBe(`/jobs/${job.job_id}`);
-      expect((await api.submit()).queue_position).toBe(2);
-    },
-  },
-  {
-    rule: "An asynchronous job is accepted without a connected agent, and runs when one connects",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const job = await api.agent().takeJob();
-      expect(job.execution_id).toBe(job_id);
-    },
-  },
-  {
-    rule: "GET /jobs/{id} follows the job: queued, running, ended",
-    async check(api) {
-      const { job_id, created_at } = await api.submit();
-      expect(body(await api.get(`/jobs/${job_id}`))).toEqual({
-        job_id,
-        status: "queued",
-        created_at,
-        started_at: null,
-        message: expect.stringMatching(/^Waiting for a worker, at position 1\. ./) as string,
-      });
+  test("POST /execute/async answers 202 with the job and its Location", async (api) => {
+    const reply = await api.post(
+      "/execute/async",
+      { code: "print(1)" },
+      { "X-Correlation-ID": "a-1" },
+    );
+    expect(reply.status).toBe(202);
+    const job = SubmittedJob.strict().parse(body(reply));
+    expect(job).toMatchObject({ status: "queued", queue_position: 1, correlation_id: "a-1" });
+    expect(job.job_id).toMatch(uuid7);
+    expect(reply.headers.get("Location")).toBe(`/jobs/${job.job_id}`);
+    expect((await api.submit()).queue_position).toBe(2);
+  }),
+  test("An asynchronous job is accepted without a connected agent, and runs when one connects", async (api) => {
+    const { job_id } = await api.submit();
+    const job = await api.agent().takeJob();
+    expect(job.execution_id).toBe(job_id);
+  }),
+  test("GET /jobs/{id} follows the job: queued, running, ended", async (api) => {
+    const { job_id, created_at } = await api.submit();
+    expect(body(await api.get(`/jobs/${job_id}`))).toEqual({
+      job_id,
+      status: "queued",
+      created_at,
+      started_at: null,
+      message: expect.stringMatching(/^Waiting for a worker, at position 1\. ./) as string,
+    });
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    const running = await api.job(job_id);
+    expect(running).toMatchObject({ status: "running", created_at });
+    expect(Date.parse(running.started_at ?? "")).toBeGreaterThanOrEqual(Date.parse(created_at));
+    await agent.result(lease_id);
+    expect(await api.job(job_id)).toEqual({ ...running, status: "succeeded" });
+  }),
+  test("GET /jobs/{id}/result is 202 with queue state and position until the job has ended", async (api) => {
+    const [first, second] = [await api.submit(), await api.submit()];
+    const reply = await api.get(`/jobs/${second.job_id}/result`);
+    expect(reply.status).toBe(202);
+    const pending = InProgressResult.strict().parse(body(reply));
+    expect(pending).toMatchObject({ job_id: second.job_id, status: "pending", queue_position: 2 });
+    expect(pending.message).not.toBe("");
+    await api.agent().takeJob();
+    const running = await api.get(`/jobs/${first.job_id}/result?wait=false`);
+    expect(running.status).toBe(202);
+    expect(body(running)).toMatchObject({ status: "running", queue_position: 0 });
+  }),
+  test("GET /jobs/{id}/result of an ended job is its record; view=full adds the extended fields", async (api) => {
+    const { job_id } = await api.submit({ code: "print('é')", idempotency_key: "k-5" });
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    await agent.post(lease_id, "started", { job_ref: "default@sha256:abc" });
+    await agent.result(lease_id, {
+      stdout_base64: "w6kK",
+      stdout_truncated: true,
+      output_json: '{"a":[1]}',
+      job_ref: "default@sha256:abc",
+      container_runtime: "runsc",
+      container_backend: "zygote",
+    });
+    const plain = await api.get(`/jobs/${job_id}/result`);
+    expect(plain.status).toBe(200);
+    const record = body(plain) as Record<string, unknown>;
+    expect(Object.keys(record).sort()).toEqual(
+      "created_at duration_ms ended_at error execution_id exit_code job_type job_version output started_at status stderr stdout timing".split(
+        " ",
+      ),
+    );
+    expect(record).toMatchObject({
+      execution_id: job_id,
+      status: "succeeded",
+      job_type: "default",
+      job_version: "latest",
+      exit_code: 0,
+      stdout: "é\n",
+      stderr: "",
+      output: { a: [1] },
+      error: null,
+      timing: success.timing,
+    });
+    const full = body(await api.get(`/jobs/${job_id}/result?view=full`));
+    expect(full).toEqual({
+      ...record,
+      job_ref: "default@sha256:abc",
+      container_runtime: "runsc",
+      container_backend: "zygote",
+      artifacts: [],
+      input_artifacts: [
+        {
+          name: "_code.py",
+          size_bytes: 11,
+          sha256: "c2a522a8ce9d5f0fde261bd77faf83ab9c840393aec825246011fdd7afaee699",
+          content_type: "text/x-python; charset=utf-8",
+        },
+        {
+          name: "_input.json",
+          size_bytes: 2,
+          sha256: "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+          content_type: "application/json",
+        },
+      ],
+      resource_usage: { max_rss_mb: 9.5, cpu_time_ms: 12, wall_time_ms: 1500 },
+      code_hash: "c2a522a8ce9d5f0fde261bd77faf83ab9c840393aec825246011fdd7afaee699",
+      input_hash: "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+      parent_execution_id: null,
+      relationship: null,
+      stdout_truncated: true,
+      stderr_truncated: false,
+      idempotency_key: "k-5",
+    });
+    expect(body(await api.get(`/executions/${job_id}?view=full`))).toEqual(full);
+  }),
+  test("GET /jobs/{id}/result?wait=true answers when the job ends", async (api) => {
+    const { job_id } = await api.submit();
+    const other = await api.submit();
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    const answer = api.get(`/jobs/${job_id}/result?wait=true&timeout=30`);
+    await agent.result(lease_id);
+    // A waiter that is not woken looks again after five seconds; this one must answer after three.
+    const early = api.get(`/jobs/${other.job_id}/result?wait=true&timeout=3`);
+    const first = await Promise.race([answer, early]);
+    expect(first.status).toBe(200);
+    expect(body(first)).toMatchObject({ execution_id: job_id, status: "succeeded" });
+    expect((await early).status).toBe(408);
+  }),
+  test("GET /jobs/{id}/result?wait=true is 408 after its timeout, and the job continues", async (api) => {
+    const { job_id } = await api.submit();
+    for (const timeout of [0, 1]) {
+      const reply = await api.get(`/jobs/${job_id}/result?wait=true&timeout=${timeout}`);
+      expect(reply.status).toBe(408);
+    }
+    expect((await api.job(job_id)).status).toBe("queued");
+  }),
+  test("POST /jobs/{id}/cancel of a queued job cancels it at once, and no agent gets it", async (api) => {
+    const { job_id } = await api.submit();
+    const reply = await api.post(`/jobs/${job_id}/cancel`);
+    expect(reply.status).toBe(200);
+    expect(body(reply)).toMatchObject({ job_id, status: "cancelled", started_at: null });
+    expect((await api.agent().poll()).jobs).toEqual([]);
+    expect(await api.record(job_id)).toMatchObject({
+      status: "cancelled",
+      exit_code: null,
+      error: { type: "cancelled", phase: "startup" },
+      artifacts: [],
+    });
+  }),
+  test("POST /jobs/{id}/cancel of a running job asks its agent once, and the agent ends it", async (api) => {
+    const { job_id } = await api.submit();
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    const waiting = agent.poll({ free_slots: 0, wait_s: 20 });
+    const reply = await api.post(`/jobs/${job_id}/cancel`);
+    expect(reply.status).toBe(200);
+    expect(body(reply)).toMatchObject({ job_id, status: "running", cancel_requested: true });
+    expect((await waiting).cancel).toEqual([lease_id]);
+    expect((await agent.renew()).cancel).toEqual([lease_id]);
+    expect((await agent.poll({ cancelling: [lease_id] })).cancel).toEqual([]);
+    expect((await api.post(`/jobs/${job_id}/cancel`)).status).toBe(200);
+    const error = { type: "cancelled", message: "Cancelled.", phase: "execution" } as const;
+    await agent.result(lease_id, {
+      status: "cancelled",
+      exit_code: 143,
+      error,
+      stdout_base64: btoa("so far"),
+    });
+    expect(await api.record(job_id)).toMatchObject({
+      status: "cancelled",
+      error,
+      stdout: "so far",
+    });
+    expect(await api.job(job_id)).not.toHaveProperty("cancel_requested");
+  }),
+  test("POST /jobs/{id}/cancel of a cancelled job is 200, and changes nothing", async (api) => {
+    const { job_id } = await api.submit();
+    const first = await api.post(`/jobs/${job_id}/cancel`);
+    const before = await api.record(job_id);
+    const again = await api.post(`/jobs/${job_id}/cancel`);
+    expect([again.status, body(again)]).toEqual([200, body(first)]);
+    expect(await api.record(job_id)).toEqual(before);
+  }),
+  test("POST /jobs/{id}/cancel of a finished job is 409, and changes nothing", async (api) => {
+    const { job_id } = await api.submit();
+    const agent = api.agent();
+    await agent.result((await agent.takeJob()).lease_id);
+    const before = await api.record(job_id);
+    const refused = await api.post(`/jobs/${job_id}/cancel`);
+    expect(problemOf(refused)).toMatchObject({ status: 409, code: "conflict", job_id });
+    expect(await api.record(job_id)).toEqual(before);
+  }),
+  test("Requirements of a request are accepted and not installed; an import error then gives the reason", async (api) => {
+    const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
+    const messageWith = async (requirements: string[]) => {
+      const { job_id } = await api.submit({ requirements });
       const agent = api.agent();
       const { lease_id } = await agent.takeJob();
-      const running = await api.job(job_id);
-      expect(running).toMatchObject({ status: "running", created_at });
-      expect(Date.parse(running.started_at ?? "")).toBeGreaterThanOrEqual(Date.parse(created_at));
-      await agent.result(lease_id);
-      expect(await api.job(job_id)).toEqual({ ...running, status: "succeeded" });
-    },
-  },
-  {
-    rule: "GET /jobs/{id}/result is 202 with queue state and position until the job has ended",
-    async check(api) {
-      const [first, second] = [await api.submit(), await api.submit()];
-      const reply = await api.get(`/jobs/${second.job_id}/result`);
-      expect(reply.status).toBe(202);
-      const pending = InProgressResult.strict().parse(body(reply));
-      expect(pending).toMatchObject({
-        job_id: second.job_id,
-        status: "pending",
-        queue_position: 2,
-      });
-      expect(pending.message).not.toBe("");
-      await api.agent().takeJob();
-      const running = await api.get(`/jobs/${first.job_id}/result?wait=false`);
-      expect(running.status).toBe(202);
-      expect(body(running)).toMatchObject({ status: "running", queue_position: 0 });
-    },
-  },
-  {
-    rule: "GET /jobs/{id}/result of an ended job is its record; view=full adds the extended fields",
-    async check(api) {
-      const { job_id } = await api.submit({ code: "print('é')", idempotency_key: "k-5" });
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      await agent.post(lease_id, "started", { job_ref: "default@sha256:abc" });
-      await agent.result(lease_id, {
-        stdout_base64: "w6kK",
-        stdout_truncated: true,
-        output_json: '{"a":[1]}',
-        job_ref: "default@sha256:abc",
-        container_runtime: "runsc",
-        container_backend: "zygote",
-      });
-      const plain = await api.get(`/jobs/${job_id}/result`);
-      expect(plain.status).toBe(200);
-      const record = body(plain) as Record<string, unknown>;
-      expect(Object.keys(record).sort()).toEqual(
-        "created_at duration_ms ended_at error execution_id exit_code job_type job_version output started_at status stderr stdout timing".split(
-          " ",
-        ),
-      );
-      expect(record).toMatchObject({
-        execution_id: job_id,
-        status: "succeeded",
-        job_type: "default",
-        job_version: "latest",
-        exit_code: 0,
-        stdout: "é\n",
-        stderr: "",
-        output: { a: [1] },
-        error: null,
-        timing: success.timing,
-      });
-      const full = body(await api.get(`/jobs/${job_id}/result?view=full`));
-      expect(full).toEqual({
-        ...record,
-        job_ref: "default@sha256:abc",
-        container_runtime: "runsc",
-        container_backend: "zygote",
-        artifacts: [],
-        input_artifacts: [
-          {
-            name: "_code.py",
-            size_bytes: 11,
-            sha256: "c2a522a8ce9d5f0fde261bd77faf83ab9c840393aec825246011fdd7afaee699",
-            content_type: "text/x-python; charset=utf-8",
-          },
-          {
-            name: "_input.json",
-            size_bytes: 2,
-            sha256: "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
-            content_type: "application/json",
-          },
-        ],
-        resource_usage: { max_rss_mb: 9.5, cpu_time_ms: 12, wall_time_ms: 1500 },
-        code_hash: "c2a522a8ce9d5f0fde261bd77faf83ab9c840393aec825246011fdd7afaee699",
-        input_hash: "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
-        parent_execution_id: null,
-        relationship: null,
-        stdout_truncated: true,
-        stderr_truncated: false,
-        idempotency_key: "k-5",
-      });
-      expect(body(await api.get(`/executions/${job_id}?view=full`))).toEqual(full);
-    },
-  },
-  {
-    rule: "GET /jobs/{id}/result?wait=true answers when the job ends",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const other = await api.submit();
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      const answer = api.get(`/jobs/${job_id}/result?wait=true&timeout=30`);
-      await agent.result(lease_id);
-      // A waiter that is not woken looks again after five seconds; this one must answer after three.
-      const early = api.get(`/jobs/${other.job_id}/result?wait=true&timeout=3`);
-      const first = await Promise.race([answer, early]);
-      expect(first.status).toBe(200);
-      expect(body(first)).toMatchObject({ execution_id: job_id, status: "succeeded" });
-      expect((await early).status).toBe(408);
-    },
-  },
-  {
-    rule: "GET /jobs/{id}/result?wait=true is 408 after its timeout, and the job continues",
-    async check(api) {
-      const { job_id } = await api.submit();
-      for (const timeout of [0, 1]) {
-        const reply = await api.get(`/jobs/${job_id}/result?wait=true&timeout=${timeout}`);
-        expect(reply.status).toBe(408);
-      }
-      expect((await api.job(job_id)).status).toBe("queued");
-    },
-  },
-  {
-    rule: "POST /jobs/{id}/cancel of a queued job cancels it at once, and no agent gets it",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const reply = await api.post(`/jobs/${job_id}/cancel`);
-      expect(reply.status).toBe(200);
-      expect(body(reply)).toMatchObject({ job_id, status: "cancelled", started_at: null });
-      expect((await api.agent().poll()).jobs).toEqual([]);
-      expect(await api.record(job_id)).toMatchObject({
-        status: "cancelled",
-        exit_code: null,
-        error: { type: "cancelled", phase: "startup" },
-        artifacts: [],
-      });
-    },
-  },
-  {
-    rule: "POST /jobs/{id}/cancel of a running job asks its agent once, and the agent ends it",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      const waiting = agent.poll({ free_slots: 0, wait_s: 20 });
-      const reply = await api.post(`/jobs/${job_id}/cancel`);
-      expect(reply.status).toBe(200);
-      expect(body(reply)).toMatchObject({ job_id, status: "running", cancel_requested: true });
-      expect((await waiting).cancel).toEqual([lease_id]);
-      expect((await agent.renew()).cancel).toEqual([lease_id]);
-      expect((await agent.poll({ cancelling: [lease_id] })).cancel).toEqual([]);
-      expect((await api.post(`/jobs/${job_id}/cancel`)).status).toBe(200);
-      const error = { type: "cancelled", message: "Cancelled.", phase: "execution" } as const;
-      await agent.result(lease_id, {
-        status: "cancelled",
-        exit_code: 143,
-        error,
-        stdout_base64: btoa("so far"),
-      });
-      expect(await api.record(job_id)).toMatchObject({
-        status: "cancelled",
-        error,
-        stdout: "so far",
-      });
-      expect(await api.job(job_id)).not.toHaveProperty("cancel_requested");
-    },
-  },
-  {
-    rule: "POST /jobs/{id}/cancel of a cancelled job is 200, and changes nothing",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const first = await api.post(`/jobs/${job_id}/cancel`);
-      const before = await api.record(job_id);
-      const again = await api.post(`/jobs/${job_id}/cancel`);
-      expect([again.status, body(again)]).toEqual([200, body(first)]);
-      expect(await api.record(job_id)).toEqual(before);
-    },
-  },
-  {
-    rule: "POST /jobs/{id}/cancel of a finished job is 409, and changes nothing",
-    async check(api) {
-      const { job_id } = await api.submit();
-      const agent = api.agent();
-      await agent.result((await agent.takeJob()).lease_id);
-      const before = await api.record(job_id);
-      const refused = await api.post(`/jobs/${job_id}/cancel`);
-      expect(problemOf(refused)).toMatchObject({ status: 409, code: "conflict", job_id });
-      expect(await api.record(job_id)).toEqual(before);
-    },
-  },
-  {
-    rule: "Requirements of a request are accepted and not installed; an import error then gives the reason",
-    async check(api) {
-      const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
-      const messageWith = async (requirements: string[]) => {
-        const { job_id } = await api.submit({ requirements });
-        const agent = api.agent();
-        const { lease_id } = await agent.takeJob();
-        await agent.result(lease_id, { status: "failed", exit_code: 1, error });
-        return (await api.record(job_id)).error?.message;
-      };
-      expect(await messageWith([])).toBe("No numpy");
-      expect(await messageWith(["numpy", "x>=1"])).toBe(
-        "No numpy. The requirements (numpy, x>=1) were not installed: allow_runtime_requirements is false.",
-      );
-    },
-  },
+      await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+      return (await api.record(job_id)).error?.message;
+    };
+    expect(await messageWith([])).toBe("No numpy");
+    expect(await messageWith(["numpy", "x>=1"])).toBe(
+      "No numpy. The requirements (numpy, x>=1) were not installed: allow_runtime_requirements is false.",
+    );
+  }),
   {
     rule: "With allow_runtime_requirements the agent gets the requirements, and an import error is not changed",
     server: "with requirements",
@@ -358,99 +319,87 @@ function waitingClient(api: Api, idempotency_key?: string): Socket {
 }
 
 export const executeRows: Row[] = [
-  {
-    rule: "Requirements that were not installed, and what the agent left out of /output, are warnings in the record and in the result of POST /execute",
-    async check(api) {
-      const ended = async (requirements: string[], warnings?: string[]) => {
-        const agent = api.agent();
-        await agent.poll({ free_slots: 0 });
-        const answer = api.post("/execute", { code: "1", requirements });
-        const { lease_id } = await agent.takeJob();
-        await agent.result(lease_id, { ...(warnings && { warnings }) });
-        const { job_id, warnings: given } = body(await answer) as SyncResult;
-        expect((await api.record(job_id)).warnings).toEqual(given);
-        return given;
-      };
-      expect(await ended([])).toBeUndefined();
-      const ignored =
-        "The requirements (numpy) were not installed: allow_runtime_requirements is false.";
-      expect(await ended(["numpy"])).toEqual([ignored]);
-      expect(await ended(["numpy"], ["Left out"])).toEqual(["Left out", ignored]);
-    },
-  },
-  {
-    rule: "POST /execute answers with the sync result once the run has succeeded",
-    async check(api) {
+  test("Requirements that were not installed, and what the agent left out of /output, are warnings in the record and in the result of POST /execute", async (api) => {
+    const ended = async (requirements: string[], warnings?: string[]) => {
       const agent = api.agent();
-      await agent.poll();
-      const answer = api.post("/execute", { code: "print(1)", input_data: { a: 1 } });
-      const job = await agent.takeJob();
-      await agent.post(job.lease_id, "started", { job_ref: null });
-      await agent.result(job.lease_id, {
-        stdout_base64: base64("out\n"),
-        stderr_base64: base64("err\n"),
-        output_json: '{"sum":3}',
-      });
-      const reply = await answer;
-      expect(reply.status).toBe(200);
-      expect(SyncResult.strict().parse(body(reply))).toEqual({
-        success: true,
-        output: { sum: 3 },
-        stdout: "out\n",
-        stderr: "err\n",
-        exit_code: 0,
-        execution_time: 1.5,
-        error: null,
-        job_type: "default",
-        job_id: job.execution_id,
-      });
-    },
-  },
-  {
-    rule: "POST /execute sends white space, then its result, if the code runs for long",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const answer = fetch(`${api.url}/execute`, {
-        method: "POST",
-        // An edge runtime compresses JSON, and holds the white space back.
-        headers: { "Content-Type": "application/json", "Accept-Encoding": "identity" },
-        body: JSON.stringify({ code: "1" }),
-      });
-      const { lease_id, execution_id } = await agent.takeJob();
-      const { status, headers, body: sent } = await answer;
-      expect(status).toBe(200);
-      expect(headers.get("Cache-Control")).toContain("no-transform");
-      const texts = sent!.pipeThrough(new TextDecoderStream()).getReader();
-      expect((await texts.read()).value).toBe(" ");
-      await agent.result(lease_id);
-      let rest = "";
-      for (let part = await texts.read(); !part.done; part = await texts.read()) rest += part.value;
-      expect(JSON.parse(rest)).toMatchObject({ success: true, job_id: execution_id });
-    },
-  },
-  {
-    rule: "POST /execute answers 200 with the error of a run that failed",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const answer = api.post("/execute", { code: "1/0", job_type: "ml" });
-      const job = await agent.takeJob();
-      const error = {
-        type: "division_error",
-        message: "division by zero",
-        phase: "execution",
-      } as const;
-      await agent.result(job.lease_id, { status: "failed", exit_code: 1, error });
-      expect(body(await answer)).toMatchObject({
-        success: false,
-        output: null,
-        exit_code: 1,
-        error,
-        job_type: "ml",
-      });
-    },
-  },
+      await agent.poll({ free_slots: 0 });
+      const answer = api.post("/execute", { code: "1", requirements });
+      const { lease_id } = await agent.takeJob();
+      await agent.result(lease_id, { ...(warnings && { warnings }) });
+      const { job_id, warnings: given } = body(await answer) as SyncResult;
+      expect((await api.record(job_id)).warnings).toEqual(given);
+      return given;
+    };
+    expect(await ended([])).toBeUndefined();
+    const ignored =
+      "The requirements (numpy) were not installed: allow_runtime_requirements is false.";
+    expect(await ended(["numpy"])).toEqual([ignored]);
+    expect(await ended(["numpy"], ["Left out"])).toEqual(["Left out", ignored]);
+  }),
+  test("POST /execute answers with the sync result once the run has succeeded", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const answer = api.post("/execute", { code: "print(1)", input_data: { a: 1 } });
+    const job = await agent.takeJob();
+    await agent.post(job.lease_id, "started", { job_ref: null });
+    await agent.result(job.lease_id, {
+      stdout_base64: base64("out\n"),
+      stderr_base64: base64("err\n"),
+      output_json: '{"sum":3}',
+    });
+    const reply = await answer;
+    expect(reply.status).toBe(200);
+    expect(SyncResult.strict().parse(body(reply))).toEqual({
+      success: true,
+      output: { sum: 3 },
+      stdout: "out\n",
+      stderr: "err\n",
+      exit_code: 0,
+      execution_time: 1.5,
+      error: null,
+      job_type: "default",
+      job_id: job.execution_id,
+    });
+  }),
+  test("POST /execute sends white space, then its result, if the code runs for long", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const answer = fetch(`${api.url}/execute`, {
+      method: "POST",
+      // An edge runtime compresses JSON, and holds the white space back.
+      headers: { "Content-Type": "application/json", "Accept-Encoding": "identity" },
+      body: JSON.stringify({ code: "1" }),
+    });
+    const { lease_id, execution_id } = await agent.takeJob();
+    const { status, headers, body: sent } = await answer;
+    expect(status).toBe(200);
+    expect(headers.get("Cache-Control")).toContain("no-transform");
+    const texts = sent!.pipeThrough(new TextDecoderStream()).getReader();
+    expect((await texts.read()).value).toBe(" ");
+    await agent.result(lease_id);
+    let rest = "";
+    for (let part = await texts.read(); !part.done; part = await texts.read()) rest += part.value;
+    expect(JSON.parse(rest)).toMatchObject({ success: true, job_id: execution_id });
+  }),
+  test("POST /execute answers 200 with the error of a run that failed", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const answer = api.post("/execute", { code: "1/0", job_type: "ml" });
+    const job = await agent.takeJob();
+    const error = {
+      type: "division_error",
+      message: "division by zero",
+      phase: "execution",
+    } as const;
+    await agent.result(job.lease_id, { status: "failed", exit_code: 1, error });
+    expect(body(await answer)).toMatchObject({
+      success: false,
+      output: null,
+      exit_code: 1,
+      error,
+      job_type: "ml",
+    });
+  }),
   ...hangUps.map(({ how, hangUp, ...where }): Row => ({
     rule: `POST /execute: a client that ${how} has its queued job cancelled`,
     ...where,
@@ -495,67 +444,52 @@ export const executeRows: Row[] = [
       expect(body(await again)).toMatchObject({ success: true, job_id: execution_id });
     },
   },
-  {
-    rule: "POST /execute gives 503 with the job if no agent is left to run it; the job is cancelled, or kept with an idempotency key",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll({ free_slots: 0 });
-      const before = await api.newest();
-      const keys = [undefined, "nobody is left"];
-      const waiting = keys.map((idempotency_key) =>
-        api.post("/execute", { code: "print(1)", idempotency_key }),
-      );
-      await waitUntil("both are stored", async () => {
-        const [, second] = await api.newest();
-        return second !== undefined && !before.includes(second);
-      });
-      await agent.poll({ free_slots: 0, breaker: openBreaker });
-      const statuses = ["cancelled", "queued"];
-      for (const [n, reply] of (await Promise.all(waiting)).entries()) {
-        expect(reply.status).toBe(503);
-        expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
-        const { job_id = "" } = problemOf(reply);
-        expect(await api.job(job_id)).toMatchObject({ status: statuses[n] });
-      }
-    },
-  },
+  test("POST /execute gives 503 with the job if no agent is left to run it; the job is cancelled, or kept with an idempotency key", async (api) => {
+    const agent = api.agent();
+    await agent.poll({ free_slots: 0 });
+    const before = await api.newest();
+    const keys = [undefined, "nobody is left"];
+    const waiting = keys.map((idempotency_key) =>
+      api.post("/execute", { code: "print(1)", idempotency_key }),
+    );
+    await waitUntil("both are stored", async () => {
+      const [, second] = await api.newest();
+      return second !== undefined && !before.includes(second);
+    });
+    await agent.poll({ free_slots: 0, breaker: openBreaker });
+    const statuses = ["cancelled", "queued"];
+    for (const [n, reply] of (await Promise.all(waiting)).entries()) {
+      expect(reply.status).toBe(503);
+      expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+      const { job_id = "" } = problemOf(reply);
+      expect(await api.job(job_id)).toMatchObject({ status: statuses[n] });
+    }
+  }),
   {
     rule: "POST /execute without a connected agent is 503, and stores nothing",
     check: (api) => expectUnavailable(api, "/execute"),
   },
-  {
-    rule: "POST /execute while the breaker of every live agent is open is 503, and stores nothing",
-    async check(api) {
-      await api.agent().poll({ breaker: openBreaker });
-      await expectUnavailable(api, "/execute");
-    },
-  },
-  {
-    rule: "POST /execute/async while the breaker of every known agent is open is 503, and stores nothing",
-    async check(api) {
-      await api.agent().poll({ breaker: openBreaker });
-      await expectUnavailable(api, "/execute/async");
-      await api.agent().poll();
-      await api.submit();
-    },
-  },
-  {
-    rule: "A repeated request with an idempotency key gets its job even while new jobs are refused",
-    async check(api) {
-      const first = await api.submit({ idempotency_key: "before the breaker opened" });
-      await api.agent().poll({ breaker: openBreaker });
-      const again = await api.submit({ idempotency_key: "before the breaker opened" });
-      expect(again.job_id).toBe(first.job_id);
-    },
-  },
-  {
-    rule: "An invalid request is 400 or 422 even if the service could not serve it",
-    async check(api) {
-      const wrong = [{ code: "" }, { code: "1", job_type: "gone" }];
-      for (const request of wrong) expect((await api.post("/execute", request)).status).toBe(400);
-      expect((await api.post("/execute", { code: "1", timeout: 601 })).status).toBe(422);
-    },
-  },
+  test("POST /execute while the breaker of every live agent is open is 503, and stores nothing", async (api) => {
+    await api.agent().poll({ breaker: openBreaker });
+    await expectUnavailable(api, "/execute");
+  }),
+  test("POST /execute/async while the breaker of every known agent is open is 503, and stores nothing", async (api) => {
+    await api.agent().poll({ breaker: openBreaker });
+    await expectUnavailable(api, "/execute/async");
+    await api.agent().poll();
+    await api.submit();
+  }),
+  test("A repeated request with an idempotency key gets its job even while new jobs are refused", async (api) => {
+    const first = await api.submit({ idempotency_key: "before the breaker opened" });
+    await api.agent().poll({ breaker: openBreaker });
+    const again = await api.submit({ idempotency_key: "before the breaker opened" });
+    expect(again.job_id).toBe(first.job_id);
+  }),
+  test("An invalid request is 400 or 422 even if the service could not serve it", async (api) => {
+    const wrong = [{ code: "" }, { code: "1", job_type: "gone" }];
+    for (const request of wrong) expect((await api.post("/execute", request)).status).toBe(400);
+    expect((await api.post("/execute", { code: "1", timeout: 601 })).status).toBe(422);
+  }),
   ...["/execute", "/execute/async"].map((path): Row => ({
     rule: `POST ${path} into a full queue is 503, and stores nothing`,
     server: "with a short queue",
@@ -622,118 +556,94 @@ async function ended(api: Api, id: string): Promise<ExecutionRecord> {
 }
 
 export const scheduleRows: Row[] = [
-  {
-    rule: "A job with run_at is not leased before, and says what it waits for",
-    async check(api) {
-      const run_at = new Date(Date.now() + 1500).toISOString();
-      const { job_id } = await api.submit({ run_at });
-      const agent = api.agent();
-      expect((await agent.poll()).jobs).toEqual([]);
-      expect((await api.job(job_id)).message).toContain(`It is to start at ${run_at}.`);
-      expect((await agent.takeJob()).execution_id).toBe(job_id);
-      const record = await api.record(job_id);
-      expect(record.run_at).toBe(run_at);
-      expect(Date.parse(record.started_at!)).toBeGreaterThanOrEqual(Date.parse(run_at));
-    },
-  },
-  {
-    rule: "A job that is to start later does not keep later jobs waiting",
-    async check(api) {
-      await api.submit({ run_at: "2999-01-01T00:00:00Z" });
-      const { job_id } = await api.submit({ run_at: "1999-01-01T00:00:00+02:00" });
-      expect((await api.agent().takeJob()).execution_id).toBe(job_id);
-    },
-  },
-  {
-    rule: "A job that no agent takes within its queue_timeout ends as timeout, and no agent gets it",
-    async check(api) {
-      const { job_id } = await api.submit({ queue_timeout: 1 });
-      const record = await ended(api, job_id);
-      expect(record).toMatchObject({
-        status: "timeout",
-        queue_timeout: 1,
-        exit_code: null,
-        started_at: null,
-        error: {
-          type: "timeout",
-          message: "No agent took the job within its queue_timeout of 1 s.",
-          phase: "startup",
-        },
-      });
-      expect((await api.agent().poll()).jobs).toEqual([]);
-      expect((await api.get("/dlq")).text).toContain(job_id);
-    },
-  },
-  {
-    rule: "queue_timeout bounds the wait for the first lease alone",
-    async check(api) {
-      const { job_id } = await api.submit({ queue_timeout: 1 });
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      const { created_at } = await api.job(job_id);
-      await sleep(Date.parse(created_at) + 1100 - Date.now());
-      await api.get("/health");
-      await agent.post(lease_id, "release", { error: error("startup") });
-      expect((await agent.takeJob()).execution_id).toBe(job_id);
-    },
-  },
-  {
-    rule: "With max_attempts 1 a job whose agent is lost fails, and is not run again",
-    async check(api) {
+  test("A job with run_at is not leased before, and says what it waits for", async (api) => {
+    const run_at = new Date(Date.now() + 1500).toISOString();
+    const { job_id } = await api.submit({ run_at });
+    const agent = api.agent();
+    expect((await agent.poll()).jobs).toEqual([]);
+    expect((await api.job(job_id)).message).toContain(`It is to start at ${run_at}.`);
+    expect((await agent.takeJob()).execution_id).toBe(job_id);
+    const record = await api.record(job_id);
+    expect(record.run_at).toBe(run_at);
+    expect(Date.parse(record.started_at!)).toBeGreaterThanOrEqual(Date.parse(run_at));
+  }),
+  test("A job that is to start later does not keep later jobs waiting", async (api) => {
+    await api.submit({ run_at: "2999-01-01T00:00:00Z" });
+    const { job_id } = await api.submit({ run_at: "1999-01-01T00:00:00+02:00" });
+    expect((await api.agent().takeJob()).execution_id).toBe(job_id);
+  }),
+  test("A job that no agent takes within its queue_timeout ends as timeout, and no agent gets it", async (api) => {
+    const { job_id } = await api.submit({ queue_timeout: 1 });
+    const record = await ended(api, job_id);
+    expect(record).toMatchObject({
+      status: "timeout",
+      queue_timeout: 1,
+      exit_code: null,
+      started_at: null,
+      error: {
+        type: "timeout",
+        message: "No agent took the job within its queue_timeout of 1 s.",
+        phase: "startup",
+      },
+    });
+    expect((await api.agent().poll()).jobs).toEqual([]);
+    expect((await api.get("/dlq")).text).toContain(job_id);
+  }),
+  test("queue_timeout bounds the wait for the first lease alone", async (api) => {
+    const { job_id } = await api.submit({ queue_timeout: 1 });
+    const agent = api.agent();
+    const { lease_id } = await agent.takeJob();
+    const { created_at } = await api.job(job_id);
+    await sleep(Date.parse(created_at) + 1100 - Date.now());
+    await api.get("/health");
+    await agent.post(lease_id, "release", { error: error("startup") });
+    expect((await agent.takeJob()).execution_id).toBe(job_id);
+  }),
+  test("With max_attempts 1 a job whose agent is lost fails, and is not run again", async (api) => {
+    const { job_id } = await api.submit({ max_attempts: 1 });
+    const agent = api.agent();
+    await agent.takeJob();
+    const died = JSON.stringify({ agent_id: agent.id, crashed: true });
+    expect((await agent.send("POST", "/leave", died)).status).toBe(200);
+    expect(await ended(api, job_id)).toMatchObject({
+      status: "failed",
+      max_attempts: 1,
+      error: { type: "internal_error", message: expect.stringContaining("max_attempts") as string },
+    });
+  }),
+  test("With max_attempts 1 a release before the code began is not counted, within two; a later one is final", async (api) => {
+    const released = async (...phases: ("startup" | "execution")[]) => {
       const { job_id } = await api.submit({ max_attempts: 1 });
       const agent = api.agent();
-      await agent.takeJob();
-      const died = JSON.stringify({ agent_id: agent.id, crashed: true });
-      expect((await agent.send("POST", "/leave", died)).status).toBe(200);
-      expect(await ended(api, job_id)).toMatchObject({
-        status: "failed",
-        max_attempts: 1,
-        error: {
-          type: "internal_error",
-          message: expect.stringContaining("max_attempts") as string,
-        },
-      });
-    },
-  },
-  {
-    rule: "With max_attempts 1 a release before the code began is not counted, within two; a later one is final",
-    async check(api) {
-      const released = async (...phases: ("startup" | "execution")[]) => {
-        const { job_id } = await api.submit({ max_attempts: 1 });
-        const agent = api.agent();
-        const seen = [];
-        for (const phase of phases) {
-          const { lease_id } = await agent.takeJob();
-          await agent.post(lease_id, "release", { error: error(phase) });
-          agent.held.delete(lease_id);
-          seen.push((await api.job(job_id)).status);
-        }
-        return seen;
-      };
-      expect(await released("startup", "startup")).toEqual(["queued", "failed"]);
-      expect(await released("startup", "execution")).toEqual(["queued", "failed"]);
-      expect(await released("execution")).toEqual(["failed"]);
-    },
-  },
-  {
-    rule: "A traceparent goes from the request into the record and to the agent; one that is not valid is ignored",
-    async check(api) {
-      const submit = async (header: string) =>
-        body(await api.post("/execute/async", { code: "1" }, { traceparent: header })) as {
-          job_id: string;
-        };
-      const { job_id } = await submit(traceparent);
-      expect((await api.record(job_id)).traceparent).toBe(traceparent);
-      expect((await api.agent().takeJob()).traceparent).toBe(traceparent);
-      for (const bad of [
-        "x",
-        traceparent.toUpperCase(),
-        traceparent.replace(/4bf\w+/, "0".repeat(32)),
-      ]) {
-        expect((await api.record((await submit(bad)).job_id)).traceparent).toBeUndefined();
+      const seen = [];
+      for (const phase of phases) {
+        const { lease_id } = await agent.takeJob();
+        await agent.post(lease_id, "release", { error: error(phase) });
+        agent.held.delete(lease_id);
+        seen.push((await api.job(job_id)).status);
       }
-    },
-  },
+      return seen;
+    };
+    expect(await released("startup", "startup")).toEqual(["queued", "failed"]);
+    expect(await released("startup", "execution")).toEqual(["queued", "failed"]);
+    expect(await released("execution")).toEqual(["failed"]);
+  }),
+  test("A traceparent goes from the request into the record and to the agent; one that is not valid is ignored", async (api) => {
+    const submit = async (header: string) =>
+      body(await api.post("/execute/async", { code: "1" }, { traceparent: header })) as {
+        job_id: string;
+      };
+    const { job_id } = await submit(traceparent);
+    expect((await api.record(job_id)).traceparent).toBe(traceparent);
+    expect((await api.agent().takeJob()).traceparent).toBe(traceparent);
+    for (const bad of [
+      "x",
+      traceparent.toUpperCase(),
+      traceparent.replace(/4bf\w+/, "0".repeat(32)),
+    ]) {
+      expect((await api.record((await submit(bad)).job_id)).traceparent).toBeUndefined();
+    }
+  }),
   ...each(
     [
       ["run_at", "tomorrow"],
@@ -753,138 +663,114 @@ export const scheduleRows: Row[] = [
       expectFault(await api.post(`/jobs/${job_id}/fork`, { code: "1", [field]: value }), field);
     },
   ),
-  {
-    rule: "With Prefer: wait=N an asynchronous submission answers 200 with the record if the job ends in time, else 202",
-    async check(api) {
-      const submit = (seconds: number) =>
-        api.post("/execute/async", { code: "1" }, { Prefer: `wait=${seconds}` });
-      const late = await submit(0);
-      expect([late.status, late.headers.get("Preference-Applied")]).toEqual([202, "wait=0"]);
-      const { job_id } = body(late) as { job_id: string };
-      expect(late.headers.get("Location")).toBe(`/jobs/${job_id}`);
-      await api.post(`/jobs/${job_id}/cancel`);
+  test("With Prefer: wait=N an asynchronous submission answers 200 with the record if the job ends in time, else 202", async (api) => {
+    const submit = (seconds: number) =>
+      api.post("/execute/async", { code: "1" }, { Prefer: `wait=${seconds}` });
+    const late = await submit(0);
+    expect([late.status, late.headers.get("Preference-Applied")]).toEqual([202, "wait=0"]);
+    const { job_id } = body(late) as { job_id: string };
+    expect(late.headers.get("Location")).toBe(`/jobs/${job_id}`);
+    await api.post(`/jobs/${job_id}/cancel`);
 
-      const waiting = submit(60);
-      const agent = api.agent();
-      const { lease_id, execution_id } = await agent.takeJob();
-      await agent.result(lease_id, { stdout_base64: btoa("in time\n") });
-      const reply = await waiting;
-      expect([reply.status, reply.headers.get("Preference-Applied")]).toEqual([200, "wait=60"]);
-      expect(body(reply)).toEqual(await api.record(execution_id, ""));
-      const plain = await api.post("/execute/async", { code: "1" }, { Prefer: "wait=soon" });
-      expect([plain.status, plain.headers.get("Preference-Applied")]).toEqual([202, null]);
-    },
-  },
+    const waiting = submit(60);
+    const agent = api.agent();
+    const { lease_id, execution_id } = await agent.takeJob();
+    await agent.result(lease_id, { stdout_base64: btoa("in time\n") });
+    const reply = await waiting;
+    expect([reply.status, reply.headers.get("Preference-Applied")]).toEqual([200, "wait=60"]);
+    expect(body(reply)).toEqual(await api.record(execution_id, ""));
+    const plain = await api.post("/execute/async", { code: "1" }, { Prefer: "wait=soon" });
+    expect([plain.status, plain.headers.get("Preference-Applied")]).toEqual([202, null]);
+  }),
 ];
 
 export const placementRows = on("with job types", [
-  {
-    rule: "Jobs of a built type go to agents that have the image, which is pinned in their records",
-    async check(api) {
-      await buildType(api, api.agent(), "build-4", { digest: digest(4) }, "v2.0.0");
-      const { job_id } = await api.submit({ job_type: "build-4" });
-      const without = await api.agent().poll({ images: [defaultImage] });
-      expect(without.jobs).toEqual([]);
-      const agent = api.agent();
-      const { jobs } = await agent.poll({ images: [digest(4)] });
-      expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(4) }]);
-      const pinned = { job_version: "v2.0.0", job_ref: `build-4@${digest(4)}` };
-      expect(await api.record(job_id)).toMatchObject(pinned);
-      await agent.result(jobs[0]?.lease_id ?? "", { job_ref: null });
-      expect(await api.record(job_id)).toMatchObject({ status: "succeeded", ...pinned });
-    },
-  },
-  {
-    rule: "A record keeps its image reference when its job type is built again",
-    async check(api) {
-      const agent = api.agent();
-      const run = async (image: string) => {
-        const { job_id } = await api.submit({ job_type: "build-5" });
-        const { jobs } = await agent.poll({ images: [image] });
-        await agent.result(jobs[0]?.lease_id ?? "", { job_ref: `build-5@${image}` });
-        return job_id;
-      };
-      await buildType(api, agent, "build-5", { digest: digest(50) }, "v1.0.0");
-      const first = await run(digest(50));
-      await buildType(api, agent, "build-5", { digest: digest(51) });
-      const second = await run(digest(51));
-      expect(await api.record(first)).toMatchObject({
-        job_version: "v1.0.0",
-        job_ref: `build-5@${digest(50)}`,
-      });
-      expect(await api.record(second)).toMatchObject({
-        job_version: "latest",
-        job_ref: `build-5@${digest(51)}`,
-      });
-    },
-  },
-  {
-    rule: "A job says why it waits when no agent has its image, and runs when the image is built again",
-    async check(api) {
-      const agent = api.agent();
-      await buildType(api, agent, "build-6", { digest: digest(60) });
-      await agent.poll({ images: [] });
-      const { job_id } = await api.submit({ job_type: "build-6" });
-      const waiting = await api.get(`/jobs/${job_id}/result`);
-      expect(body(waiting)).toMatchObject({
-        message: expect.stringMatching(
-          /at position 1\. No connected agent has the image registry\.example\/team-build-6:latest .* POST \/job-types\/build-6\/build/,
-        ) as string,
-      });
-      const sync = await api.post("/execute", { code: "1", job_type: "build-6" });
-      expect(sync.status).toBe(503);
-      expect(sync.headers.get("Retry-After")).not.toBeNull();
-      expect(problemOf(sync).detail).toContain("POST /job-types/build-6/build");
-      await buildType(api, agent, "build-6", { digest: digest(61) });
-      const { jobs } = await agent.poll({ images: [digest(61)] });
-      expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(61) }]);
-    },
-  },
-  {
-    rule: "Jobs of a type that is not built go to an agent that has the base image, if there is one",
-    async check(api) {
-      const { job_id } = await api.submit();
-      await agentWith(api, defaultImage);
-      const other = api.agent();
-      expect((await other.poll({ images: [] })).jobs).toEqual([]);
-      const { jobs } = await other.poll({ images: [defaultImage] });
-      expect(jobs).toMatchObject([{ execution_id: job_id, image: defaultImage }]);
-    },
-  },
-  {
-    rule: "If no agent has the base image, any agent may take the job and try to pull it",
-    async check(api) {
-      const { job_id } = await api.submit({ job_type: "custom" });
-      const { jobs } = await api.agent().poll({ images: [defaultImage] });
-      expect(jobs).toMatchObject([{ execution_id: job_id, image: "registry.example/science:7" }]);
-    },
-  },
-  {
-    rule: "Jobs go to agents whose operators accept their type, if there is one",
-    async check(api) {
-      const [guarded, open] = [api.agent(), api.agent()];
-      await open.poll({ free_slots: 0 });
-      const { job_id } = await api.submit({ job_type: "custom" });
-      const accepts = { job_types: ["cus", "*-custom"], builds: true };
-      const identity = { ...guarded.status().agent, accepts };
-      expect((await guarded.poll({ agent: identity })).jobs).toEqual([]);
-      accepts.job_types.push("cus*");
-      const { jobs } = await guarded.poll({ agent: identity });
-      expect(jobs).toMatchObject([{ execution_id: job_id }]);
-    },
-  },
-  {
-    rule: "Jobs of a type with labels go to agents that have them; without such an agent the message says so",
-    async check(api) {
-      const { job_id } = await api.submit({ job_type: "labelled" });
-      const agent = api.agent();
-      expect((await agent.poll()).jobs).toEqual([]);
-      expect(body(await api.get(`/jobs/${job_id}/result`))).toMatchObject({
-        message: expect.stringContaining("gpu=a100") as string,
-      });
-      const identity = { ...agent.status().agent, labels: { gpu: "a100", zone: "x" } };
-      const { jobs } = await agent.poll({ agent: identity });
-      expect(jobs).toMatchObject([{ execution_id: job_id }]);
-    },
-  },
+  test("Jobs of a built type go to agents that have the image, which is pinned in their records", async (api) => {
+    await buildType(api, api.agent(), "build-4", { digest: digest(4) }, "v2.0.0");
+    const { job_id } = await api.submit({ job_type: "build-4" });
+    const without = await api.agent().poll({ images: [defaultImage] });
+    expect(without.jobs).toEqual([]);
+    const agent = api.agent();
+    const { jobs } = await agent.poll({ images: [digest(4)] });
+    expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(4) }]);
+    const pinned = { job_version: "v2.0.0", job_ref: `build-4@${digest(4)}` };
+    expect(await api.record(job_id)).toMatchObject(pinned);
+    await agent.result(jobs[0]?.lease_id ?? "", { job_ref: null });
+    expect(await api.record(job_id)).toMatchObject({ status: "succeeded", ...pinned });
+  }),
+  test("A record keeps its image reference when its job type is built again", async (api) => {
+    const agent = api.agent();
+    const run = async (image: string) => {
+      const { job_id } = await api.submit({ job_type: "build-5" });
+      const { jobs } = await agent.poll({ images: [image] });
+      await agent.result(jobs[0]?.lease_id ?? "", { job_ref: `build-5@${image}` });
+      return job_id;
+    };
+    await buildType(api, agent, "build-5", { digest: digest(50) }, "v1.0.0");
+    const first = await run(digest(50));
+    await buildType(api, agent, "build-5", { digest: digest(51) });
+    const second = await run(digest(51));
+    expect(await api.record(first)).toMatchObject({
+      job_version: "v1.0.0",
+      job_ref: `build-5@${digest(50)}`,
+    });
+    expect(await api.record(second)).toMatchObject({
+      job_version: "latest",
+      job_ref: `build-5@${digest(51)}`,
+    });
+  }),
+  test("A job says why it waits when no agent has its image, and runs when the image is built again", async (api) => {
+    const agent = api.agent();
+    await buildType(api, agent, "build-6", { digest: digest(60) });
+    await agent.poll({ images: [] });
+    const { job_id } = await api.submit({ job_type: "build-6" });
+    const waiting = await api.get(`/jobs/${job_id}/result`);
+    expect(body(waiting)).toMatchObject({
+      message: expect.stringMatching(
+        /at position 1\. No connected agent has the image registry\.example\/team-build-6:latest .* POST \/job-types\/build-6\/build/,
+      ) as string,
+    });
+    const sync = await api.post("/execute", { code: "1", job_type: "build-6" });
+    expect(sync.status).toBe(503);
+    expect(sync.headers.get("Retry-After")).not.toBeNull();
+    expect(problemOf(sync).detail).toContain("POST /job-types/build-6/build");
+    await buildType(api, agent, "build-6", { digest: digest(61) });
+    const { jobs } = await agent.poll({ images: [digest(61)] });
+    expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(61) }]);
+  }),
+  test("Jobs of a type that is not built go to an agent that has the base image, if there is one", async (api) => {
+    const { job_id } = await api.submit();
+    await agentWith(api, defaultImage);
+    const other = api.agent();
+    expect((await other.poll({ images: [] })).jobs).toEqual([]);
+    const { jobs } = await other.poll({ images: [defaultImage] });
+    expect(jobs).toMatchObject([{ execution_id: job_id, image: defaultImage }]);
+  }),
+  test("If no agent has the base image, any agent may take the job and try to pull it", async (api) => {
+    const { job_id } = await api.submit({ job_type: "custom" });
+    const { jobs } = await api.agent().poll({ images: [defaultImage] });
+    expect(jobs).toMatchObject([{ execution_id: job_id, image: "registry.example/science:7" }]);
+  }),
+  test("Jobs go to agents whose operators accept their type, if there is one", async (api) => {
+    const [guarded, open] = [api.agent(), api.agent()];
+    await open.poll({ free_slots: 0 });
+    const { job_id } = await api.submit({ job_type: "custom" });
+    const accepts = { job_types: ["cus", "*-custom"], builds: true };
+    const identity = { ...guarded.status().agent, accepts };
+    expect((await guarded.poll({ agent: identity })).jobs).toEqual([]);
+    accepts.job_types.push("cus*");
+    const { jobs } = await guarded.poll({ agent: identity });
+    expect(jobs).toMatchObject([{ execution_id: job_id }]);
+  }),
+  test("Jobs of a type with labels go to agents that have them; without such an agent the message says so", async (api) => {
+    const { job_id } = await api.submit({ job_type: "labelled" });
+    const agent = api.agent();
+    expect((await agent.poll()).jobs).toEqual([]);
+    expect(body(await api.get(`/jobs/${job_id}/result`))).toMatchObject({
+      message: expect.stringContaining("gpu=a100") as string,
+    });
+    const identity = { ...agent.status().agent, labels: { gpu: "a100", zone: "x" } };
+    const { jobs } = await agent.poll({ agent: identity });
+    expect(jobs).toMatchObject([{ execution_id: job_id }]);
+  }),
 ]);

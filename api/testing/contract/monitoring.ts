@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import { Usage } from "../../../shared/wire/access.ts";
 import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
-import { type Api, apiKeys, body, each, expectFault, type Row } from "./api.ts";
+import { type Api, apiKeys, body, each, expectFault, type Row, test } from "./api.ts";
 
 const openBreaker = {
   state: "open",
@@ -11,140 +11,111 @@ const openBreaker = {
 } as const;
 
 export const healthRows: Row[] = [
-  {
-    rule: "GET /usage says what the tenant uses, and its limits",
-    async check(api) {
-      await api.submit();
-      const reply = await api.get("/usage");
-      expect(reply.status).toBe(200);
-      const { tenant, usage, limits } = Usage.strict().parse(body(reply));
-      expect([tenant, usage.queued, usage.running]).toEqual(["default", 1, 0]);
-      expect(new Set(Object.values(limits))).toEqual(new Set([null]));
-    },
-  },
-  {
-    rule: "GET /pool/history has at most a point for each step of the last two days, the oldest first",
-    async check(api) {
-      const reply = await api.get("/pool/history?hours=1&step=1");
-      expect(reply.status).toBe(200);
-      const { points } = PoolHistory.strict().parse(body(reply));
-      expect(points.length).toBeLessThanOrEqual(61);
-      const times = points.map(({ at }) => at);
-      expect(times).toEqual(times.toSorted());
-    },
-  },
-  {
-    rule: "GET /pool/history refuses more than two days",
-    async check(api) {
-      expectFault(await api.get("/pool/history?hours=49"), "hours");
-    },
-  },
-  {
-    rule: "GET /health is degraded while no agent is connected",
-    async check(api) {
-      const reply = await api.get("/health");
-      expect(reply.status).toBe(200);
-      expect(Health.strict().parse(body(reply))).toMatchObject({
-        status: "degraded",
-        docker_available: false,
-        gvisor_available: false,
-        circuit_breaker: {
-          state: "closed",
-          failure_count: 0,
-          success_count: 0,
-          last_failure: null,
+  test("GET /usage says what the tenant uses, and its limits", async (api) => {
+    await api.submit();
+    const reply = await api.get("/usage");
+    expect(reply.status).toBe(200);
+    const { tenant, usage, limits } = Usage.strict().parse(body(reply));
+    expect([tenant, usage.queued, usage.running]).toEqual(["default", 1, 0]);
+    expect(new Set(Object.values(limits))).toEqual(new Set([null]));
+  }),
+  test("GET /pool/history has at most a point for each step of the last two days, the oldest first", async (api) => {
+    const reply = await api.get("/pool/history?hours=1&step=1");
+    expect(reply.status).toBe(200);
+    const { points } = PoolHistory.strict().parse(body(reply));
+    expect(points.length).toBeLessThanOrEqual(61);
+    const times = points.map(({ at }) => at);
+    expect(times).toEqual(times.toSorted());
+  }),
+  test("GET /pool/history refuses more than two days", async (api) => {
+    expectFault(await api.get("/pool/history?hours=49"), "hours");
+  }),
+  test("GET /health is degraded while no agent is connected", async (api) => {
+    const reply = await api.get("/health");
+    expect(reply.status).toBe(200);
+    expect(Health.strict().parse(body(reply))).toMatchObject({
+      status: "degraded",
+      docker_available: false,
+      gvisor_available: false,
+      circuit_breaker: { state: "closed", failure_count: 0, success_count: 0, last_failure: null },
+      production_mode: false,
+      queue_stats: { pending: 0, running: 0, max_workers: 0, max_queue_size: 100 },
+    });
+  }),
+  test("GET /health is healthy with an agent whose engine answers, and counts its queue", async (api) => {
+    const agent = api.agent();
+    await api.submit();
+    await api.submit();
+    const engine = { available: true, version: "26", runtimes: ["runc", "runsc"] };
+    await agent.poll({ free_slots: 1, engine: { ...engine, fork_problem: null } });
+    expect(body(await api.get("/health"))).toMatchObject({
+      status: "healthy",
+      docker_available: true,
+      gvisor_available: true,
+      forks_available: true,
+      circuit_breaker: { state: "closed" },
+      version: expect.stringMatching(/^\d+\.\d+\.\d+$/) as string,
+      queue_stats: { pending: 1, running: 1, max_workers: 4 },
+    });
+  }),
+  test("GET /health is degraded when the engine is gone or the breaker is open", async (api) => {
+    const agent = api.agent();
+    await agent.poll({ engine: { available: false, version: null, runtimes: [] } });
+    expect(body(await api.get("/health"))).toMatchObject({
+      status: "degraded",
+      docker_available: false,
+    });
+    await agent.poll({ breaker: openBreaker });
+    expect(body(await api.get("/health"))).toMatchObject({
+      status: "degraded",
+      docker_available: true,
+      circuit_breaker: openBreaker,
+    });
+  }),
+  test("GET /health shows the best breaker of the live agents, and no longer an agent that is gone", async (api) => {
+    const [bad, good] = [api.agent(), api.agent()];
+    await bad.poll({ breaker: openBreaker });
+    await good.poll();
+    expect(body(await api.get("/health"))).toMatchObject({
+      status: "healthy",
+      circuit_breaker: { state: "closed" },
+      queue_stats: { max_workers: 8 },
+    });
+    await good.leave();
+    expect(body(await api.get("/health"))).toMatchObject({
+      status: "degraded",
+      circuit_breaker: { state: "open" },
+      queue_stats: { max_workers: 4 },
+    });
+  }),
+  test("GET /pool/stats shows workers, queue and agents", async (api) => {
+    expect(PoolStats.strict().parse(body(await api.get("/pool/stats")))).toEqual({
+      workers: { max: 0, running: 0, idle: 0 },
+      queue: { pending: 0, max: 100 },
+      agents: [],
+      utilization: 0,
+    });
+    const agent = api.agent();
+    await api.submit();
+    await agent.takeJob();
+    await api.submit();
+    await agent.renew();
+    expect(PoolStats.parse(body(await api.get("/pool/stats")))).toMatchObject({
+      workers: { max: 4, running: 1, idle: 3 },
+      queue: { pending: 1, max: 100 },
+      agents: [
+        {
+          labels: { zone: "test" },
+          slots: 4,
+          running: 1,
+          warm: 1,
+          pool: [{ job_type: "default", runtime: null, ready: 1, starting: 2, in_use: 0 }],
+          engine: { available: true },
         },
-        production_mode: false,
-        queue_stats: { pending: 0, running: 0, max_workers: 0, max_queue_size: 100 },
-      });
-    },
-  },
-  {
-    rule: "GET /health is healthy with an agent whose engine answers, and counts its queue",
-    async check(api) {
-      const agent = api.agent();
-      await api.submit();
-      await api.submit();
-      const engine = { available: true, version: "26", runtimes: ["runc", "runsc"] };
-      await agent.poll({ free_slots: 1, engine: { ...engine, fork_problem: null } });
-      expect(body(await api.get("/health"))).toMatchObject({
-        status: "healthy",
-        docker_available: true,
-        gvisor_available: true,
-        forks_available: true,
-        circuit_breaker: { state: "closed" },
-        version: expect.stringMatching(/^\d+\.\d+\.\d+$/) as string,
-        queue_stats: { pending: 1, running: 1, max_workers: 4 },
-      });
-    },
-  },
-  {
-    rule: "GET /health is degraded when the engine is gone or the breaker is open",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll({ engine: { available: false, version: null, runtimes: [] } });
-      expect(body(await api.get("/health"))).toMatchObject({
-        status: "degraded",
-        docker_available: false,
-      });
-      await agent.poll({ breaker: openBreaker });
-      expect(body(await api.get("/health"))).toMatchObject({
-        status: "degraded",
-        docker_available: true,
-        circuit_breaker: openBreaker,
-      });
-    },
-  },
-  {
-    rule: "GET /health shows the best breaker of the live agents, and no longer an agent that is gone",
-    async check(api) {
-      const [bad, good] = [api.agent(), api.agent()];
-      await bad.poll({ breaker: openBreaker });
-      await good.poll();
-      expect(body(await api.get("/health"))).toMatchObject({
-        status: "healthy",
-        circuit_breaker: { state: "closed" },
-        queue_stats: { max_workers: 8 },
-      });
-      await good.leave();
-      expect(body(await api.get("/health"))).toMatchObject({
-        status: "degraded",
-        circuit_breaker: { state: "open" },
-        queue_stats: { max_workers: 4 },
-      });
-    },
-  },
-  {
-    rule: "GET /pool/stats shows workers, queue and agents",
-    async check(api) {
-      expect(PoolStats.strict().parse(body(await api.get("/pool/stats")))).toEqual({
-        workers: { max: 0, running: 0, idle: 0 },
-        queue: { pending: 0, max: 100 },
-        agents: [],
-        utilization: 0,
-      });
-      const agent = api.agent();
-      await api.submit();
-      await agent.takeJob();
-      await api.submit();
-      await agent.renew();
-      expect(PoolStats.parse(body(await api.get("/pool/stats")))).toMatchObject({
-        workers: { max: 4, running: 1, idle: 3 },
-        queue: { pending: 1, max: 100 },
-        agents: [
-          {
-            labels: { zone: "test" },
-            slots: 4,
-            running: 1,
-            warm: 1,
-            pool: [{ job_type: "default", runtime: null, ready: 1, starting: 2, in_use: 0 }],
-            engine: { available: true },
-          },
-        ],
-        utilization: 0.25,
-      });
-    },
-  },
+      ],
+      utilization: 0.25,
+    });
+  }),
 ];
 
 /** Probes for process supervisors and load balancers; unlike /health, not in the contract. */
@@ -200,90 +171,78 @@ const failed = (operation: string, kind: string): string =>
 
 /** Metrics for monitoring; not in the contract. */
 export const metricsRows: Row[] = [
-  {
-    rule: "GET /metrics counts executions by job type and status, and their phases",
-    async check(api) {
-      const agent = api.agent();
-      const changes = await added(api, async () => {
-        await api.submit({ job_type: "ml" });
+  test("GET /metrics counts executions by job type and status, and their phases", async (api) => {
+    const agent = api.agent();
+    const changes = await added(api, async () => {
+      await api.submit({ job_type: "ml" });
+      const { lease_id } = await agent.takeJob();
+      await agent.result(lease_id);
+    });
+    expect(changes).toMatchObject({
+      'airlock_executions_total{job_type="ml",status="succeeded"}': 1,
+      [phase("execution", '_bucket{,le="2.5"}')]: 1,
+      [phase("execution", '_bucket{,le="+Inf"}')]: 1,
+      [phase("execution", "_sum{}")]: expect.closeTo(1.5) as number,
+      [phase("execution", "_count{}")]: 1,
+      [phase("queue", "_count{}")]: 1,
+      [phase("startup", "_count{}")]: 1,
+      [phase("total", "_count{}")]: 1,
+    });
+    expect(changes).not.toHaveProperty([phase("execution", '_bucket{,le="1"}')]);
+    expect(changes).not.toHaveProperty([phase("dep_install", "_count{}")]);
+  }),
+  test("GET /metrics counts leases that brought no result, retries and dead letters", async (api) => {
+    const agent = api.agent();
+    const error = { type: "docker_error", message: "", phase: "startup" } as const;
+    const changes = await added(api, async () => {
+      await api.submit({ job_type: "ml" });
+      for (let attempt = 0; attempt < 2; attempt++) {
         const { lease_id } = await agent.takeJob();
-        await agent.result(lease_id);
-      });
-      expect(changes).toMatchObject({
-        'airlock_executions_total{job_type="ml",status="succeeded"}': 1,
-        [phase("execution", '_bucket{,le="2.5"}')]: 1,
-        [phase("execution", '_bucket{,le="+Inf"}')]: 1,
-        [phase("execution", "_sum{}")]: expect.closeTo(1.5) as number,
-        [phase("execution", "_count{}")]: 1,
-        [phase("queue", "_count{}")]: 1,
-        [phase("startup", "_count{}")]: 1,
-        [phase("total", "_count{}")]: 1,
-      });
-      expect(changes).not.toHaveProperty([phase("execution", '_bucket{,le="1"}')]);
-      expect(changes).not.toHaveProperty([phase("dep_install", "_count{}")]);
-    },
-  },
-  {
-    rule: "GET /metrics counts leases that brought no result, retries and dead letters",
-    async check(api) {
-      const agent = api.agent();
-      const error = { type: "docker_error", message: "", phase: "startup" } as const;
-      const changes = await added(api, async () => {
-        await api.submit({ job_type: "ml" });
-        for (let attempt = 0; attempt < 2; attempt++) {
-          const { lease_id } = await agent.takeJob();
-          await agent.post(lease_id, "release", { error });
-          agent.held.delete(lease_id);
-        }
-      });
-      expect(changes).toMatchObject({
-        'airlock_leases_lost_total{job_type="ml",reason="released"}': 2,
-        'airlock_retries_total{job_type="ml"}': 1,
-        'airlock_executions_total{job_type="ml",status="failed"}': 1,
-        airlock_dead_letters: 1,
-      });
-    },
-  },
-  {
-    rule: "GET /metrics shows the present queue and agents",
-    async check(api) {
-      const agent = api.agent();
-      await api.submit();
-      await api.submit();
-      await agent.renew({ breaker: { ...agent.status().breaker, state: "open" } });
-      const series = await scrape(api);
-      expect(Object.fromEntries(series)).toMatchObject({
-        airlock_queued_executions: 2,
-        airlock_queue_capacity: 100,
-        'airlock_agents{breaker="open"}': 1,
-        'airlock_agents{breaker="closed"}': 0,
-        'airlock_engines_available{agent="scripted"}': 1,
-        'airlock_slots{agent="scripted"}': 4,
-        'airlock_warm_containers{agent="scripted"}': 1,
-        'airlock_pool_containers{agent="scripted",job_type="default",state="starting"}': 2,
-        'airlock_running_executions{agent="scripted"}': 0,
-      });
-      expect(series.get("airlock_oldest_queued_age_seconds")).toBeGreaterThanOrEqual(0);
-    },
-  },
-  {
-    rule: "GET /metrics counts the failed engine calls that an agent reports, and nothing for an agent that reports none",
-    async check(api) {
-      const told = { available: true, version: "20.10", runtimes: ["runc"] };
-      const count = { operation: "create", kind: "unavailable", count: 2 };
-      const agents = [api.agent(), api.agent(), api.agent()];
-      await agents[0]!.renew({ engine: { ...told, errors: [count] } });
-      const another = { operation: "pull", kind: "of-a-later-version", count: 1 };
-      await agents[1]!.renew({ engine: { ...told, errors: [count, another] } });
-      await agents[2]!.renew({ engine: told });
-      const series = Object.fromEntries(await scrape(api));
-      expect(series).toMatchObject({
-        [failed("create", "unavailable")]: 4,
-        [failed("pull", "of-a-later-version")]: 1,
-        'airlock_engines_available{agent="scripted"}': 3,
-      });
-    },
-  },
+        await agent.post(lease_id, "release", { error });
+        agent.held.delete(lease_id);
+      }
+    });
+    expect(changes).toMatchObject({
+      'airlock_leases_lost_total{job_type="ml",reason="released"}': 2,
+      'airlock_retries_total{job_type="ml"}': 1,
+      'airlock_executions_total{job_type="ml",status="failed"}': 1,
+      airlock_dead_letters: 1,
+    });
+  }),
+  test("GET /metrics shows the present queue and agents", async (api) => {
+    const agent = api.agent();
+    await api.submit();
+    await api.submit();
+    await agent.renew({ breaker: { ...agent.status().breaker, state: "open" } });
+    const series = await scrape(api);
+    expect(Object.fromEntries(series)).toMatchObject({
+      airlock_queued_executions: 2,
+      airlock_queue_capacity: 100,
+      'airlock_agents{breaker="open"}': 1,
+      'airlock_agents{breaker="closed"}': 0,
+      'airlock_engines_available{agent="scripted"}': 1,
+      'airlock_slots{agent="scripted"}': 4,
+      'airlock_warm_containers{agent="scripted"}': 1,
+      'airlock_pool_containers{agent="scripted",job_type="default",state="starting"}': 2,
+      'airlock_running_executions{agent="scripted"}': 0,
+    });
+    expect(series.get("airlock_oldest_queued_age_seconds")).toBeGreaterThanOrEqual(0);
+  }),
+  test("GET /metrics counts the failed engine calls that an agent reports, and nothing for an agent that reports none", async (api) => {
+    const told = { available: true, version: "20.10", runtimes: ["runc"] };
+    const count = { operation: "create", kind: "unavailable", count: 2 };
+    const agents = [api.agent(), api.agent(), api.agent()];
+    await agents[0]!.renew({ engine: { ...told, errors: [count] } });
+    const another = { operation: "pull", kind: "of-a-later-version", count: 1 };
+    await agents[1]!.renew({ engine: { ...told, errors: [count, another] } });
+    await agents[2]!.renew({ engine: told });
+    const series = Object.fromEntries(await scrape(api));
+    expect(series).toMatchObject({
+      [failed("create", "unavailable")]: 4,
+      [failed("pull", "of-a-later-version")]: 1,
+      'airlock_engines_available{agent="scripted"}': 3,
+    });
+  }),
   {
     rule: "GET /metrics shows requests by endpoint, method and status, and the process",
     only: { on: "node", why: "an isolate comes and goes, and a scrape meets any of them" },

@@ -13,6 +13,7 @@ import {
   maxTimeoutS,
   problemOf,
   type Row,
+  test,
 } from "./api.ts";
 
 /** A request body as it is sent. */
@@ -144,19 +145,16 @@ export const validationRows: Row[] = [
         }
       }),
   ),
-  {
-    rule: "One answer lists all faults of a request",
-    async check(api) {
-      const reply = await api.post("/execute/async", {
-        code: "",
-        timeout: 0,
-        startup_timeout: 1,
-        x: 1,
-      });
-      const told = problemOf(reply).errors?.map(({ path }) => path);
-      expect(told?.toSorted()).toEqual(["code", "startup_timeout", "timeout", "x"]);
-    },
-  },
+  test("One answer lists all faults of a request", async (api) => {
+    const reply = await api.post("/execute/async", {
+      code: "",
+      timeout: 0,
+      startup_timeout: 1,
+      x: 1,
+    });
+    const told = problemOf(reply).errors?.map(({ path }) => path);
+    expect(told?.toSorted()).toEqual(["code", "startup_timeout", "timeout", "x"]);
+  }),
   ...paths.flatMap((path) =>
     each(
       malformed,
@@ -203,13 +201,10 @@ export const validationRows: Row[] = [
     },
     { server: "with a long queue" },
   ),
-  {
-    rule: "Nesting up to the limit is accepted",
-    async check(api) {
-      const sent = `{"code":"1","input_data":${'{"a":'.repeat(510)}{}${"}".repeat(511)}`;
-      expect((await api.post("/execute/async", sent)).status).toBe(202);
-    },
-  },
+  test("Nesting up to the limit is accepted", async (api) => {
+    const sent = `{"code":"1","input_data":${'{"a":'.repeat(510)}{}${"}".repeat(511)}`;
+    expect((await api.post("/execute/async", sent)).status).toBe(202);
+  }),
   ...each(
     [
       "text/plain",
@@ -242,80 +237,62 @@ export const validationRows: Row[] = [
       expectFault(await api.send("POST", "/execute/async", { body: "{}", headers }), "code");
     },
   ),
-  {
-    rule: "A timeout above the schema's limit is 400, above the configured limit 422",
-    async check(api) {
-      for (const path of paths) {
-        expect((await api.post(path, { code: "1", timeout: 86_401 })).status).toBe(400);
-        for (const timeout of [maxTimeoutS + 1, 86_400]) {
-          const reply = await api.post(path, { code: "1", timeout });
-          expect(reply.status).toBe(422);
-          expect(problemOf(reply).detail).toContain(String(maxTimeoutS));
-        }
+  test("A timeout above the schema's limit is 400, above the configured limit 422", async (api) => {
+    for (const path of paths) {
+      expect((await api.post(path, { code: "1", timeout: 86_401 })).status).toBe(400);
+      for (const timeout of [maxTimeoutS + 1, 86_400]) {
+        const reply = await api.post(path, { code: "1", timeout });
+        expect(reply.status).toBe(422);
+        expect(problemOf(reply).detail).toContain(String(maxTimeoutS));
       }
-      await api.submit({ timeout: maxTimeoutS });
-    },
-  },
-  {
-    rule: "Missing fields get the contract's defaults",
-    async check(api) {
-      await api.submit();
-      await api.submit({ job_type: "ml" });
-      const agent = api.agent();
-      expect(await agent.takeJob()).toMatchObject({
-        input_json: "{}",
-        timeout_s: 30,
-        startup_timeout_s: 60,
-        requirements: [],
-        job_type: { name: "default", memory_limit: "512m" },
-      });
-      expect(await agent.takeJob()).toMatchObject({
-        timeout_s: 300,
-        job_type: { name: "ml", memory_limit: "1g" },
-      });
-    },
-  },
-  {
-    rule: "A timeout may be written as 30.0, because some clients write whole numbers like that",
-    async check(api) {
-      expect((await api.post("/execute/async", '{"code":"1","timeout":30.0}')).status).toBe(202);
-      expect(await api.agent().takeJob()).toMatchObject({ timeout_s: 30 });
-    },
-  },
+    }
+    await api.submit({ timeout: maxTimeoutS });
+  }),
+  test("Missing fields get the contract's defaults", async (api) => {
+    await api.submit();
+    await api.submit({ job_type: "ml" });
+    const agent = api.agent();
+    expect(await agent.takeJob()).toMatchObject({
+      input_json: "{}",
+      timeout_s: 30,
+      startup_timeout_s: 60,
+      requirements: [],
+      job_type: { name: "default", memory_limit: "512m" },
+    });
+    expect(await agent.takeJob()).toMatchObject({
+      timeout_s: 300,
+      job_type: { name: "ml", memory_limit: "1g" },
+    });
+  }),
+  test("A timeout may be written as 30.0, because some clients write whole numbers like that", async (api) => {
+    expect((await api.post("/execute/async", '{"code":"1","timeout":30.0}')).status).toBe(202);
+    expect(await api.agent().takeJob()).toMatchObject({ timeout_s: 30 });
+  }),
   ...paths.flatMap((path): Row[] => [
-    {
-      rule: `POST ${path} with a Content-Length over max_request_bytes is 413`,
-      async check(api) {
-        const reply = await api.post(path, { code: long(maxRequestBytes) });
-        expect(reply.status).toBe(413);
-        expect(problemOf(reply).detail).toContain(String(maxRequestBytes));
-      },
-    },
-    {
-      rule: `POST ${path} with a streamed body over max_request_bytes is 413`,
-      async check(api) {
-        const body = new Blob([JSON.stringify({ code: long(maxRequestBytes) })]).stream();
-        const reply = await api.send("POST", path, {
-          body,
-          headers: { "Content-Type": "application/json" },
-        });
-        expect(reply.status).toBe(413);
-      },
-    },
-  ]),
-  {
-    rule: "A body of exactly max_request_bytes is accepted, with Content-Length or streaming",
-    async check(api) {
-      const empty = JSON.stringify({ code: "" }).length;
-      const text = JSON.stringify({ code: long(maxRequestBytes - empty) });
-      expect((await api.post("/execute/async", text)).status).toBe(202);
-      const reply = await api.send("POST", "/execute/async", {
-        body: new Blob([text]).stream(),
+    test(`POST ${path} with a Content-Length over max_request_bytes is 413`, async (api) => {
+      const reply = await api.post(path, { code: long(maxRequestBytes) });
+      expect(reply.status).toBe(413);
+      expect(problemOf(reply).detail).toContain(String(maxRequestBytes));
+    }),
+    test(`POST ${path} with a streamed body over max_request_bytes is 413`, async (api) => {
+      const body = new Blob([JSON.stringify({ code: long(maxRequestBytes) })]).stream();
+      const reply = await api.send("POST", path, {
+        body,
         headers: { "Content-Type": "application/json" },
       });
-      expect(reply.status).toBe(202);
-    },
-  },
+      expect(reply.status).toBe(413);
+    }),
+  ]),
+  test("A body of exactly max_request_bytes is accepted, with Content-Length or streaming", async (api) => {
+    const empty = JSON.stringify({ code: "" }).length;
+    const text = JSON.stringify({ code: long(maxRequestBytes - empty) });
+    expect((await api.post("/execute/async", text)).status).toBe(202);
+    const reply = await api.send("POST", "/execute/async", {
+      body: new Blob([text]).stream(),
+      headers: { "Content-Type": "application/json" },
+    });
+    expect(reply.status).toBe(202);
+  }),
 ];
 
 const numbers =
@@ -345,85 +322,64 @@ async function recordAfter(api: Api, stdout: Uint8Array, output: string | null):
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
 export const exactnessRows: Row[] = [
-  {
-    rule: "Numbers of input_data reach the code as they were written",
-    async check(api) {
-      const id = await submitText(api, `{"code":"1","input_data":${numbers}}`);
-      expect((await api.agent().takeJob()).input_json).toBe(numbers);
-      expect((await api.get(`/jobs/${id}/artifacts/_input.json`)).text).toBe(numbers);
-    },
-  },
-  {
-    rule: "Numbers of result.json come back as they were written",
-    async check(api) {
-      const record = await recordAfter(api, bytes(""), numbers);
-      expect(record).toContain(`"output":${numbers}`);
-    },
-  },
-  {
-    rule: "result.json can be downloaded, and given to other jobs, byte for byte",
-    async check(api) {
-      for (const text of [` ${numbers}\n`, '\u{feff}{"a": 1.0}']) {
-        const { job_id } = await api.submit();
-        const agent = api.agent();
-        const path = `/jobs/${job_id}/artifacts/result.json`;
-        expect((await api.get(path)).status).toBe(404);
-        await agent.result((await agent.takeJob()).lease_id, { output_json: text });
-        const hash = createHash("sha256").update(text).digest("hex");
-        // Without the byte order mark, which its hash has.
-        expect((await api.get(path)).text).toBe(text.replace("\u{feff}", ""));
-        expect((await api.get(path)).headers.get("ETag")).toBe(`"${hash}"`);
-        const artifact = { job_id, name: "result.json" };
-        await api.submit({ files: [{ name: "before.json", artifact }] });
-        const next = await agent.takeJob();
-        expect(next.files).toMatchObject([{ name: "before.json", sha256: hash }]);
-        await agent.result(next.lease_id);
-        const record = await api.get(`/jobs/${job_id}/result`);
-        expect(record.text).toContain(`"output":${text.replace("\u{feff}", "")}`);
-      }
-    },
-  },
-  {
-    rule: "Keys like __proto__ are plain data in input and output",
-    async check(api) {
-      const keys = '{"__proto__":{"a":1},"constructor":{"prototype":null},"toString":1,"":2}';
-      await submitText(api, `{"code":"1","input_data":${keys},"idempotency_key":"proto"}`);
-      const again = await api.post(
-        "/execute/async",
-        '{"code":"1","input_data":{"constructor":{"prototype":null},"toString":1,"":2},"idempotency_key":"proto"}',
-      );
-      expect(again.status).toBe(409);
+  test("Numbers of input_data reach the code as they were written", async (api) => {
+    const id = await submitText(api, `{"code":"1","input_data":${numbers}}`);
+    expect((await api.agent().takeJob()).input_json).toBe(numbers);
+    expect((await api.get(`/jobs/${id}/artifacts/_input.json`)).text).toBe(numbers);
+  }),
+  test("Numbers of result.json come back as they were written", async (api) => {
+    const record = await recordAfter(api, bytes(""), numbers);
+    expect(record).toContain(`"output":${numbers}`);
+  }),
+  test("result.json can be downloaded, and given to other jobs, byte for byte", async (api) => {
+    for (const text of [` ${numbers}\n`, '\u{feff}{"a": 1.0}']) {
+      const { job_id } = await api.submit();
       const agent = api.agent();
-      const { lease_id, input_json } = await agent.takeJob();
-      expect(input_json).toBe(keys);
-      await agent.result(lease_id);
-      expect(await recordAfter(api, bytes(""), keys)).toContain(`"output":${keys}`);
-    },
-  },
-  {
-    rule: "A request with the field __proto__ is 400",
-    async check(api) {
-      const reply = await api.post("/execute/async", '{"code":"1","__proto__":{"timeout":1}}');
-      expect(reply.status).toBe(400);
-    },
-  },
-  {
-    rule: "Code arrives as it was sent: CR LF, BOM, tabs, any language",
-    async check(api) {
-      const code = "\u{feff}# -*- coding: latin-1 -*-\r\nprint('é 日本 😀\t\u2028')\r\n";
-      await api.submit({ code });
-      expect((await api.agent().takeJob()).code).toBe(code);
-    },
-  },
-  {
-    rule: "Text of input_data arrives as it was sent: NUL, surrogates, any language",
-    async check(api) {
-      const input = '{"nul":"a\\u0000b","lone":"\\ud800","emoji":"😀","line":"\u2028"}';
-      await submitText(api, `{"code":"1","input_data":${input}}`);
-      const { input_json } = await api.agent().takeJob();
-      expect(JSON.parse(input_json)).toEqual(JSON.parse(input));
-    },
-  },
+      const path = `/jobs/${job_id}/artifacts/result.json`;
+      expect((await api.get(path)).status).toBe(404);
+      await agent.result((await agent.takeJob()).lease_id, { output_json: text });
+      const hash = createHash("sha256").update(text).digest("hex");
+      // Without the byte order mark, which its hash has.
+      expect((await api.get(path)).text).toBe(text.replace("\u{feff}", ""));
+      expect((await api.get(path)).headers.get("ETag")).toBe(`"${hash}"`);
+      const artifact = { job_id, name: "result.json" };
+      await api.submit({ files: [{ name: "before.json", artifact }] });
+      const next = await agent.takeJob();
+      expect(next.files).toMatchObject([{ name: "before.json", sha256: hash }]);
+      await agent.result(next.lease_id);
+      const record = await api.get(`/jobs/${job_id}/result`);
+      expect(record.text).toContain(`"output":${text.replace("\u{feff}", "")}`);
+    }
+  }),
+  test("Keys like __proto__ are plain data in input and output", async (api) => {
+    const keys = '{"__proto__":{"a":1},"constructor":{"prototype":null},"toString":1,"":2}';
+    await submitText(api, `{"code":"1","input_data":${keys},"idempotency_key":"proto"}`);
+    const again = await api.post(
+      "/execute/async",
+      '{"code":"1","input_data":{"constructor":{"prototype":null},"toString":1,"":2},"idempotency_key":"proto"}',
+    );
+    expect(again.status).toBe(409);
+    const agent = api.agent();
+    const { lease_id, input_json } = await agent.takeJob();
+    expect(input_json).toBe(keys);
+    await agent.result(lease_id);
+    expect(await recordAfter(api, bytes(""), keys)).toContain(`"output":${keys}`);
+  }),
+  test("A request with the field __proto__ is 400", async (api) => {
+    const reply = await api.post("/execute/async", '{"code":"1","__proto__":{"timeout":1}}');
+    expect(reply.status).toBe(400);
+  }),
+  test("Code arrives as it was sent: CR LF, BOM, tabs, any language", async (api) => {
+    const code = "\u{feff}# -*- coding: latin-1 -*-\r\nprint('é 日本 😀\t\u2028')\r\n";
+    await api.submit({ code });
+    expect((await api.agent().takeJob()).code).toBe(code);
+  }),
+  test("Text of input_data arrives as it was sent: NUL, surrogates, any language", async (api) => {
+    const input = '{"nul":"a\\u0000b","lone":"\\ud800","emoji":"😀","line":"\u2028"}';
+    await submitText(api, `{"code":"1","input_data":${input}}`);
+    const { input_json } = await api.agent().takeJob();
+    expect(JSON.parse(input_json)).toEqual(JSON.parse(input));
+  }),
   ...each<[string, Uint8Array, string]>(
     [
       ["NUL", bytes("a\0b\0"), "a\0b\0"],
@@ -489,40 +445,31 @@ async function refuse(api: Api, { fields, path }: { fields: object; path: string
 }
 
 export const inputRows: Row[] = [
-  {
-    rule: "The agent and the full record get stdin and args as they were sent",
-    async check(api) {
-      const { job_id } = await api.submit(given);
-      expect(await taken(api, job_id)).toEqual(given);
-      expect(await api.record(job_id)).toMatchObject(given);
-      expect(await api.record(job_id, "")).not.toHaveProperty("stdin");
-      const listed = await api.get("/executions?fields=stdin,args&limit=1");
-      expect(body(listed)).toMatchObject({ items: [{ execution_id: job_id, ...given }] });
-    },
-  },
-  {
-    rule: "POST /execute takes stdin and args",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const reply = api.post("/execute", { code: "print(1)", ...given });
-      const job = await agent.takeJob();
-      expect(inputsOf(job)).toEqual(given);
-      await agent.result(job.lease_id);
-      expect((await reply).status).toBe(200);
-    },
-  },
-  {
-    rule: "Each job of a batch has its own stdin and args",
-    async check(api) {
-      const jobs = [{ stdin }, {}, { args }, given].map((one) => ({ code: "print(1)", ...one }));
-      expect((await api.post("/execute/batch", { jobs })).status).toBe(202);
-      const agent = api.agent();
-      const told = [];
-      for (const _ of jobs) told.push(inputsOf(await agent.takeJob()));
-      expect(told).toEqual(jobs.map(inputsOf));
-    },
-  },
+  test("The agent and the full record get stdin and args as they were sent", async (api) => {
+    const { job_id } = await api.submit(given);
+    expect(await taken(api, job_id)).toEqual(given);
+    expect(await api.record(job_id)).toMatchObject(given);
+    expect(await api.record(job_id, "")).not.toHaveProperty("stdin");
+    const listed = await api.get("/executions?fields=stdin,args&limit=1");
+    expect(body(listed)).toMatchObject({ items: [{ execution_id: job_id, ...given }] });
+  }),
+  test("POST /execute takes stdin and args", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const reply = api.post("/execute", { code: "print(1)", ...given });
+    const job = await agent.takeJob();
+    expect(inputsOf(job)).toEqual(given);
+    await agent.result(job.lease_id);
+    expect((await reply).status).toBe(200);
+  }),
+  test("Each job of a batch has its own stdin and args", async (api) => {
+    const jobs = [{ stdin }, {}, { args }, given].map((one) => ({ code: "print(1)", ...one }));
+    expect((await api.post("/execute/batch", { jobs })).status).toBe(202);
+    const agent = api.agent();
+    const told = [];
+    for (const _ of jobs) told.push(inputsOf(await agent.takeJob()));
+    expect(told).toEqual(jobs.map(inputsOf));
+  }),
   ...each(
     ["rerun", "fork"],
     (what) => `A ${what} has the stdin and args of its parent, unless it brings its own`,
@@ -545,29 +492,23 @@ export const inputRows: Row[] = [
       }
     },
   ),
-  {
-    rule: "A record has stdin and args only where they were given; empty ones are none",
-    async check(api) {
-      const key = { idempotency_key: crypto.randomUUID() };
-      const plain = await api.submit(key);
-      const empty = await api.submit({ ...key, stdin: "", args: [] });
-      expect(empty.job_id).toBe(plain.job_id);
-      const record = await api.record(plain.job_id);
-      expect(Object.keys(record).filter((name) => ["stdin", "args"].includes(name))).toEqual([]);
-    },
-  },
-  {
-    rule: "A job that has ended without a result keeps stdin and args in its record",
-    async check(api) {
-      const { job_id } = await api.submit({ ...given, max_attempts: 1 });
-      const agent = api.agent();
-      await agent.takeJob();
-      const died = JSON.stringify({ agent_id: agent.id, crashed: true });
-      expect((await agent.send("POST", "/leave", died)).status).toBe(200);
-      const reply = await api.get(`/jobs/${job_id}/result?wait=true&timeout=60&view=full`);
-      expect(ExecutionRecord.parse(body(reply))).toMatchObject({ status: "failed", ...given });
-    },
-  },
+  test("A record has stdin and args only where they were given; empty ones are none", async (api) => {
+    const key = { idempotency_key: crypto.randomUUID() };
+    const plain = await api.submit(key);
+    const empty = await api.submit({ ...key, stdin: "", args: [] });
+    expect(empty.job_id).toBe(plain.job_id);
+    const record = await api.record(plain.job_id);
+    expect(Object.keys(record).filter((name) => ["stdin", "args"].includes(name))).toEqual([]);
+  }),
+  test("A job that has ended without a result keeps stdin and args in its record", async (api) => {
+    const { job_id } = await api.submit({ ...given, max_attempts: 1 });
+    const agent = api.agent();
+    await agent.takeJob();
+    const died = JSON.stringify({ agent_id: agent.id, crashed: true });
+    expect((await agent.send("POST", "/leave", died)).status).toBe(200);
+    const reply = await api.get(`/jobs/${job_id}/result?wait=true&timeout=60&view=full`);
+    expect(ExecutionRecord.parse(body(reply))).toMatchObject({ status: "failed", ...given });
+  }),
   ...each(
     [
       { fields: { args: ["ok", "a\0b"] }, path: "args.1" },
@@ -606,26 +547,23 @@ export const inputRows: Row[] = [
       expect(await taken(api, job_id)).toEqual(most);
     },
   },
-  {
-    rule: "An agent that does not know stdin and args gets other jobs only; a job that needs it waits or is refused, and says so",
-    async check(api) {
-      const older = api.agent();
-      const accepts = { job_types: null, builds: true };
-      const agent = { ...older.status().agent, accepts };
-      const { job_id } = await api.submit(given);
-      const { job_id: plain } = await api.submit();
-      const { jobs } = await older.poll({ agent });
-      expect(jobs.map((job) => job.execution_id)).toEqual([plain]);
-      const why = "No connected agent knows stdin, args and files";
-      expect((await api.job(job_id)).message).toContain(why);
-      const refused = await api.post("/execute", { code: "print(1)", ...given });
-      expect([refused.status, problemOf(refused).detail]).toEqual([
-        503,
-        expect.stringContaining(why),
-      ]);
-      expect(await taken(api, job_id)).toEqual(given);
-    },
-  },
+  test("An agent that does not know stdin and args gets other jobs only; a job that needs it waits or is refused, and says so", async (api) => {
+    const older = api.agent();
+    const accepts = { job_types: null, builds: true };
+    const agent = { ...older.status().agent, accepts };
+    const { job_id } = await api.submit(given);
+    const { job_id: plain } = await api.submit();
+    const { jobs } = await older.poll({ agent });
+    expect(jobs.map((job) => job.execution_id)).toEqual([plain]);
+    const why = "No connected agent knows stdin, args and files";
+    expect((await api.job(job_id)).message).toContain(why);
+    const refused = await api.post("/execute", { code: "print(1)", ...given });
+    expect([refused.status, problemOf(refused).detail]).toEqual([
+      503,
+      expect.stringContaining(why),
+    ]);
+    expect(await taken(api, job_id)).toEqual(given);
+  }),
 ];
 
 const cpp = { language: "cpp", compile_timeout: 20 };
@@ -644,57 +582,43 @@ async function programOf(api: Api, id: string): Promise<unknown> {
 }
 
 export const programRows: Row[] = [
-  {
-    rule: "`language` becomes the program that the agent runs; `{file}` in a command is the code's path; python is no program",
-    async check(api) {
-      for (const [fields, expected] of [
-        [cpp, leasedCpp],
-        [
-          { command },
-          { file: "main", compile: [], compile_timeout_s: 10, run: ["bash", "-e", "/code/main"] },
-        ],
-        [
-          { command: ["./a"], compile_command: ["cc", "{file}"], compile_timeout: 7 },
-          {
-            file: "main",
-            compile: ["cc", "/code/main"],
-            compile_timeout_s: 7,
-            run: ["./a"],
-          },
-        ],
-        [{ language: "python" }, undefined],
-      ] as const) {
-        const { job_id } = await api.submit(fields);
-        expect(await programOf(api, job_id)).toEqual(expected);
-      }
-    },
-  },
-  {
-    rule: "The full record has language, command, compile_command and compile_timeout as they were sent; Python's has none",
-    async check(api) {
-      for (const fields of [cpp, { command }, { command, compile_command: ["cc"] }]) {
-        const { job_id } = await api.submit(fields);
-        expect(await api.record(job_id)).toMatchObject(fields);
-        expect(await api.record(job_id, "")).not.toHaveProperty("language");
-        const names = Object.keys(fields).join();
-        const listed = await api.get(`/executions?fields=${names}&limit=1`);
-        expect(body(listed)).toMatchObject({ items: [{ execution_id: job_id, ...fields }] });
-      }
-      const { job_id } = await api.submit({ language: "python" });
-      expect(await api.record(job_id)).not.toHaveProperty("language");
-    },
-  },
-  {
-    rule: "Each job of a batch has its own language",
-    async check(api) {
-      const jobs = [cpp, {}, { command }].map((one) => ({ code: "x", ...one }));
-      expect((await api.post("/execute/batch", { jobs })).status).toBe(202);
-      const agent = api.agent();
-      const files = [];
-      for (const _ of jobs) files.push((await agent.takeJob()).program?.file);
-      expect(files).toEqual(["main.cpp", undefined, "main"]);
-    },
-  },
+  test("`language` becomes the program that the agent runs; `{file}` in a command is the code's path; python is no program", async (api) => {
+    for (const [fields, expected] of [
+      [cpp, leasedCpp],
+      [
+        { command },
+        { file: "main", compile: [], compile_timeout_s: 10, run: ["bash", "-e", "/code/main"] },
+      ],
+      [
+        { command: ["./a"], compile_command: ["cc", "{file}"], compile_timeout: 7 },
+        { file: "main", compile: ["cc", "/code/main"], compile_timeout_s: 7, run: ["./a"] },
+      ],
+      [{ language: "python" }, undefined],
+    ] as const) {
+      const { job_id } = await api.submit(fields);
+      expect(await programOf(api, job_id)).toEqual(expected);
+    }
+  }),
+  test("The full record has language, command, compile_command and compile_timeout as they were sent; Python's has none", async (api) => {
+    for (const fields of [cpp, { command }, { command, compile_command: ["cc"] }]) {
+      const { job_id } = await api.submit(fields);
+      expect(await api.record(job_id)).toMatchObject(fields);
+      expect(await api.record(job_id, "")).not.toHaveProperty("language");
+      const names = Object.keys(fields).join();
+      const listed = await api.get(`/executions?fields=${names}&limit=1`);
+      expect(body(listed)).toMatchObject({ items: [{ execution_id: job_id, ...fields }] });
+    }
+    const { job_id } = await api.submit({ language: "python" });
+    expect(await api.record(job_id)).not.toHaveProperty("language");
+  }),
+  test("Each job of a batch has its own language", async (api) => {
+    const jobs = [cpp, {}, { command }].map((one) => ({ code: "x", ...one }));
+    expect((await api.post("/execute/batch", { jobs })).status).toBe(202);
+    const agent = api.agent();
+    const files = [];
+    for (const _ of jobs) files.push((await agent.takeJob()).program?.file);
+    expect(files).toEqual(["main.cpp", undefined, "main"]);
+  }),
   ...each(
     ["rerun", "fork"],
     (what) => `A ${what} has the language of its parent`,
@@ -706,79 +630,63 @@ export const programRows: Row[] = [
       expect(await programOf(api, (body(reply) as { job_id: string }).job_id)).toEqual(leasedCpp);
     },
   ),
-  {
-    rule: "The same idempotency key with another language is 409, with Python by name the same job",
-    async check(api) {
-      const key = { idempotency_key: crypto.randomUUID() };
-      const first = await api.submit(key);
-      expect((await api.submit({ ...key, language: "python" })).job_id).toBe(first.job_id);
-      const other = await api.post("/execute/async", {
-        code: "print(1)",
-        ...key,
-        language: "bash",
-      });
-      expect(other.status).toBe(409);
-    },
-  },
-  {
-    rule: "A record and the answer of POST /execute say how the compiler ended",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll();
-      const reply = api.post("/execute", { code: "x", ...cpp });
-      const job = await agent.takeJob();
-      const compile = { exit_code: 1, stdout: "", stderr: "main.cpp:1: no", ms: 31 };
-      const message = "main.cpp:1: no";
-      await agent.result(job.lease_id, {
-        status: "failed",
-        exit_code: null,
-        error: { type: "compile_error", message, phase: "execution" },
-        compile,
-      });
-      const answer = SyncResult.parse(body(await reply));
-      expect(answer).toMatchObject({ success: false, compile, error: { type: "compile_error" } });
-      const { body: record } = { body: await api.record(answer.job_id, "") };
-      expect(ExecutionRecord.parse(record)).toMatchObject({ compile, exit_code: null });
-    },
-  },
-  {
-    rule: "A language that the job type does not have is 422 with those that it has",
-    async check(api) {
-      const stored = await api.newest();
-      const reply = await api.post("/execute", { code: "x", language: "javascrpt" });
-      expect(reply.status).toBe(422);
-      expect(problemOf(reply)).toMatchObject({
+  test("The same idempotency key with another language is 409, with Python by name the same job", async (api) => {
+    const key = { idempotency_key: crypto.randomUUID() };
+    const first = await api.submit(key);
+    expect((await api.submit({ ...key, language: "python" })).job_id).toBe(first.job_id);
+    const other = await api.post("/execute/async", { code: "print(1)", ...key, language: "bash" });
+    expect(other.status).toBe(409);
+  }),
+  test("A record and the answer of POST /execute say how the compiler ended", async (api) => {
+    const agent = api.agent();
+    await agent.poll();
+    const reply = api.post("/execute", { code: "x", ...cpp });
+    const job = await agent.takeJob();
+    const compile = { exit_code: 1, stdout: "", stderr: "main.cpp:1: no", ms: 31 };
+    const message = "main.cpp:1: no";
+    await agent.result(job.lease_id, {
+      status: "failed",
+      exit_code: null,
+      error: { type: "compile_error", message, phase: "execution" },
+      compile,
+    });
+    const answer = SyncResult.parse(body(await reply));
+    expect(answer).toMatchObject({ success: false, compile, error: { type: "compile_error" } });
+    const { body: record } = { body: await api.record(answer.job_id, "") };
+    expect(ExecutionRecord.parse(record)).toMatchObject({ compile, exit_code: null });
+  }),
+  test("A language that the job type does not have is 422 with those that it has", async (api) => {
+    const stored = await api.newest();
+    const reply = await api.post("/execute", { code: "x", language: "javascrpt" });
+    expect(reply.status).toBe(422);
+    expect(problemOf(reply)).toMatchObject({
+      code: "language_unavailable",
+      detail: expect.stringContaining('did you mean "javascript"?') as string,
+      errors: [{ path: "language", message: expect.stringContaining("bash, c, cpp") as string }],
+    });
+    expect(await api.newest()).toEqual(stored);
+  }),
+  test("Once an agent has looked into the image, the job type shows the languages that are there, and the others are 422", async (api) => {
+    const agent = api.agent();
+    const { agent: identity } = agent.status();
+    const languages = { [defaultImage]: { bash: "5.2.37" } };
+    const accepts = { ...identity.accepts, languages };
+    await agent.poll({ agent: { ...identity, accepts } });
+    const shown = body(await api.get("/job-types/default"));
+    expect(shown).toMatchObject({
+      languages: [{ name: "python" }, { name: "bash", version: "5.2.37" }],
+    });
+    const reply = await api.post("/execute/async", { code: "x", language: "cpp" });
+    expect([reply.status, problemOf(reply)]).toMatchObject([
+      422,
+      {
         code: "language_unavailable",
-        detail: expect.stringContaining('did you mean "javascript"?') as string,
-        errors: [{ path: "language", message: expect.stringContaining("bash, c, cpp") as string }],
-      });
-      expect(await api.newest()).toEqual(stored);
-    },
-  },
-  {
-    rule: "Once an agent has looked into the image, the job type shows the languages that are there, and the others are 422",
-    async check(api) {
-      const agent = api.agent();
-      const { agent: identity } = agent.status();
-      const languages = { [defaultImage]: { bash: "5.2.37" } };
-      const accepts = { ...identity.accepts, languages };
-      await agent.poll({ agent: { ...identity, accepts } });
-      const shown = body(await api.get("/job-types/default"));
-      expect(shown).toMatchObject({
-        languages: [{ name: "python" }, { name: "bash", version: "5.2.37" }],
-      });
-      const reply = await api.post("/execute/async", { code: "x", language: "cpp" });
-      expect([reply.status, problemOf(reply)]).toMatchObject([
-        422,
-        {
-          code: "language_unavailable",
-          errors: [{ path: "language", message: "must be one of: python, bash" }],
-        },
-      ]);
-      await api.submit({ language: "bash" });
-      await agent.takeJob();
-    },
-  },
+        errors: [{ path: "language", message: "must be one of: python, bash" }],
+      },
+    ]);
+    await api.submit({ language: "bash" });
+    await agent.takeJob();
+  }),
   ...each(
     [
       { fields: { language: "bash", command }, path: "command" },

@@ -6,7 +6,17 @@ import {
   WebhookEventPage,
 } from "../../../shared/wire/webhooks.ts";
 import { answer, type Receiver, startReceiver } from "../receiver.ts";
-import { type Api, body, each, expectFault, on, problemOf, receiverPort, type Row } from "./api.ts";
+import {
+  type Api,
+  body,
+  each,
+  expectFault,
+  on,
+  problemOf,
+  receiverPort,
+  type Row,
+  test,
+} from "./api.ts";
 
 const server = "with webhooks";
 const own = `http://127.0.0.1:${receiverPort}`;
@@ -68,29 +78,26 @@ async function fail(api: Api, fields: object = {}): Promise<string> {
 const callback_url = "https://hooks.example/airlock?token=1";
 
 export const webhookRows = on(server, [
-  {
-    rule: "Every request that makes a job takes a callback_url; its full record has it, reruns and forks do not inherit it",
-    async check(api) {
-      const { job_id } = await api.submit({ callback_url });
-      expect((await api.record(job_id)).callback_url).toBe(callback_url);
-      expect(await api.record(job_id, "")).not.toHaveProperty("callback_url");
-      const rerun = async (fields: object) => {
-        const { job_id: id } = body(await api.post(`/jobs/${job_id}/rerun`, fields)) as {
-          job_id: string;
-        };
-        return api.record(id);
+  test("Every request that makes a job takes a callback_url; its full record has it, reruns and forks do not inherit it", async (api) => {
+    const { job_id } = await api.submit({ callback_url });
+    expect((await api.record(job_id)).callback_url).toBe(callback_url);
+    expect(await api.record(job_id, "")).not.toHaveProperty("callback_url");
+    const rerun = async (fields: object) => {
+      const { job_id: id } = body(await api.post(`/jobs/${job_id}/rerun`, fields)) as {
+        job_id: string;
       };
-      expect(await rerun({})).not.toHaveProperty("callback_url");
-      expect((await rerun({ callback_url })).callback_url).toBe(callback_url);
-      const fork = body(await api.post(`/jobs/${job_id}/fork`, { code: "2", callback_url }));
-      const { jobs } = body(
-        await api.post("/execute/batch", { jobs: [{ code: "1", callback_url }, { code: "2" }] }),
-      ) as { jobs: { job_id: string }[] };
-      const made = [(fork as { job_id: string }).job_id, ...jobs.map((one) => one.job_id)];
-      const urls = await Promise.all(made.map(async (id) => (await api.record(id)).callback_url));
-      expect(urls).toEqual([callback_url, callback_url, undefined]);
-    },
-  },
+      return api.record(id);
+    };
+    expect(await rerun({})).not.toHaveProperty("callback_url");
+    expect((await rerun({ callback_url })).callback_url).toBe(callback_url);
+    const fork = body(await api.post(`/jobs/${job_id}/fork`, { code: "2", callback_url }));
+    const { jobs } = body(
+      await api.post("/execute/batch", { jobs: [{ code: "1", callback_url }, { code: "2" }] }),
+    ) as { jobs: { job_id: string }[] };
+    const made = [(fork as { job_id: string }).job_id, ...jobs.map((one) => one.job_id)];
+    const urls = await Promise.all(made.map(async (id) => (await api.record(id)).callback_url));
+    expect(urls).toEqual([callback_url, callback_url, undefined]);
+  }),
   ...each(
     [
       ["whose host is not allowed", "https://evil.example/"],
@@ -121,18 +128,15 @@ export const webhookRows = on(server, [
       expect(jobs[0]?.errors[0]?.path).toBe("callback_url");
     },
   },
-  {
-    rule: "The same idempotency key with another callback_url is 409",
-    async check(api) {
-      const key = { idempotency_key: crypto.randomUUID() };
-      const { job_id } = await api.submit({ ...key, callback_url });
-      expect((await api.submit({ ...key, callback_url })).job_id).toBe(job_id);
-      for (const other of [{}, { callback_url: "https://hooks.example/other" }]) {
-        const refused = await api.post("/execute/async", { code: "print(1)", ...key, ...other });
-        expect(problemOf(refused)).toMatchObject({ status: 409, existing_job_id: job_id });
-      }
-    },
-  },
+  test("The same idempotency key with another callback_url is 409", async (api) => {
+    const key = { idempotency_key: crypto.randomUUID() };
+    const { job_id } = await api.submit({ ...key, callback_url });
+    expect((await api.submit({ ...key, callback_url })).job_id).toBe(job_id);
+    for (const other of [{}, { callback_url: "https://hooks.example/other" }]) {
+      const refused = await api.post("/execute/async", { code: "print(1)", ...key, ...other });
+      expect(problemOf(refused)).toMatchObject({ status: 409, existing_job_id: job_id });
+    }
+  }),
   withReceiver(
     "When a job ends, its callback_url and every endpoint that wants it are called once, signed",
     async (api, receiver) => {
@@ -249,54 +253,45 @@ async function eventsUpTo(api: Api, id: string, cursor: string) {
 }
 
 export const webhookEventRows: Row[] = [
-  {
-    rule: "Without any receiver, a client that listens gets every later end of an execution once, in order, as a receiver would",
-    async check(api) {
-      const { cursor, items } = await events(api);
-      expect(items).toEqual([]);
-      const metadata = { order: "4711" };
-      const { job_id } = await api.submit({ metadata });
-      await api.post(`/jobs/${job_id}/cancel`);
-      const failed = await fail(api);
-      const heard = await eventsUpTo(api, failed, cursor);
-      expect(heard.items.map((one) => one.event.data.job_id)).toEqual([job_id, failed]);
-      expect(heard.items[0]).toMatchObject({
-        webhook_id: `evt_${job_id}`,
-        event: { type: "execution.cancelled", data: { status: "cancelled", metadata } },
-      });
-      expect(await events(api, `after=${heard.cursor}`)).toMatchObject({ items: [] });
-      const first = await events(api, `after=${cursor}&limit=1`);
-      expect(first).toMatchObject({ has_more: true, items: [heard.items[0]] });
-      expect((await events(api, `after=${first.cursor}`)).items).toEqual([heard.items[1]]);
-      expect(await list(api, `job_id=${failed}`)).toEqual([]);
-    },
-  },
-  {
-    rule: "A request that waits for events is answered when a job ends, and says how soon to ask again",
-    async check(api) {
-      const { cursor } = await events(api);
-      const { job_id } = await api.submit();
-      const waiting = events(api, `after=${cursor}&wait=20`);
-      await api.post(`/jobs/${job_id}/cancel`);
-      const { items, listening_s } = await waiting;
-      expect(items).toMatchObject([{ webhook_id: `evt_${job_id}` }]);
-      expect(listening_s).toBeGreaterThan(0);
-      expect(listening_s).toBeLessThanOrEqual(140);
-    },
-  },
-  {
-    rule: "A client whose cursor is from another database gets the newest one at once, and later ends with it",
-    async check(api) {
-      const { cursor } = await events(api);
-      const answer = await events(api, "after=999999999999999&wait=1");
-      expect(answer.items).toEqual([]);
-      expect(Number(answer.cursor)).toBeGreaterThanOrEqual(Number(cursor));
-      expect(Number(answer.cursor)).toBeLessThan(999999999999999);
-      const id = await fail(api);
-      const { items } = await eventsUpTo(api, id, answer.cursor);
-      expect(items.at(-1)).toMatchObject({ webhook_id: `evt_${id}` });
-    },
-  },
+  test("Without any receiver, a client that listens gets every later end of an execution once, in order, as a receiver would", async (api) => {
+    const { cursor, items } = await events(api);
+    expect(items).toEqual([]);
+    const metadata = { order: "4711" };
+    const { job_id } = await api.submit({ metadata });
+    await api.post(`/jobs/${job_id}/cancel`);
+    const failed = await fail(api);
+    const heard = await eventsUpTo(api, failed, cursor);
+    expect(heard.items.map((one) => one.event.data.job_id)).toEqual([job_id, failed]);
+    expect(heard.items[0]).toMatchObject({
+      webhook_id: `evt_${job_id}`,
+      event: { type: "execution.cancelled", data: { status: "cancelled", metadata } },
+    });
+    expect(await events(api, `after=${heard.cursor}`)).toMatchObject({ items: [] });
+    const first = await events(api, `after=${cursor}&limit=1`);
+    expect(first).toMatchObject({ has_more: true, items: [heard.items[0]] });
+    expect((await events(api, `after=${first.cursor}`)).items).toEqual([heard.items[1]]);
+    expect(await list(api, `job_id=${failed}`)).toEqual([]);
+  }),
+  test("A request that waits for events is answered when a job ends, and says how soon to ask again", async (api) => {
+    const { cursor } = await events(api);
+    const { job_id } = await api.submit();
+    const waiting = events(api, `after=${cursor}&wait=20`);
+    await api.post(`/jobs/${job_id}/cancel`);
+    const { items, listening_s } = await waiting;
+    expect(items).toMatchObject([{ webhook_id: `evt_${job_id}` }]);
+    expect(listening_s).toBeGreaterThan(0);
+    expect(listening_s).toBeLessThanOrEqual(140);
+  }),
+  test("A client whose cursor is from another database gets the newest one at once, and later ends with it", async (api) => {
+    const { cursor } = await events(api);
+    const answer = await events(api, "after=999999999999999&wait=1");
+    expect(answer.items).toEqual([]);
+    expect(Number(answer.cursor)).toBeGreaterThanOrEqual(Number(cursor));
+    expect(Number(answer.cursor)).toBeLessThan(999999999999999);
+    const id = await fail(api);
+    const { items } = await eventsUpTo(api, id, answer.cursor);
+    expect(items.at(-1)).toMatchObject({ webhook_id: `evt_${id}` });
+  }),
   withReceiver(
     "A client that listens also gets the events of configured receivers; these are still called once",
     async (api, receiver) => {
