@@ -2,30 +2,22 @@ import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { EventEmitter, getEventListeners, once } from "node:events";
 import { configure, reset } from "@logtape/logtape";
-import { afterEach, beforeEach, describe, expect, it, test } from "vitest";
+import { beforeEach, describe, expect, it, test } from "vitest";
 import { Config } from "../shared/config/config.ts";
 import { intervalsOf, type RenewReply } from "../shared/wire/leases.ts";
 import { listenForStop } from "./agent.ts";
 import { hostScope, isAlive, showAlive } from "./host/alive.ts";
 import { createTestClock } from "./testing/fakes.ts";
-import {
-  createTestAgent,
-  type RunningAgent,
-  type TestAgent,
-  testJob,
-} from "./testing/test-agent.ts";
+import { type RunningAgent, t, testJob, useTestAgent } from "./testing/test-agent.ts";
 import { OVER, systemClock } from "./waiting.ts";
 
 describe("agent", () => {
-  let t: TestAgent;
   let agent: RunningAgent;
-
+  useTestAgent();
   beforeEach(async () => {
-    t = await createTestAgent({ slots: 2 });
     agent = t.run();
     await t.api.request("/poll", 2);
   });
-  afterEach(() => t[Symbol.asyncDispose]());
 
   /** Gives the agent a job and waits until its code runs and the next poll hangs. */
   async function runJob() {

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import type { BuildLogChunk, PollRequest } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { JobRefusal } from "../host/policy.ts";
@@ -6,22 +6,11 @@ import { PushError } from "../images/transfer.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
 import { createTestClock, type TestClock } from "../testing/fakes.ts";
-import {
-  createTestAgent,
-  type TestAgent,
-  testBuild,
-  testImage,
-  testJob,
-} from "../testing/test-agent.ts";
+import { t, testBuild, testImage, testJob, useTestAgent } from "../testing/test-agent.ts";
 import { type BuildLog, createBuildLog, type ImageRequest } from "./build.ts";
 
 describe("build", () => {
-  let t: TestAgent;
-
-  beforeEach(async () => {
-    t = await createTestAgent({ slots: 1 });
-  });
-  afterEach(() => t[Symbol.asyncDispose]());
+  useTestAgent({ slots: 1 });
 
   const path = (what: string, leaseId: string) => `/builds/${leaseId}/${what}`;
 

@@ -12,16 +12,17 @@ import { listen, type Listening } from "../../shared/testing/http.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { protocolHeader, protocolVersion } from "../../shared/wire/leases.ts";
 import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
-import { createTestAgent, type TestAgent, testJob } from "../testing/test-agent.ts";
+import { t, testJob, useTestAgent } from "../testing/test-agent.ts";
 import { makeAuthority, startProxy, startTlsApi } from "../testing/tls-world.ts";
 import { type Client, createClient, retryTimes } from "./client.ts";
 import { createHttp, fixedToken, type Http, joinedToken, writeCredentials } from "./http.ts";
 import { apiAddress, connectApi } from "./join.ts";
 
+const never = new AbortController().signal;
+
 describe("client", () => {
   const lease = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
   const started = { job_ref: "default@sha256:ab" };
-  const never = new AbortController().signal;
 
   let api: FakeApi;
   let client: Client;
@@ -236,7 +237,6 @@ describe("client", () => {
 describe("resumed", () => {
   const archive = randomBytes(3_000_000);
   const etag = '"an-archive"';
-  const never = new AbortController().signal;
 
   let server: Listening;
   let client: Client;
@@ -334,7 +334,6 @@ describe("resumed", () => {
 
 describe("connection", () => {
   const token = `ala_${"0".repeat(64)}`;
-  const never = new AbortController().signal;
 
   let folder: string;
   let ours: ReturnType<typeof makeAuthority>;
@@ -526,11 +525,7 @@ describe("token source", () => {
 });
 
 describe("fake api", () => {
-  let t: TestAgent;
-  beforeEach(async () => {
-    t = await createTestAgent();
-  });
-  afterEach(() => t[Symbol.asyncDispose]());
+  useTestAgent();
 
   test("an agent that does not take a job from an answer that came too late gets it with the next", async () => {
     t.run();

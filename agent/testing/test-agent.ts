@@ -3,6 +3,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { getLogger } from "@logtape/logtape";
 import { Agent } from "undici";
+import { afterEach, beforeEach } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import type {
@@ -77,11 +78,34 @@ export type RunningAgent = {
 
 const noLanguages = {};
 
+/** The agent of the test that runs. */
+export let t: TestAgent;
+
+/** Gives each test its own agent. */
+export function useTestAgent({
+  hasGoodEngine = false,
+  ...options
+}: AgentOptions & { hasGoodEngine?: boolean } = {}): void {
+  beforeEach(async () => {
+    t = await createTestAgent(options);
+    if (hasGoodEngine) t.assumeGoodEngine();
+  });
+  afterEach(() => t[Symbol.asyncDispose]());
+}
+
+/** Gives the test that runs another agent. */
+export async function replaceTestAgent(options: AgentOptions = {}): Promise<void> {
+  await t[Symbol.asyncDispose]();
+  t = await createTestAgent(options);
+}
+
+type AgentOptions = { slots?: number; maxSessions?: number; gpuIds?: string[] };
+
 export async function createTestAgent({
   slots = 2,
   maxSessions = 0,
-  gpuIds = [] as string[],
-} = {}): Promise<TestAgent> {
+  gpuIds = [],
+}: AgentOptions = {}): Promise<TestAgent> {
   const api = await startFakeApi();
   const clock = createTestClock();
   const changes = createChangeSignal();

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { createTestClock, type TestClock } from "../testing/fakes.ts";
-import { createTestAgent, type TestAgent, testJob } from "../testing/test-agent.ts";
+import { t, testJob, useTestAgent } from "../testing/test-agent.ts";
 import { createChangeSignal } from "../waiting.ts";
 import { createCrashReporter, createLeases, type Leases } from "./leases.ts";
 
@@ -94,12 +94,10 @@ describe("leases", () => {
 });
 
 describe("report crash", () => {
-  let t: TestAgent;
-  beforeEach(async () => {
+  useTestAgent();
+  beforeEach(() => {
     reported = 0;
-    t = await createTestAgent();
   });
-  afterEach(() => t[Symbol.asyncDispose]());
 
   let reported = 0;
   const reporter = () =>

@@ -1,24 +1,18 @@
 import { configure, reset } from "@logtape/logtape";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import type { ResultReport } from "../../shared/wire/leases.ts";
 import type { StartSandbox } from "../backends/containers.ts";
 import { JobRefusal } from "../host/policy.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { EngineError, type EngineErrorCode, type Sandbox } from "../sandbox/sandbox.ts";
 import { createFakeSandbox } from "../testing/fakes.ts";
-import { createTestAgent, type TestAgent } from "../testing/test-agent.ts";
+import { t, useTestAgent } from "../testing/test-agent.ts";
 import { abortable } from "../waiting.ts";
 import { RunCancelled } from "./leases.ts";
 
+useTestAgent({ hasGoodEngine: true });
+
 describe("start up", () => {
-  let t: TestAgent;
-
-  beforeEach(async () => {
-    t = await createTestAgent();
-    t.assumeGoodEngine();
-  });
-  afterEach(() => t[Symbol.asyncDispose]());
-
   const transient = (code: EngineErrorCode) =>
     new EngineError(code, "secret path", { transient: true });
   const neverReady: StartSandbox = (_spec, signal) => abortable(new Promise(() => {}), signal);
@@ -124,13 +118,9 @@ describe("start up", () => {
 });
 
 describe("requirements", async () => {
-  let t: TestAgent;
-  beforeEach(async () => {
-    t = await createTestAgent();
-    t.assumeGoodEngine();
+  beforeEach(() => {
     Object.assign(t.deps, { requirements: { allowed: true, cache: null } });
   });
-  afterEach(() => t[Symbol.asyncDispose]());
 
   const requirements = ["airlock-probe"];
   const result = async () => (await t.api.request("/result")).json as ResultReport;

@@ -2,27 +2,23 @@ import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { configure, reset } from "@logtape/logtape";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { PollReply } from "../../shared/wire/leases.ts";
 import { request as testOrder } from "../testing/fakes.ts";
 import {
-  createTestAgent,
   goodEngine,
+  replaceTestAgent,
   type RunningAgent,
-  type TestAgent,
+  t,
   testBuild,
   testJob,
+  useTestAgent,
 } from "../testing/test-agent.ts";
 import { MISSING_MS } from "./poll.ts";
 
 describe("poll", () => {
-  let t: TestAgent;
-
-  beforeEach(async () => {
-    t = await createTestAgent({ slots: 2 });
-  });
-  afterEach(() => t[Symbol.asyncDispose]());
+  useTestAgent();
 
   /** Starts the agent and waits until it has a long poll pending, its second. */
   async function runIdle() {
@@ -298,15 +294,12 @@ describe("poll", () => {
 });
 
 describe("take", () => {
-  let t: TestAgent;
   let agent: RunningAgent;
-
+  useTestAgent({ slots: 1 });
   beforeEach(async () => {
-    t = await createTestAgent({ slots: 1 });
     agent = t.run();
     await t.api.request("/poll", 2);
   });
-  afterEach(() => t[Symbol.asyncDispose]());
 
   /** Fills the only slot and has the answer to its result bring `next`. */
   async function fillAndAnswerWith(next = testJob()) {
@@ -361,8 +354,7 @@ describe("take", () => {
   });
 
   it("does not run a job twice that a poll or another result has brought", async () => {
-    await t[Symbol.asyncDispose]();
-    t = await createTestAgent({ slots: 2 });
+    await replaceTestAgent();
     t.run();
     const next = { ...testJob(), code: "print('twice?')" };
     const brings = { status: 200, body: { jobs: [next] } };
@@ -400,8 +392,7 @@ describe("take", () => {
   }
 
   it("tells the API of a slot that an upload leaves, which only the agent knows, though another is free", async () => {
-    await t[Symbol.asyncDispose]();
-    t = await createTestAgent({ slots: 2 });
+    await replaceTestAgent();
     t.run();
     await t.api.request("/poll", 2);
     t.api.answer("/artifacts/a", "silence");
@@ -433,8 +424,7 @@ describe("take", () => {
   });
 
   it("asks for no job while a poll with a free slot is pending", async () => {
-    await t[Symbol.asyncDispose]();
-    t = await createTestAgent({ slots: 2 });
+    await replaceTestAgent();
     t.run();
     t.api.offer(testJob());
     const sandbox = await t.sandbox(0);

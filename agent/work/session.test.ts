@@ -1,22 +1,19 @@
-import { afterEach, beforeEach, describe, expect, it, test } from "vitest";
+import { describe, expect, it, test } from "vitest";
 import type { CallFile } from "../sandbox/job.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
 import {
-  createTestAgent,
+  replaceTestAgent,
   type RunningAgent,
-  type TestAgent,
+  t,
   testCall,
   testSession,
+  useTestAgent,
 } from "../testing/test-agent.ts";
 import { createBroughtFiles, createKnownFiles } from "./session.ts";
 
 describe("hold session", () => {
-  let t: TestAgent;
   let agent: RunningAgent;
-  beforeEach(async () => {
-    t = await createTestAgent({ slots: 1, maxSessions: 2 });
-  });
-  afterEach(() => t[Symbol.asyncDispose]());
+  useTestAgent({ slots: 1, maxSessions: 2 });
 
   /** A session that is ready. */
   async function begin(changes = {}) {
@@ -56,8 +53,7 @@ describe("hold session", () => {
     });
 
     it("is not offered where max_sessions is 0", async () => {
-      await t[Symbol.asyncDispose]();
-      t = await createTestAgent();
+      await replaceTestAgent();
       t.run();
       const { json } = await t.api.request("/poll", 2);
       expect([json["free_sessions"], json["sessions"]]).toEqual([undefined, undefined]);
