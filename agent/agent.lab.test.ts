@@ -130,8 +130,9 @@ it("an agent that does not read slows the container down and loses nothing", asy
   expect([...Array(100).keys()].map((n) => bytes[n * mib + 7])).toEqual([...Array(100).keys()]);
 });
 
+const mebibyte = 1024 ** 2;
+
 describe("large file", () => {
-  const mebibyte = 1024 ** 2;
   const soon = (): AbortSignal => AbortSignal.timeout(280_000);
 
   test("a job of 512 MiB reads a file of 1 GiB, and the memory of its agent stays flat", async () => {
@@ -171,7 +172,6 @@ with open("/input/a/large", "rb") as file:
 });
 
 describe("full disk", () => {
-  const mebibyte = 1024 ** 2;
   const machine = process.env["AIRLOCK_DOCKER_HOST"] || "unix:///var/run/docker.sock";
   const soon = (): AbortSignal => AbortSignal.timeout(120_000);
 

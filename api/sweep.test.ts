@@ -19,10 +19,13 @@ import { success } from "./testing/scripted-agent.ts";
 import { by, clientOf, newExecution, offers, testDeps } from "./testing/temp-store.ts";
 import { store, useOneStore, useStore } from "./testing/use-store.ts";
 
+const dayMs = 24 * 3_600_000;
+
+const keepDays = 7;
+
 describe("retention", () => {
   const hourMs = 3_600_000;
   const dayMs = 24 * hourMs;
-  const keepDays = 7;
 
   useStore();
   let clock: number;
@@ -278,8 +281,6 @@ describe("retention", () => {
 });
 
 describe("tombstones", () => {
-  const dayMs = 24 * 3_600_000;
-
   useOneStore();
 
   test("the key of a removed execution is given away again when its record would have been", async () => {
@@ -321,7 +322,6 @@ describe("tombstones", () => {
 });
 
 describe("sweep", () => {
-  const dayMs = 24 * 3_600_000;
   const now = 100 * dayMs;
 
   useOneStore();
@@ -452,7 +452,6 @@ describe("record minute", () => {
 
 describe("build retention", () => {
   const dayMs = 86_400_000;
-  const keepDays = 7;
 
   useStore();
 

@@ -9,6 +9,8 @@ import { containersOf, deriveImage, rawEngine, removeImages } from "../testing/r
 import { runIn } from "../testing/run-code.ts";
 import { createReaper, openSandbox } from "./containers.ts";
 
+const soon = (): AbortSignal => AbortSignal.timeout(30_000);
+
 describe("lifetime", async () => {
   const { engine, image } = await testEngine();
   const agentId = randomUUID();
@@ -18,8 +20,6 @@ describe("lifetime", async () => {
     const left = await containersOf(agentName);
     if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);
   });
-
-  const soon = (): AbortSignal => AbortSignal.timeout(30_000);
 
   function spec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
     return specWith({ image, labels: { agentId, agentName, leaseId: null }, ...changes });
@@ -114,8 +114,6 @@ describe("reap", async () => {
     const left = await containersOf(agentId);
     if (left.length > 0) throw new Error(`left behind: ${left.join(", ")}`);
   });
-
-  const soon = (): AbortSignal => AbortSignal.timeout(30_000);
 
   async function containersOf(agent: string): Promise<string[]> {
     const found = await engine.list(labels.agentId, agent, soon());

@@ -27,6 +27,8 @@ import {
   type InstallBundle,
 } from "./volumes.ts";
 
+const signal = AbortSignal.timeout(120_000);
+
 describe("bundles", async () => {
   const never = new AbortController().signal;
   const name = `bundles-${randomUUID()}`;
@@ -210,7 +212,6 @@ describe("bundles", async () => {
 });
 
 describe("rootfs", async () => {
-  const signal = AbortSignal.timeout(120_000);
   const { engine, image } = await testEngine();
   const agentName = `rootfs-${randomUUID()}`;
   const spec = {
@@ -308,7 +309,6 @@ describe("rootfs", async () => {
 });
 
 describe("volumes", async () => {
-  const signal = AbortSignal.timeout(120_000);
   const { engine, image } = await testEngine();
   const [gone, busy, own, odd] = ["gone", "busy", "own", "odd"].map(
     (word) => `volumes-${word}-${randomUUID()}`,

@@ -9,6 +9,8 @@ import { specWith } from "../testing/engine.ts";
 import { type Answer, fakeEngines } from "../testing/fakes.ts";
 import { connectEngine, type Engine, engineHost, forPodman } from "./engine.ts";
 
+const never = new AbortController().signal;
+
 describe("engine", () => {
   const { folder, fakeEngine } = fakeEngines();
 
@@ -20,8 +22,6 @@ describe("engine", () => {
       });
     };
   };
-
-  const never = new AbortController().signal;
   const profile = containerProfile(specWith());
 
   test.each([
@@ -181,7 +181,6 @@ describe("engine", () => {
 
 describe("engine filter", () => {
   const { folder, fakeEngine } = fakeEngines();
-  const never = new AbortController().signal;
   const profile = containerProfile(specWith());
 
   /** Podman: it takes a profile for the name of a file, which it may be able to read. */
@@ -248,7 +247,6 @@ describe("engine filter", () => {
 
 describe("engine info", () => {
   const { fakeEngine } = fakeEngines();
-  const never = new AbortController().signal;
 
   test.each([
     [

@@ -22,10 +22,11 @@ import {
 } from "./archive.ts";
 import { createFetchedImages, type FetchedImages } from "./transfer.ts";
 
+const never = new AbortController().signal;
+
 describe("image archive", () => {
   const name = `airlock-test-fetched:${randomUUID()}`;
   const MiB = 1024 * 1024;
-  const never = new AbortController().signal;
   const folder = tempFolder();
 
   let engine: Engine;
@@ -185,7 +186,6 @@ describe("image archive", () => {
 });
 
 describe("fetched images", () => {
-  const never = new AbortController().signal;
   const sizeBytes = 100_000;
 
   let engine: Engine;

@@ -23,8 +23,9 @@ import {
   shareImage,
 } from "./transfer.ts";
 
+const signal = new AbortController().signal;
+
 describe("images", () => {
-  const signal = new AbortController().signal;
   const missing = new EngineError("other", "no route to registry", { transient: true });
 
   let calls: string[];
@@ -144,8 +145,6 @@ describe("images", () => {
 });
 
 describe("inventory", () => {
-  const signal = new AbortController().signal;
-
   /** Images of the engine, as `imageId` and `labelledImageId` find them. */
   let images: string[];
   let lookups: number;

@@ -27,10 +27,10 @@ import { isArtifactName } from "./output.ts";
 import type { RunReport } from "./report.ts";
 import { EngineError } from "./sandbox.ts";
 
+const never = new AbortController().signal;
+
 describe("conversation", () => {
   const spoolRoot = tempFolder();
-
-  const never = new AbortController().signal;
 
   function optionsWith(changes: Partial<RunOptions> = {}): RunOptions {
     return { signal: never, spoolDir: mkdtempSync(join(spoolRoot, "run-")), ...changes };
@@ -255,7 +255,6 @@ describe("conversation", () => {
 });
 
 describe("send job", () => {
-  const never = new AbortController().signal;
   const call: SandboxCall = {
     number: 1,
     context: "default",
@@ -299,8 +298,6 @@ describe("send job", () => {
 describe("lying supervisor", () => {
   /** Code that has taken over its PID 1 can say what it likes: it must harm nobody but itself. */
   const spoolRoot = tempFolder();
-
-  const never = new AbortController().signal;
   const patience: Patience = { overtimeMs: 0, silenceMs: 60, collectMs: 150 };
   const patient: Patience = { overtimeMs: 60_000, silenceMs: 60_000, collectMs: 60_000 };
 

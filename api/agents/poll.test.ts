@@ -32,6 +32,8 @@ import { addJoinCode, askForRotation, exchangeCode, findAgent, listAgents } from
 import { leave, poll } from "./poll.ts";
 import { recordResult } from "./posts.ts";
 
+const token = "a-token-of-16-characters";
+
 describe("poll", () => {
   const tokenHash = "token";
   const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
@@ -297,8 +299,6 @@ describe("poll", () => {
 });
 
 describe("poll cost", () => {
-  const token = "a-token-of-16-characters";
-
   useStore();
   let deps: Deps;
   let [now, asked] = [0, 0];
@@ -523,8 +523,6 @@ describe("leave", () => {
 });
 
 describe("sessions", () => {
-  const token = "a-token-of-16-characters";
-
   useStore();
   let deps: Deps;
   let app: ReturnType<typeof createApp>;
@@ -677,9 +675,7 @@ describe("sessions", () => {
       await store.db.client.execute("update agents set token_hash = 'other'");
       expect((await postSession(lease, "ready", readyReport)).status).toBe(403);
       await store.db.client.execute("delete from agents");
-      const release = {
-        error: { type: "docker_error", message: "gone", phase: "startup" },
-      };
+      const release = { error: { type: "docker_error", message: "gone", phase: "startup" } };
       expect((await postSession(lease, "release", release)).status).toBe(409);
       expect(await findSession(store.db, id)).toMatchObject({ status: "ready" });
       expect((await postSession(crypto.randomUUID(), "ready", readyReport)).status).toBe(409);

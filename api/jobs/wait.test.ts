@@ -22,8 +22,9 @@ import { type ExecutionRow, findExecution } from "./sql.ts";
 import { submitExecution } from "./submit.ts";
 import { cancel, keepFollowed, waitForSync } from "./wait.ts";
 
+useStore();
+
 describe("wait", () => {
-  useStore();
   let deps: Deps;
   beforeEach(() => {
     deps = testDeps(store.db, store.folder, () => 10);
@@ -84,7 +85,6 @@ describe("wait", () => {
 });
 
 describe("followed", () => {
-  useStore();
   let deps: Deps;
   let told: Topic[];
   let clock: number;

@@ -58,11 +58,7 @@ const states: Record<string, SessionState> = {
   starting,
   "starting, last attempt": { ...starting, attempt: 2 },
   "starting, its lease expired": { ...starting, leaseExpiresAt: now },
-  "starting for the last time, its lease expired": {
-    ...starting,
-    attempt: 2,
-    leaseExpiresAt: now,
-  },
+  "starting for the last time, its lease expired": { ...starting, attempt: 2, leaseExpiresAt: now },
   ready,
   "ready, not used for long": { ...ready, readyAt: now - 10_000 },
   "ready for long, but used": { ...ready, readyAt: 1, usedAt: now - 9999 },
@@ -179,11 +175,10 @@ describe.each(Object.entries(states))("a session that is %s", (name, state) => {
   });
 });
 
+const remove = (id: string, now = 10) => advanceSession(store.db, { id }, { kind: "delete" }, now);
+
 describe("sessions", () => {
   useStore();
-
-  const remove = (id: string, now = 10) =>
-    advanceSession(store.db, { id }, { kind: "delete" }, now);
 
   describe("a new session", () => {
     test("waits, and its tenant has at most as many as it may", async () => {
@@ -361,9 +356,6 @@ describe("sessions", () => {
 
 describe("calls", () => {
   useStore();
-
-  const remove = (id: string, now = 10) =>
-    advanceSession(store.db, { id }, { kind: "delete" }, now);
 
   describe("calls", () => {
     test("never run two at once in a session, whatever writes", async () => {

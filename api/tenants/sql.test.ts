@@ -23,9 +23,9 @@ import {
   usageOf,
 } from "./sql.ts";
 
-describe("tenants", async () => {
-  useStore();
+useStore();
 
+describe("tenants", async () => {
   const limit = (limits: Partial<TenantLimits>) =>
     setLimits(store.db, "search", { ...noLimits, ...limits }, by(1000));
   const its = (columns: Parameters<typeof newExecution>[0] = {}) =>
@@ -268,7 +268,6 @@ describe("tenants", async () => {
 });
 
 describe("audit", () => {
-  useStore();
   const dayMs = 24 * 3_600_000;
 
   beforeEach(async () => {

@@ -16,6 +16,8 @@ import {
   useTestService,
 } from "../testing/test-service.ts";
 
+const key = "lab-key-0123456789abcdef";
+
 describe("compat clients", async () => {
   /** Other services' own clients, as their users have them. */
   const pinned = {
@@ -24,7 +26,6 @@ describe("compat clients", async () => {
     piston: "piston-client@1.0.2",
   };
   const run = promisify(execFile);
-  const key = "lab-key-0123456789abcdef";
 
   useTestService(
     { key, api: { AIRLOCK_COMPAT: "sandbox-fusion,piston", AIRLOCK_COMPAT_KEY: key } },
@@ -308,7 +309,6 @@ describe("compat librechat", () => {
   /** Later versions need another version of @opentelemetry/api than the package's other dependencies. */
   const overrides = { "@opentelemetry/exporter-trace-otlp-http": "0.218.0" };
   const run = promisify(execFile);
-  const key = "lab-key-0123456789abcdef";
 
   /** Calls the package's tools as LibreChat's agents do. */
   const program = `import {
@@ -408,7 +408,6 @@ void main();`;
 });
 
 describe("compat burst", () => {
-  const key = "lab-key-0123456789abcdef";
   const [workers, samples, limitS] = [128, 512, 10];
 
   /** Every 64th never ends, and every 8th of the others fails. */
@@ -477,7 +476,6 @@ describe("adapters", () => {
     agents: ["smolagents==1.26.0", "deepagents==0.7.32"],
   };
   const guide = "docs/guides/mcp.md";
-  const key = "lab-key-0123456789abcdef";
   const run = promisify(execFile);
 
   useTestService({ key });

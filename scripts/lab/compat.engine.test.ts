@@ -1,12 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { service, useTestService } from "../testing/test-service.ts";
 
+const key = "key-0123456789abcdef";
+
 describe("compat", () => {
-  const key = "key-0123456789abcdef";
-  const bothKeys = {
-    AIRLOCK_COMPAT: "sandbox-fusion,piston,dify",
-    AIRLOCK_COMPAT_KEY: key,
-  };
+  const bothKeys = { AIRLOCK_COMPAT: "sandbox-fusion,piston,dify", AIRLOCK_COMPAT_KEY: key };
 
   useTestService(
     { key, api: { ...bothKeys, AIRLOCK_MAX_QUEUE_SIZE: "2" } },
@@ -294,8 +292,6 @@ print(open("in/a.txt").read())`;
 });
 
 describe("compat jupyter", () => {
-  const key = "key-0123456789abcdef";
-
   useTestService({ key, api: { AIRLOCK_COMPAT: "sandbox-fusion", AIRLOCK_COMPAT_KEY: key } });
 
   async function runJupyter(asked: object): Promise<{ status: number; json: unknown }> {
@@ -367,8 +363,6 @@ describe("compat jupyter", () => {
 });
 
 describe("compat librechat", async () => {
-  const key = "key-0123456789abcdef";
-
   // Only forked jobs have /mnt/data.
   useTestService(
     { key, api: { AIRLOCK_COMPAT: "librechat", AIRLOCK_COMPAT_KEY: key } },

@@ -24,8 +24,9 @@ import {
   useTestService,
 } from "../testing/test-service.ts";
 
+const key = "key-0123456789abcdef";
+
 describe("recipes", () => {
-  const key = "key-0123456789abcdef";
   const run = promisify(execFile);
   let folder: string;
   let service: TestService;
@@ -256,8 +257,6 @@ describe("chatbot", () => {
 });
 
 describe("llms", () => {
-  const key = "key-0123456789abcdef";
-
   test(
     "the examples of /llms.txt run as they are, and every endpoint that it names exists",
     needs("curl and jq"),

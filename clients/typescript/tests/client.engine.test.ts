@@ -18,8 +18,9 @@ import {
   SessionEndedError,
 } from "../src/index.ts";
 
+const key = "key-0123456789abcdef";
+
 describe("jobs", () => {
-  const key = "key-0123456789abcdef";
   useTestService({ key });
 
   let airlock: Airlock;
@@ -177,7 +178,6 @@ for n in range(20):
 });
 
 describe("tools", () => {
-  const key = "key-0123456789abcdef";
   const operator = "operator-0123456789abcdef";
   useTestService({ key, api: { AIRLOCK_OPERATOR_KEYS: operator } });
 
@@ -278,7 +278,6 @@ for failing in (lambda: price("gold"), function_, infinite, large):
 });
 
 describe("sessions", () => {
-  const key = "key-0123456789abcdef";
   useTestService({ key });
 
   let airlock: Airlock;
