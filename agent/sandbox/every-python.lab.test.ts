@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { needs } from "../../scripts/testing/needs.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
-import { findPython, promisedPythons, type Python } from "../testing/find-python.ts";
+import { findPython, promisedPythons, type Python } from "../../scripts/setup/find-python.ts";
 import { pythonRows } from "../testing/python-rows.ts";
 import { runOnHost } from "../testing/run-code.ts";
 import { classify } from "./report.ts";

@@ -13,7 +13,7 @@ import type {
   Tools,
 } from "../sandbox/job.ts";
 import { classify, type RunReport } from "../sandbox/report.ts";
-import type { Python } from "./find-python.ts";
+import type { Python } from "../../scripts/setup/find-python.ts";
 import { closeAll, openIndex, type PackageIndex, pipFrom, wheel } from "./package-index.ts";
 import {
   ends,

@@ -22,7 +22,7 @@ import { classify, type RunReport, type Verdict } from "../sandbox/report.ts";
 import { labels, type Sandbox, type SandboxSpec } from "../sandbox/sandbox.ts";
 import { openOn, openWithFiles, openWithPackages, sandboxRuntime } from "./backend.ts";
 import { specWith, type testEngine } from "./engine.ts";
-import { hostPython, type Python } from "./find-python.ts";
+import { hostPython, type Python } from "../../scripts/setup/find-python.ts";
 
 export interface Settings {
   /** Label of the container, which tells it from others. */

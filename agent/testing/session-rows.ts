@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Python } from "./find-python.ts";
+import type { Python } from "../../scripts/setup/find-python.ts";
 import { openSessionOnHost } from "./run-code.ts";
 
 /** Rows: what the cells of a session share, and how they end. */

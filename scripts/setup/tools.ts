@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { debianOf, findPython } from "../../agent/testing/find-python.ts";
+import { debianOf, findPython } from "./find-python.ts";
 import { OperatorError } from "../operate/command.ts";
 import {
   aptInstall,

@@ -3,7 +3,7 @@ import { cpSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { findPython, promisedPythons, startsHere } from "../../../agent/testing/find-python.ts";
+import { findPython, promisedPythons, startsHere } from "../../../scripts/setup/find-python.ts";
 import { type NodeProcess, startNode } from "../../../api/testing/start-node.ts";
 import { needs, needsThroughout } from "../../../scripts/testing/needs.ts";
 import { useTestService } from "../../../scripts/testing/test-service.ts";
