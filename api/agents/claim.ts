@@ -35,6 +35,8 @@ import { readEnvironments } from "../jobs/read.ts";
 import {
   executionColumns,
   type ExecutionRow,
+  isLeasedRow,
+  type LeasedRow,
   filesOf,
   type InputFileInfo,
   isAnyQueued,
@@ -244,12 +246,12 @@ async function describeJobs(deps: Deps, executions: ExecutionRow[]): Promise<Lea
     sessionIds.length === 0 ? [] : findSessions(deps.db, sessionIds),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);
-  const refused: [ExecutionRow, string][] = [];
+  const refused: [LeasedRow, string][] = [];
   const jobs = executions.flatMap((execution) => {
     const payload = payloads.get(execution.id);
     const jobType = resolveJobType(deps.config, execution.jobType);
     const session = sessions.find(({ id }) => id === execution.sessionId);
-    if (!payload || execution.leaseId === null) return [];
+    if (!payload || !isLeasedRow(execution)) return [];
     if (!jobType) {
       if (session) refused.push([execution, noJobType(execution)]);
       return [];
@@ -335,10 +337,9 @@ function whyNotAnyMore(
   return `The job type ${jobType.name} ${what}: the configuration was changed while the job waited.`;
 }
 
-async function endRefused(deps: Deps, refused: [ExecutionRow, string][]): Promise<void> {
+async function endRefused(deps: Deps, refused: [LeasedRow, string][]): Promise<void> {
   await Promise.all(
-    refused.map(async ([execution, message]) => {
-      const leaseId = execution.leaseId ?? "";
+    refused.map(async ([{ leaseId }, message]) => {
       const error = { type: "config_error", message, phase: "startup" } as const;
       const end = { kind: "complete", leaseId, status: "failed", error, exitCode: null } as const;
       const ended = await advance(deps.db, { leaseId }, end, deps.now());

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { beforeEach, describe, expect, test } from "vitest";
 import { OutputReport } from "../../shared/wire/executions.ts";
 import type { Deps } from "../deps.ts";
-import { type ExecutionRow, findExecution } from "../jobs/sql.ts";
+import { findExecution, type LeasedRow } from "../jobs/sql.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { leasedJob, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
@@ -34,7 +34,7 @@ describe("the log of a running job", () => {
     const job = await leasedJob(store.db);
     await recordLog(deps, job, chunk(100));
     expect(await keptBytes()).toBe(100);
-    await recordResult(deps, job, job.leaseId!, success);
+    await recordResult(deps, job, job.leaseId, success);
     expect(await keptBytes()).toBe(0);
   });
 
@@ -56,7 +56,7 @@ describe("the log of a running job", () => {
 });
 
 describe("the artifacts of a job", () => {
-  const upload = async (job: ExecutionRow, name: string, size: number) => {
+  const upload = async (job: LeasedRow, name: string, size: number) => {
     const text = name.padEnd(size, "x").slice(0, size);
     const sha256 = createHash("sha256").update(text).digest("hex");
     await storeUpload(deps, job, name, new Blob([text]).stream(), { sizeBytes: size, sha256 });

@@ -32,7 +32,7 @@ import {
   recordOutput,
 } from "../jobs/output.ts";
 import { internalArtifacts } from "../jobs/read.ts";
-import { type ExecutionRow, findInputFile } from "../jobs/sql.ts";
+import { type ExecutionRow, findInputFile, isLeasedRow, type LeasedRow } from "../jobs/sql.ts";
 import { wrongField } from "../jobs/submit.ts";
 import { tellCallers, tellEnd, tellFollowers, tellFreed } from "../jobs/wait.ts";
 import type { Database } from "../store/database.ts";
@@ -48,9 +48,9 @@ export async function requireLease(
   { db }: Deps,
   leaseId: string,
   tokenHash: string,
-): Promise<ExecutionRow> {
+): Promise<LeasedRow> {
   const execution = await findLeased(db, leaseId);
-  if (!execution?.agentId) throw leaseLost(leaseId);
+  if (!execution?.agentId || !isLeasedRow(execution)) throw leaseLost(leaseId);
   if (execution.tokenHash !== null && execution.tokenHash !== tokenHash) throw notYours(leaseId);
   return execution;
 }
@@ -62,19 +62,18 @@ export async function requireLease(
  */
 export async function recordStart(
   { db, now }: Deps,
-  execution: ExecutionRow,
+  execution: LeasedRow,
   report: StartedReport,
 ): Promise<void> {
   const { leaseId, codeStartedAt, jobRef } = execution;
-  const lease = leaseId ?? "";
   if (codeStartedAt !== null) {
     if (jobRef === report.job_ref) return;
-    throw new AppError("conflict", `Lease ${lease} was reported as started on another image.`);
+    throw new AppError("conflict", `Lease ${leaseId} was reported as started on another image.`);
   }
-  const event = { kind: "start", leaseId: lease } as const;
+  const event = { kind: "start", leaseId } as const;
   const columns = { jobRef: report.job_ref };
-  const result = await advance(db, { leaseId: lease }, event, now(), { columns }, execution);
-  if (result.kind !== "changed") throw leaseLost(lease);
+  const result = await advance(db, { leaseId }, event, now(), { columns }, execution);
+  if (result.kind !== "changed") throw leaseLost(leaseId);
 }
 
 /**
@@ -85,12 +84,12 @@ export async function recordStart(
  */
 export async function recordLog(
   deps: Deps,
-  execution: ExecutionRow,
+  execution: LeasedRow,
   { parts }: OutputReport,
 ): Promise<void> {
   // The result has all output, and its chunks are gone.
   if (execution.resultHash !== null) return;
-  const leaseId = execution.leaseId ?? "";
+  const { leaseId } = execution;
   const recorded = await recordOutput(
     deps.db,
     { executionId: execution.id, attempt: execution.attempt, leaseId },
@@ -110,10 +109,10 @@ export async function recordLog(
  */
 export async function recordShown(
   deps: Deps,
-  execution: ExecutionRow,
+  execution: LeasedRow,
   { items }: ItemsReport,
 ): Promise<void> {
-  const leaseId = execution.leaseId ?? "";
+  const { leaseId } = execution;
   const attempt = { executionId: execution.id, attempt: execution.attempt, leaseId };
   const recorded = await recordItems(deps.db, attempt, items, deps.now());
   refuseUnless(recorded, leaseId, `as item ${items[0]?.number}`);
@@ -207,12 +206,12 @@ async function explain(
 /** Stores an artifact while it streams in. It becomes visible when the result of its lease is accepted. */
 export async function storeUpload(
   { config, db, artifacts, now }: Deps,
-  execution: ExecutionRow,
+  execution: LeasedRow,
   name: string,
   body: ReadableStream<Uint8Array>,
   announced: Hashed,
 ): Promise<void> {
-  const leaseId = execution.leaseId ?? "";
+  const { leaseId } = execution;
   const isReserved = Object.values<string>(internalArtifacts).includes(name);
   if (!isArtifactName(name) || isReserved || utf8Length(name) > limits.artifactNameMaxBytes) {
     throw new AppError(
@@ -309,10 +308,10 @@ export function fromBase64(text: string): Uint8Array {
  */
 export async function leasedFile(
   { artifacts, db }: Deps,
-  { id, leaseId, status }: ExecutionRow,
+  { id, leaseId, status }: LeasedRow,
   sha256: string,
 ): Promise<StoredFile> {
-  if (status !== "running") throw leaseLost(leaseId ?? "");
+  if (status !== "running") throw leaseLost(leaseId);
   const file = await findInputFile(db, id, { sha256 });
   if (!file) throw notFound(`File ${sha256} of job ${id}`, { job_id: id });
   return fileForAgents(sha256, {

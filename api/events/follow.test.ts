@@ -8,7 +8,7 @@ import type { Deps } from "../deps.ts";
 import { findExecution } from "../jobs/sql.ts";
 import { submitExecution } from "../jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { clientOf, newExecution, offers, testDeps } from "../testing/temp-store.ts";
+import { clientOf, findLeasedJob, newExecution, offers, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import {
   createEventReader,
@@ -67,7 +67,7 @@ describe("follow", () => {
       await everybody.promise;
       everybody = Promise.withResolvers();
       const parts = [{ stream: "stdout" as const, offset: n, data_base64: btoa(String(n)) }];
-      await recordLog(deps, (await findExecution(store.db, execution.id))!, { parts });
+      await recordLog(deps, await findLeasedJob(store.db, execution.id), { parts });
     }
     await everybody.promise;
     await recordResult(deps, job!, job!.leaseId!, { ...success, stdout_base64: btoa("01234") });
@@ -184,7 +184,7 @@ describe("cursors", () => {
           const offset = streams[stream].length;
           streams[stream].push(...bytes);
           const parts = [{ stream, offset, data_base64: base64(Uint8Array.from(bytes)) }];
-          const execution = (await findExecution(store.db, job.id))!;
+          const execution = await findLeasedJob(store.db, job.id);
           await recordLog(deps, execution, { parts });
           seen.push(...(await eventsAfter(job.id, seen.at(-1)!.id)));
           stayed.push(...(await collect(staying(execution))));

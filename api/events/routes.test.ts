@@ -7,7 +7,14 @@ import { recordLog, recordResult, releaseLease } from "../agents/posts.ts";
 import type { Deps } from "../deps.ts";
 import { findExecution } from "../jobs/sql.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { clientOf, leasedJob, offers, openTempStore, testDeps } from "../testing/temp-store.ts";
+import {
+  clientOf,
+  findLeasedJob,
+  leasedJob,
+  offers,
+  openTempStore,
+  testDeps,
+} from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { endingWith, eventStream, openStreams, readLog } from "./routes.ts";
 
@@ -139,12 +146,12 @@ test("a log has the output of the last attempt: nothing between two attempts, at
   };
   const write = async (text: string) => {
     const parts = [{ stream: "stdout" as const, offset: 0, data_base64: btoa(text) }];
-    await recordLog(deps, await find(), { parts });
+    await recordLog(deps, await findLeasedJob(store.db, job.id), { parts });
   };
   await write("first");
   expect(await read()).toEqual([5, "first"]);
   const error = { type: "docker_error", message: "", phase: "startup" } as const;
-  await releaseLease(deps, job.leaseId!, { error, agent_stops: false });
+  await releaseLease(deps, job.leaseId, { error, agent_stops: false });
   expect(await read()).toEqual([0, ""]);
   deps.now = () => 100_000;
   const terms = { agentId: "a", expiresAt: 200_000, now: 100_000 };

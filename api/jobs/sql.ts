@@ -52,6 +52,12 @@ export const executionColumns = others;
 
 export type ExecutionRow = Omit<typeof executions.$inferSelect, "lostAttempts">;
 
+/** An execution that an agent has leased; one that has ended keeps its last lease. */
+export type LeasedRow = ExecutionRow & { readonly leaseId: string };
+
+export const isLeasedRow = <Row extends ExecutionRow>(row: Row): row is Row & LeasedRow =>
+  row.leaseId !== null;
+
 export const bytesOf = (...parts: (Uint8Array | null | undefined)[]): number =>
   parts.reduce((sum, part) => sum + (part?.length ?? 0), 0);
 

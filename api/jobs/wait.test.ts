@@ -10,6 +10,7 @@ import { readySession, runningCall } from "../testing/session-store.ts";
 import {
   by,
   clientOf,
+  findLeasedJob,
   handleOf,
   leasedJob,
   newExecution,
@@ -102,7 +103,7 @@ describe("followed", () => {
       "output",
       async ({ id }) => {
         const parts = [{ stream: "stdout" as const, offset: 0, data_base64: btoa("text") }];
-        await recordLog(deps, (await findExecution(store.db, id))!, { parts });
+        await recordLog(deps, await findLeasedJob(store.db, id), { parts });
       },
     ],
     ["a result", (job) => recordResult(deps, job, job.leaseId!, success)],

@@ -8,7 +8,7 @@ import type { TenantLimits } from "../../shared/wire/access.ts";
 import { claimNext } from "../agents/claim.ts";
 import { type ClientDeps, clientDeps, type Deps, silenceMs } from "../deps.ts";
 import { newId } from "../ids.ts";
-import type { ExecutionRow } from "../jobs/sql.ts";
+import { type ExecutionRow, findExecution, isLeasedRow, type LeasedRow } from "../jobs/sql.ts";
 import { type NewExecution, submitExecution } from "../jobs/submit.ts";
 import { endOverdueJobs } from "../jobs/wait.ts";
 import { artifactFolder } from "../platform/artifacts.node.ts";
@@ -84,11 +84,21 @@ export const jobType = "default";
 export const offers = [{ jobType, jobVersion: "latest", jobRef: null, gpus: 0 }];
 
 /** A new job that agent `a` has leased from 1 ms to 1000 ms. */
-export async function leasedJob(db: Database): Promise<ExecutionRow> {
+export async function leasedJob(db: Database): Promise<LeasedRow> {
   await submitExecution(db, newExecution(), 10);
   const terms = { agentId: "a", expiresAt: 1000, now: 1 };
   const [row] = await claimNext(db, terms, { slots: 1, gpus: 0 }, offers);
-  return row!;
+  return leased(row);
+}
+
+/** The job with this id, which some agent has leased. */
+export async function findLeasedJob(db: Database, id: string): Promise<LeasedRow> {
+  return leased(await findExecution(db, id));
+}
+
+function leased(row: ExecutionRow | undefined): LeasedRow {
+  if (!row || !isLeasedRow(row)) throw new Error("the job is not leased");
+  return row;
 }
 
 export const noLimits: TenantLimits = {
