@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from "vitest";
-import { EngineError, type Sandbox } from "../sandbox/sandbox.ts";
+import { EngineError, type Sandbox, withRun } from "../sandbox/sandbox.ts";
 import { createFakeSandbox, createPoolWorld, idOf, never, request } from "../testing/fakes.ts";
 import { withSpare } from "./ready.ts";
 
@@ -147,6 +147,20 @@ describe("spare", () => {
     expect(sandbox.containerId).toBe("spare");
     await sandbox.close();
     expect(spare.closings()).toBe(1);
+  });
+
+  it("what is made of the waiting container says of itself what the spare says", async () => {
+    const { spare, sandbox } = createWorld(engineError);
+    Object.assign(spare, { hasPackages: true, mounted: new Set(["a"]), pythonVersion: "3.14.0" });
+    const own = withRun(sandbox, () => Promise.reject(new Error("its own run")));
+    expect(own).toMatchObject({ containerId: "c0ffee", hasPackages: undefined });
+    await own.giveFiles([], never);
+    const { hasPackages, mounted, pythonVersion } = spare as Sandbox;
+    const said = { containerId: "spare", hasPackages, mounted, pythonVersion, died: spare.died };
+    for (const each of [sandbox, own]) expect(each).toMatchObject(said);
+    await expect(own.run(...([] as unknown as Parameters<Sandbox["run"]>))).rejects.toThrow(
+      "its own run",
+    );
   });
 
   it.each([

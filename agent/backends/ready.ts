@@ -291,6 +291,12 @@ export function withSpare(
     get startupMs() {
       return current.startupMs;
     },
+    get hasPackages() {
+      return current.hasPackages;
+    },
+    get mounted() {
+      return current.mounted;
+    },
     get died() {
       return current.died;
     },

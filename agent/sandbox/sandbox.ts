@@ -15,9 +15,9 @@ export interface Sandbox {
   /** Milliseconds from the create call to ready. */
   readonly startupMs: number;
   /** Whether the packages of its job are mounted already. */
-  readonly hasPackages?: true;
+  readonly hasPackages?: true | undefined;
   /** Names of the files that are mounted under /input already. They use none of the job's memory. */
-  readonly mounted?: ReadonlySet<string>;
+  readonly mounted?: ReadonlySet<string> | undefined;
   /** Aborts when the container dies or its stream ends while it waits for a job, and at any time in a session. */
   readonly died: AbortSignal;
   /**
@@ -48,6 +48,12 @@ export interface Sandbox {
    * @throws EngineError if the engine does not do so in time.
    */
   close(): Promise<void>;
+}
+
+/** A sandbox with another `run`. It is no copy: it goes on saying what `sandbox` says of itself. */
+export function withRun(sandbox: Sandbox, run: Sandbox["run"]): Sandbox {
+  const own = Object.getOwnPropertyDescriptors(sandbox);
+  return Object.defineProperties({}, { ...own, run: { value: run, enumerable: true } }) as Sandbox;
 }
 
 /** Gives jobs their sandboxes: containers, or forks. */

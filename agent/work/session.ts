@@ -13,7 +13,7 @@ import { ApiError } from "../client/http.ts";
 import { JobRefusal } from "../host/policy.ts";
 import type { CallFile, SandboxCall } from "../sandbox/job.ts";
 import type { SpooledArtifact } from "../sandbox/report.ts";
-import type { Sandbox } from "../sandbox/sandbox.ts";
+import { type Sandbox, withRun } from "../sandbox/sandbox.ts";
 import type { ChangeSignal } from "../waiting.ts";
 import { type Acquired, sandboxJob, type SessionStart } from "./acquire.ts";
 import { type Lease, type Leases, RunCancelled } from "./leases.ts";
@@ -211,19 +211,15 @@ function openSession(acquired: Acquired, over: Promise<void>): OpenSession {
         acquired: {
           ...acquired,
           job: { ...sandboxJob(job), call: job.call && sandboxCall(job.call, brought) },
-          sandbox: {
-            ...sandbox,
-            backend: sandbox.backend,
-            async run(own, options) {
-              try {
-                const report = await sandbox.run(own, options);
-                return { ...report, artifacts: report.artifacts.filter(isNew) };
-              } finally {
-                // Else the API leases the next call after the result of this one, and that one fails.
-                if (sandbox.died.aborted) await over;
-              }
-            },
-          },
+          sandbox: withRun(sandbox, async (own, options) => {
+            try {
+              const report = await sandbox.run(own, options);
+              return { ...report, artifacts: report.artifacts.filter(isNew) };
+            } finally {
+              // Else the API leases the next call after the result of this one, and that one fails.
+              if (sandbox.died.aborted) await over;
+            }
+          }),
         },
         [Symbol.asyncDispose]: () => Promise.resolve(),
       };
