@@ -46,6 +46,7 @@ test("a job whose answer has begun is not cancelled when its client's time is ov
     });
     return new Response(body.pipeThrough(new TextEncoderStream()));
   };
-  const call = { api, signal: new AbortController().signal, isStopping, onRunning: () => {} };
+  const signal = new AbortController().signal;
+  const call = { api, signal, isStopping, onRunning: () => {}, room: { waiting: 0 } };
   expect(await execute(call, { code: "1" }, 1000, lastMs)).toEqual(syncResult);
 });

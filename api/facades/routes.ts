@@ -48,6 +48,7 @@ export function compatRoutes(
     }),
   };
   let held = 0;
+  const room = { waiting: 0 };
   for (const name of new Set(config.compat)) {
     const base = `/compat/${name}`;
     const facade = facades[name];
@@ -105,6 +106,7 @@ export function compatRoutes(
             },
             onRunning,
             isStopping,
+            room,
             signal,
           });
         } finally {

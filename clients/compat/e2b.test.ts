@@ -152,6 +152,7 @@ async function restart(restarted: number, session: number, id = "s") {
     signal: new AbortController().signal,
     onRunning: () => {},
     isStopping: () => false,
+    room: { waiting: 0 },
   };
   const answer = await e2b(service).answer(call);
   return { status: answer.status, asked };
@@ -196,6 +197,7 @@ test("events wait in the service until the client takes them", async () => {
     signal: new AbortController().signal,
     onRunning: () => {},
     isStopping: () => false,
+    room: { waiting: 0 },
   };
   const service = {
     tokens: { seal: () => Promise.resolve(""), open: () => Promise.resolve(undefined) },

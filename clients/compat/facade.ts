@@ -29,6 +29,8 @@ export interface Call {
   readonly signal: AbortSignal;
   /** Whether the process is about to end: then nothing waits for room. */
   readonly isStopping: () => boolean;
+  /** Counts the requests of the process that wait for room. */
+  readonly room: { waiting: number };
 }
 
 /** Another service's protocol, over the public interface of this one. */
@@ -89,9 +91,6 @@ export function signalOf({
   return exit_code - 128;
 }
 
-/** The requests of this process that wait for room. */
-let waiting = 0;
-
 /** What runs a job, besides its code. */
 type Job = { readonly code: string } & Readonly<Record<string, unknown>>;
 
@@ -104,7 +103,7 @@ type Job = { readonly code: string } & Readonly<Record<string, unknown>>;
  * @throws Refusal with the service's status and words; 503 when no agent had time for the job.
  */
 export async function execute(
-  call: Pick<Call, "api" | "signal" | "isStopping" | "onRunning">,
+  call: Pick<Call, "api" | "signal" | "isStopping" | "onRunning" | "room">,
   job: Job,
   holdMs: number,
   lastMs?: number,
@@ -148,7 +147,7 @@ export function refuseUnbegun({ error }: Pick<SyncResult, "error">): void {
  * @throws Refusal with the service's status and words.
  */
 export async function submit(
-  { api, signal, isStopping }: Pick<Call, "api" | "signal" | "isStopping">,
+  { api, signal, isStopping, room }: Pick<Call, "api" | "signal" | "isStopping" | "room">,
   path: string,
   job: Job,
   holdMs: number,
@@ -172,11 +171,11 @@ export async function submit(
     if (![429, 503].includes(answer.status) || job_id !== undefined || isOver) {
       throw new Refusal(answer.status, detail);
     }
-    waiting += 1;
+    room.waiting += 1;
     // Together they ask about 100 times a second, at random, so that the service has its time.
-    const pauseMs = (100 + 10 * waiting) * (0.5 + Math.random());
+    const pauseMs = (100 + 10 * room.waiting) * (0.5 + Math.random());
     await sleep(Math.min(leftMs, pauseMs), signal).catch(() => {});
-    waiting -= 1;
+    room.waiting -= 1;
   }
 }
 
