@@ -1,9 +1,10 @@
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { EventEmitter, getEventListeners, once } from "node:events";
-import { configure, reset } from "@logtape/logtape";
+import { reset } from "@logtape/logtape";
 import { beforeEach, describe, expect, it, test } from "vitest";
 import { Config } from "../shared/config/config.ts";
+import { logLines } from "../shared/testing/log-lines.ts";
 import { intervalsOf, type RenewReply } from "../shared/wire/leases.ts";
 import { listenForStop } from "./agent.ts";
 import { hostScope, isAlive, showAlive } from "./host/alive.ts";
@@ -70,12 +71,7 @@ describe("agent", () => {
     });
 
     it("that fail are repeated sooner and logged once", async () => {
-      const lines: string[] = [];
-      await configure({
-        reset: true,
-        sinks: { lines: ({ message }) => void lines.push(message.join("")) },
-        loggers: [{ category: [], lowestLevel: "warning", sinks: ["lines"] }],
-      });
+      const lines = await logLines("warning");
       await runJob();
       t.api.answer("/renew", { status: 503 }, "cut");
       await renewalDue();

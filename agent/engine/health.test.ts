@@ -1,6 +1,7 @@
-import { configure, getLogger, reset } from "@logtape/logtape";
+import { getLogger, reset } from "@logtape/logtape";
 import { array, assert, constantFrom, integer, property, record } from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { logLines } from "../../shared/testing/log-lines.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { EngineError, type EngineErrorCode } from "../sandbox/sandbox.ts";
 import { createTestClock, type TestClock } from "../testing/fakes.ts";
@@ -87,17 +88,6 @@ describe("engine monitor", () => {
     }
   }
 
-  /** The messages that are logged as errors from now on, until `reset()`. */
-  async function collectErrors(): Promise<string[]> {
-    const lines: string[] = [];
-    await configure({
-      reset: true,
-      sinks: { lines: ({ message }) => void lines.push(message.join("")) },
-      loggers: [{ category: [], lowestLevel: "error", sinks: ["lines"] }],
-    });
-    return lines;
-  }
-
   it("offers nothing before the engine has answered", async () => {
     expect(engine.slotsToOffer(4, 0)).toBe(0);
     run();
@@ -112,7 +102,7 @@ describe("engine monitor", () => {
     ["ECONNREFUSED", /refused; start the engine/],
     ["ETIMEDOUT", /refused$/],
   ])("says once what to do about %s", async (code, line) => {
-    const lines = await collectErrors();
+    const lines = await logLines("error");
     const cause = Object.assign(new Error("refused"), { code });
     answer = new EngineError("unavailable", "refused", { cause });
     run();
@@ -190,7 +180,7 @@ describe("engine monitor", () => {
   });
 
   it("does not wait for an engine that hangs, and says so", async () => {
-    const lines = await collectErrors();
+    const lines = await logLines("error");
     run();
     await engine.firstChecked;
     answer = "silence";
@@ -235,7 +225,7 @@ describe("engine monitor", () => {
   });
 
   it("waits a minute for what an engine is: Podman answers only after it has run its programs", async () => {
-    const lines = await collectErrors();
+    const lines = await logLines("error");
     const described = Promise.withResolvers<EngineHealth>();
     describe = () => described.promise;
     run();
@@ -249,7 +239,7 @@ describe("engine monitor", () => {
   });
 
   it("says so when an engine that answers does not tell what it is", async () => {
-    const lines = await collectErrors();
+    const lines = await logLines("error");
     describe = (signal) => abortable(new Promise(() => {}), signal);
     run();
     await clock.sleeping(DESCRIBE_TIMEOUT_MS);

@@ -1,9 +1,10 @@
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Writable } from "node:stream";
 import * as fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
+import { openFilesIn } from "../../shared/testing/files.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import {
   data,
@@ -340,17 +341,6 @@ describe("lying supervisor", () => {
     const longest = Math.max(stdout.length, stderr.length);
     if (longest > job.caps.streamBytes + 100) harm.push("too many bytes of output");
     return harm;
-  }
-
-  function openFilesIn(folder: string): string[] {
-    const links = readdirSync("/proc/self/fd").map((fd) => {
-      try {
-        return readlinkSync(`/proc/self/fd/${fd}`);
-      } catch {
-        return "";
-      }
-    });
-    return links.filter((link) => link.startsWith(folder));
   }
 
   function summaryOf({ outcome }: Heard): string {

@@ -6,6 +6,7 @@ import { createInterface } from "node:readline";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
+import { countDescriptors, namesIn, textIn } from "../../shared/testing/files.ts";
 import { labels } from "../sandbox/sandbox.ts";
 import { backend, sandboxRuntime } from "./backend.ts";
 import { testEngine } from "./engine.ts";
@@ -184,31 +185,18 @@ function tracesOf(marks: ReadonlySet<string>): string[] {
   function note(what: string, text: string): void {
     for (const mark of marks) if (text.includes(mark)) traces.push(`${what}: ${text}`);
   }
-  for (const mount of read("/proc/mounts").split("\n")) note("mount", mount);
+  for (const mount of textIn("/proc/mounts").split("\n")) note("mount", mount);
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
-    const text = read(`/proc/${pid}/cmdline`) + read(`/proc/${pid}/cgroup`);
+    const text = textIn(`/proc/${pid}/cmdline`) + textIn(`/proc/${pid}/cgroup`);
     note("process", text.replaceAll("\0", " "));
   }
   for (const path of controlGroupsOf(marks)) traces.push(`control group: ${path}`);
   return traces;
 }
 
-/** Processes come and go during the check. */
-function read(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return "";
-  }
-}
-
 function stateOf(path: string) {
   const { mtimeNs, ctimeNs, mode, size, ino, nlink } = statSync(path, { bigint: true });
   return { content: readFileSync(path, "utf8"), mtimeNs, ctimeNs, mode, size, ino, nlink };
-}
-
-function countDescriptors(pid: number): number {
-  return readdirSync(`/proc/${pid}/fd`).length;
 }
 
 /**
@@ -291,14 +279,6 @@ export function controlGroupsOf(marks: ReadonlySet<string>): string[] {
       .filter((name) => [...marks].some((mark) => name.includes(mark)))
       .map((name) => join(folder, name)),
   );
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
 }
 
 setFlagsFromString("--expose-gc");

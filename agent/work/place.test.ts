@@ -1,5 +1,6 @@
-import { configure, reset } from "@logtape/logtape";
+import { reset } from "@logtape/logtape";
 import { beforeEach, describe, expect, it } from "vitest";
+import { logLines } from "../../shared/testing/log-lines.ts";
 import type { ResultReport } from "../../shared/wire/leases.ts";
 import type { StartSandbox } from "../backends/containers.ts";
 import { JobRefusal } from "../host/policy.ts";
@@ -162,12 +163,7 @@ describe("requirements", async () => {
   });
 
   it("the log has one line of pip's output, the last one", async () => {
-    const lines: string[] = [];
-    await configure({
-      reset: true,
-      sinks: { lines: ({ message }) => void lines.push(message.join("")) },
-      loggers: [{ category: [], lowestLevel: "warning", sinks: ["lines"] }],
-    });
+    const lines = await logLines("warning");
     const words = "ERROR: Could not find a version\nERROR: No matching distribution found for a";
     installWith(() => Promise.reject(new InstallError(words)));
     await t.begin({ requirements }).ended;

@@ -1,15 +1,9 @@
-import {
-  copyFileSync,
-  readdirSync,
-  readlinkSync,
-  renameSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { copyFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setImmediate as nextTick } from "node:timers/promises";
 import type { InStatement, InValue, ResultSet } from "@libsql/client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { openFilesIn } from "../../shared/testing/files.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { submitExecution } from "../jobs/submit.ts";
 import { type DurableClient, fileSettings, isStoreOutage } from "../store/database.ts";
@@ -545,20 +539,9 @@ test("a log that is replaced while it opens is closed; the next sync is of its r
   renameSync(path, join(folder, "before"));
   writeFileSync(path, "");
   await file.sync();
-  await expect.poll(() => filesOpenIn(folder), { timeout: 30_000 }).toEqual([path]);
+  await expect.poll(() => openFilesIn(folder), { timeout: 30_000 }).toEqual([path]);
   file.forget();
 });
-
-function filesOpenIn(folder: string): string[] {
-  const targets = readdirSync("/proc/self/fd").map((fd) => {
-    try {
-      return readlinkSync(`/proc/self/fd/${fd}`);
-    } catch {
-      return "";
-    }
-  });
-  return targets.filter((target) => target.startsWith(folder));
-}
 
 const slow =
   "SELECT count(*) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) SELECT i FROM n)";

@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import type Docker from "dockerode";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -7,6 +7,7 @@ import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { controlGroupsOf } from "../../agent/testing/hostile.ts";
 import { containersOf, jobContainersOf, makeCodeSignal } from "../../agent/testing/raw-engine.ts";
 import { Config } from "../../shared/config/config.ts";
+import { namesIn, textIn } from "../../shared/testing/files.ts";
 import { waitUntil } from "../../shared/testing/test-file.ts";
 import { connect } from "../setup/engine.ts";
 import { findBaseImage } from "../setup/set-up.ts";
@@ -402,8 +403,8 @@ function tracesOf(marks: ReadonlySet<string>): string[] {
   const named = (text: string): boolean => [...marks].some((mark) => text.includes(mark));
   const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
   return [
-    ...pids.filter((pid) => named(read(`/proc/${pid}/cgroup`))).map((pid) => `process ${pid}`),
-    ...read("/proc/mounts").split("\n").filter(named),
+    ...pids.filter((pid) => named(textIn(`/proc/${pid}/cgroup`))).map((pid) => `process ${pid}`),
+    ...textIn("/proc/mounts").split("\n").filter(named),
     ...controlGroupsOf(marks),
   ];
 }
@@ -411,7 +412,7 @@ function tracesOf(marks: ReadonlySet<string>): string[] {
 /** Control groups of jobs in the mother with this process, on cgroup v1 and v2. */
 function groupsOfJobs(pid: number): string[] {
   return ["memory", "pids", "cpu", ""].flatMap((controller) => {
-    const line = read(`/proc/${pid}/cgroup`)
+    const line = textIn(`/proc/${pid}/cgroup`)
       .split("\n")
       .map((each) => each.split(":"))
       .find(([, controllers = ""]) => controllers.split(",").includes(controller));
@@ -421,22 +422,6 @@ function groupsOfJobs(pid: number): string[] {
       .filter((name) => name.startsWith("job-"))
       .map((name) => `${folder}/${name}`);
   });
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
-}
-
-function read(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch {
-    return "";
-  }
 }
 
 test("fault 13: SIGTERM to agent and API at once, under load: both end in order, nothing is lost or run twice", async () => {

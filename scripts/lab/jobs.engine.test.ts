@@ -2,15 +2,11 @@ import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import {
-  forgetPeak,
-  openDescriptors,
-  peakBytes,
-  residentBytes,
-} from "../../agent/testing/agent-process.ts";
+import { forgetPeak, peakBytes, residentBytes } from "../../agent/testing/agent-process.ts";
 import { containersOf } from "../../agent/testing/raw-engine.ts";
 import type { NodeProcess } from "../../api/testing/start-node.ts";
 import { type Airlock, connect, type OwnTool } from "../../clients/typescript/src/index.ts";
+import { countDescriptors } from "../../shared/testing/files.ts";
 import {
   arrivesWhole,
   download,
@@ -265,19 +261,19 @@ describe("api/node.ts", () => {
   });
 
   test("a client that does not read occupies no memory, and no descriptor after it hangs up", async () => {
-    const descriptors = openDescriptors(pids.api);
+    const descriptors = countDescriptors(pids.api);
     const before = residentBytes(pids.api);
     forgetPeak(pids.api);
     const lazy = await Promise.all(Array.from({ length: 8 }, () => download(files[0]!)));
     for (const response of lazy) await once(response, "readable");
     // A connection and a file each. The agent's own connections come and go meanwhile: fewer than eight of them.
-    expect(openDescriptors(pids.api)).toBeGreaterThan(descriptors + 8);
+    expect(countDescriptors(pids.api)).toBeGreaterThan(descriptors + 8);
     // Served in full meanwhile: whatever the others were to get has had its time.
     await arrivesWhole(files[0]!);
     expect(peakBytes(pids.api) - before).toBeLessThan(flatBytes);
     for (const response of lazy) response.destroy();
     await expect
-      .poll(() => openDescriptors(pids.api), { timeout: 30_000 })
+      .poll(() => countDescriptors(pids.api), { timeout: 30_000 })
       .toBeLessThan(descriptors + 8);
   });
 });

@@ -1,6 +1,7 @@
 import { execFileSync } from "node:child_process";
-import { globSync, readdirSync } from "node:fs";
+import { globSync } from "node:fs";
 import { join } from "node:path";
+import { namesIn } from "../../shared/testing/files.ts";
 
 export interface Python {
   /** Such as "3.13.0". */
@@ -31,7 +32,7 @@ export function hostPython(): Python {
 
 function places(minor: string): string[] {
   const pyenv = join(process.env["PYENV_ROOT"] ?? "/root/.pyenv", "versions");
-  const versions = subfolders(pyenv).filter((name) => name.startsWith(`${minor}.`));
+  const versions = namesIn(pyenv).filter((name) => name.startsWith(`${minor}.`));
   return ["/usr", ...versions.map((name) => join(pyenv, name)), join(debianOf(minor), "usr")];
 }
 
@@ -63,12 +64,4 @@ function interpreterIn(folder: string): string[] {
   return isInDebian(folder)
     ? ["/usr/sbin/chroot", join(folder, ".."), "/usr/bin/python3"]
     : [join(folder, "bin/python3")];
-}
-
-function subfolders(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
 }
