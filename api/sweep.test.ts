@@ -16,17 +16,15 @@ import { historyMs, minuteMs, minutesSince, toHistory } from "./monitoring/healt
 import { endedBefore } from "./store/retention.ts";
 import { expire, recordMinute, removeOld, sweep } from "./sweep.ts";
 import { success } from "./testing/scripted-agent.ts";
+import { onExecute } from "./testing/statements.ts";
 import { by, clientOf, newExecution, offers, testDeps } from "./testing/temp-store.ts";
 import { store, useOneStore, useStore } from "./testing/use-store.ts";
 
-const dayMs = 24 * 3_600_000;
-
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 const keepDays = 7;
 
 describe("retention", () => {
-  const hourMs = 3_600_000;
-  const dayMs = 24 * hourMs;
-
   useStore();
   let clock: number;
   let deps: Deps;
@@ -361,16 +359,12 @@ describe("sweep", () => {
   });
 
   test("the check for expired leases, which runs every second, only reads if there are none", async () => {
-    const { client } = store.db;
-    const execute = client.execute.bind(client);
     const writes: string[] = [];
-    client.execute = (statement: Parameters<typeof execute>[0]) => {
-      const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
-      if (/^\s*(insert|update|delete)/i.test(text)) writes.push(text);
-      return execute(statement);
-    };
+    const stop = onExecute(store.db.client, (sql) => {
+      if (/^\s*(insert|update|delete)/i.test(sql)) writes.push(sql);
+    });
     await expire(testDeps(store.db, store.folder, () => now));
-    client.execute = execute;
+    stop();
     expect(writes).toEqual([]);
   });
 
@@ -451,8 +445,6 @@ describe("record minute", () => {
 });
 
 describe("build retention", () => {
-  const dayMs = 86_400_000;
-
   useStore();
 
   test("builds are removed with their logs, except a job type's last one and the last image of each kind", async () => {

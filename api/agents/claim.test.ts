@@ -8,7 +8,7 @@ import { wakeForCall } from "../sessions/lease.ts";
 import { setLimits } from "../tenants/sql.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { newCall, readySession, runningCall } from "../testing/session-store.ts";
-import { by, newExecution, noLimits, openTempStore, testDeps } from "../testing/temp-store.ts";
+import { by, newExecution, noLimits, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { recordAgent } from "./agents.ts";
 import { claimNext, jobTypesUsedSince, takeNext } from "./claim.ts";
@@ -16,12 +16,7 @@ import { recordResult } from "./posts.ts";
 
 /** Of the agent that claims. */
 const terms = { agentId: "a", expiresAt: 1000, now: 100 };
-const offer = (jobType: string, gpus = 0) => ({
-  jobType,
-  gpus,
-  jobVersion: "v",
-  jobRef: null,
-});
+const offer = (jobType: string, gpus = 0) => ({ jobType, gpus, jobVersion: "v", jobRef: null });
 const plain = offer("default");
 
 /** Submits a job for each letter, in order. The letter is the tenant; a capital "K" is an urgent job of tenant k. */
@@ -49,12 +44,23 @@ async function claimed(slots: number, gpus = 0, offers = [plain, offer("urgent")
   );
 }
 
+/** Ends a job that a tenant runs. */
+async function endOne(tenant: string, now: number): Promise<void> {
+  const { rows } = await store.db.client.execute({
+    sql: "select lease_id from executions where status = 'running' and tenant = ? limit 1",
+    args: [tenant],
+  });
+  const leaseId = rows[0]!["lease_id"] as string;
+  const ended = { kind: "complete", status: "succeeded", error: null, exitCode: 0 } as const;
+  await advance(store.db, { leaseId }, { ...ended, leaseId }, now);
+}
+
 /** The tenants of the jobs that a claim leases, in order. */
 const order = async (jobs: number) => (await claimed(jobs)).join("");
 
-describe("claim", () => {
-  useStore();
+useStore();
 
+describe("claim", () => {
   describe("the order of the queue", () => {
     test.each([
       ["aaaa", "aaaa", "one key: first come first served"],
@@ -268,15 +274,7 @@ describe("claim", () => {
       (await claimNext(store.db, at, { slots, gpus: 0 }, [plain]))
         .map(({ tenant }) => tenant)
         .join("");
-    const end = async (tenant: string) => {
-      const { rows } = await store.db.client.execute({
-        sql: "select lease_id from executions where status = 'running' and tenant = ? limit 1",
-        args: [tenant],
-      });
-      const leaseId = rows[0]!["lease_id"] as string;
-      const ended = { kind: "complete", status: "succeeded", error: null, exitCode: 0 } as const;
-      await advance(store.db, { leaseId }, { ...ended, leaseId }, now);
-    };
+    const end = (tenant: string) => endOne(tenant, now);
 
     test("one tenant alone leaves the last slot to the other, whose first job starts at once", async () => {
       await register(4);
@@ -429,24 +427,10 @@ describe("claim", () => {
 });
 
 describe("max running", () => {
-  useStore();
-
   describe("a tenant that runs max_running jobs", () => {
     const limit = (tenant: string, most: number) =>
       setLimits(store.db, tenant, { ...noLimits, max_running: most }, by(0));
-    const end = async (tenant: string) => {
-      const { rows } = await store.db.client.execute({
-        sql: "select lease_id from executions where status = 'running' and tenant = ? limit 1",
-        args: [tenant],
-      });
-      const leaseId = rows[0]!["lease_id"] as string;
-      await advance(
-        store.db,
-        { leaseId },
-        { kind: "complete", leaseId, status: "succeeded", error: null, exitCode: 0 },
-        101,
-      );
-    };
+    const end = (tenant: string) => endOne(tenant, 101);
 
     test("gets no more, and others pass it", async () => {
       await limit("a", 2);
@@ -500,7 +484,6 @@ describe("max running", () => {
 });
 
 describe("take jobs", () => {
-  useStore();
   let deps: Deps;
   let ended: { agentId: string; sessionId: null };
   let waits: PromiseWithResolvers<void>;
@@ -617,22 +600,17 @@ describe("take jobs", () => {
 });
 
 test("returns the requested job types whose latest execution is recent", async () => {
-  const store = await openTempStore();
-  try {
-    const used: [string, number][] = [
-      ["old", 10],
-      ["new", 10],
-      ["new", 20],
-      ["unasked", 30],
-    ];
-    for (const [jobType, createdAt] of used) {
-      await submitExecution(store.db, newExecution({ jobType, createdAt }), 1000);
-    }
-    const since = (time: number) => jobTypesUsedSince(store.db, ["old", "new", "never"], time);
-    expect(await since(20)).toEqual(["new"]);
-    expect(await since(21)).toEqual([]);
-    expect(await since(10)).toEqual(["old", "new"]);
-  } finally {
-    store.close();
+  const used: [string, number][] = [
+    ["old", 10],
+    ["new", 10],
+    ["new", 20],
+    ["unasked", 30],
+  ];
+  for (const [jobType, createdAt] of used) {
+    await submitExecution(store.db, newExecution({ jobType, createdAt }), 1000);
   }
+  const since = (time: number) => jobTypesUsedSince(store.db, ["old", "new", "never"], time);
+  expect(await since(20)).toEqual(["new"]);
+  expect(await since(21)).toEqual([]);
+  expect(await since(10)).toEqual(["old", "new"]);
 });

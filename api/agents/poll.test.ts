@@ -19,6 +19,7 @@ import { setLimits } from "../tenants/sql.ts";
 import { limitTenant } from "../tenants/tenants.ts";
 import { readyReport, ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { created, newCall } from "../testing/session-store.ts";
+import { onExecute } from "../testing/statements.ts";
 import {
   by,
   clientOf,
@@ -49,12 +50,7 @@ describe("poll", () => {
     deps = testDeps(store.db, store.folder, Date.now);
     asked = [];
     over = new AbortController();
-    const { client } = store.db;
-    const execute = client.execute.bind(client);
-    client.execute = (statement: Parameters<typeof execute>[0]) => {
-      asked.push(typeof statement === "string" ? statement : (statement as { sql: string }).sql);
-      return execute(statement);
-    };
+    onExecute(store.db.client, (sql) => void asked.push(sql));
   });
   afterEach(async () => {
     over.abort();
@@ -713,13 +709,9 @@ describe("tokens", () => {
   let now = 1_000_000;
   let reads = 0;
   beforeEach(() => {
-    const { client } = store.db;
-    const execute = client.execute.bind(client);
-    client.execute = (statement: Parameters<typeof execute>[0]) => {
-      const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
-      if (text.includes("agent_tokens")) reads += 1;
-      return execute(statement);
-    };
+    onExecute(store.db.client, (sql) => {
+      if (sql.includes("agent_tokens")) reads += 1;
+    });
     app = createApp(testDeps(store.db, store.folder, () => now));
   });
 

@@ -6,6 +6,7 @@ import { createApp } from "../app.ts";
 import { executions } from "../store/job-tables.ts";
 import { createKey, type NewKey, revokeKey, rotateKey, showKeys } from "../tenants/tenants.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { onExecute } from "../testing/statements.ts";
 import { by, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import type { AppEnv } from "./context.ts";
@@ -23,13 +24,9 @@ describe("identify", () => {
   let deps: ReturnType<typeof testDeps>;
   let app: ReturnType<typeof createApp>;
   beforeEach(() => {
-    const { client } = store.db;
-    const execute = client.execute.bind(client);
-    client.execute = (statement: Parameters<typeof execute>[0]) => {
-      const text = typeof statement === "string" ? statement : (statement as { sql: string }).sql;
-      if (/^select.*api_keys/i.test(text)) reads += 1;
-      return execute(statement);
-    };
+    onExecute(store.db.client, (sql) => {
+      if (/^select.*api_keys/i.test(sql)) reads += 1;
+    });
     background = [];
     const config = { api_auth_enabled: true, api_keys: [configured] };
     deps = {

@@ -1,13 +1,14 @@
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
 import { claimNext } from "../agents/claim.ts";
 import { setLimits } from "../tenants/sql.ts";
-import { by, clientOf, noLimits, offers, openTempStore, testDeps } from "../testing/temp-store.ts";
+import { by, clientOf, noLimits, offers, testDeps } from "../testing/temp-store.ts";
+import { store, useStore } from "../testing/use-store.ts";
 import { runnableEnvironment, submit } from "./submit.ts";
 
+useStore();
+
 test("a tenant's refusal names the job types that it may use, and no others", async () => {
-  const store = await openTempStore();
-  onTestFinished(() => store.close());
   const [ofAll, ofB] = [JobTypeDefinition.parse({}), JobTypeDefinition.parse({ tenants: ["b"] })];
   const config = { job_types: { default: ofB, science: ofB, plain: ofAll } };
   const deps = testDeps(store.db, store.folder, Date.now, config);
@@ -23,8 +24,6 @@ test("a tenant's refusal names the job types that it may use, and no others", as
 });
 
 test("the refusal of an unknown job type names the nearest one, and each that exists once", async () => {
-  const store = await openTempStore();
-  onTestFinished(() => store.close());
   const jobType = JobTypeDefinition.parse({});
   const config = { job_types: { default: jobType, science: jobType } };
   const deps = testDeps(store.db, store.folder, Date.now, config);
@@ -40,8 +39,6 @@ test("the refusal of an unknown job type names the nearest one, and each that ex
 });
 
 test("a refusal names the limit that refused, also if there is room by the time of the answer", async () => {
-  const store = await openTempStore();
-  onTestFinished(() => store.close());
   await setLimits(store.db, "default", { ...noLimits, max_queued: 1 }, by());
   const deps = testDeps(store.db, store.folder, Date.now);
   const job = { code: "1", input_data: {}, startup_timeout: 60, requirements: [] };

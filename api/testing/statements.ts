@@ -39,7 +39,22 @@ export async function openPlanner(): Promise<Planner> {
   };
 }
 
-function recording(client: Client, sent: InStatement[]): Client {
+/** The SQL of a statement. */
+export const sqlOf = (statement: InStatement): string =>
+  typeof statement === "string" ? statement : statement.sql;
+
+/** Tells the SQL of each statement that this client executes. Returns what ends that. */
+export function onExecute(client: Client, tell: (sql: string) => void): () => void {
+  const execute = client.execute.bind(client);
+  client.execute = (statement: Parameters<typeof execute>[0]) => {
+    tell(sqlOf(statement as InStatement));
+    return execute(statement);
+  };
+  return () => void (client.execute = execute);
+}
+
+/** The same client, which notes its statements. */
+export function recording(client: Client, sent: InStatement[]): Client {
   return Object.assign(Object.create(client) as Client, {
     execute: async (statement: InStatement) => {
       sent.push(statement);
