@@ -123,28 +123,22 @@ export const authRows = on("with keys", [
     }
     expect((await api.post("/agent/v1/poll", request, bearer(agentTokens[0]))).status).toBe(200);
   }),
-  {
-    rule: "The key's header can be configured; Authorization: Bearer is still accepted",
-    server: "with a header of its own",
-    async check(api) {
+  ...on("with a header of its own", [
+    test("The key's header can be configured; Authorization: Bearer is still accepted", async (api) => {
       expect(await statusWith(api, { [customHeader]: key })).toBe(200);
       expect(await statusWith(api, bearer(key))).toBe(200);
       expect(await statusWith(api, { "X-API-Key": key })).toBe(401);
       expect(await statusWith(api, {})).toBe(401);
-    },
-  },
-  {
-    rule: "With api_docs_public only the API description needs no key",
-    server: "with a header of its own",
-    async check(api) {
+    }),
+    test("With api_docs_public only the API description needs no key", async (api) => {
       const reply = await api.get("/openapi.json");
       expect(reply.status).toBe(200);
       expect(reply.text).toContain(`"name":"${customHeader}"`);
       expect((await api.get("/docs")).status).toBe(200);
       expect((await api.get("/pool/stats")).status).toBe(401);
       expect((await api.get("/metrics")).status).toBe(401);
-    },
-  },
+    }),
+  ]),
 ]);
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
@@ -352,16 +346,14 @@ export const foreignPageRows: Row[] = [
       expect((await api.post("/execute/async", { code: "1" }, headers)).status).toBe(202);
     }
   }),
-  {
-    rule: "With keys, a page of another site that has a key is served",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("With keys, a page of another site that has a key is served", async (api) => {
       for (const headers of [...foreign, evil]) {
         expect((await api.get("/executions", { ...keyHeader, ...headers })).status).toBe(200);
         expect((await api.get("/executions", headers)).status).toBe(401);
       }
-    },
-  },
+    }),
+  ]),
   {
     rule: "Without keys on loopback, only requests for a loopback host are answered",
     only: { on: "node", why: "a worker has no address of its own" },
@@ -379,10 +371,8 @@ export const foreignPageRows: Row[] = [
       }
     },
   },
-  {
-    rule: "Without keys, requests for a name in allowed_hosts are answered too, and no others",
-    server: "behind a reverse proxy",
-    async check(api) {
+  ...on("behind a reverse proxy", [
+    test("Without keys, requests for a name in allowed_hosts are answered too, and no others", async (api) => {
       for (const Host of ["tools.example", "tools.example:8443", "localhost"]) {
         expect((await api.get("/executions", { Host })).status).toBe(200);
       }
@@ -395,8 +385,8 @@ export const foreignPageRows: Row[] = [
       for (const Host of ["evil.example", "x.tools.example"]) {
         expect((await api.get("/executions", { Host })).status).toBe(403);
       }
-    },
-  },
+    }),
+  ]),
 ];
 
 /** The keys of the rows. The first key is for cleaning up after them. */
@@ -423,10 +413,8 @@ async function expectSpent(api: Api, headers: Record<string, string>, limit: num
 }
 
 export const rateLimitRows: Row[] = [
-  {
-    rule: "Each key has 120 requests in 60 s; then every request is 429 with Retry-After",
-    server: "with the rate limit of the contract",
-    async check(api) {
+  ...on("with the rate limit of the contract", [
+    test("Each key has 120 requests in 60 s; then every request is 429 with Retry-After", async (api) => {
       const first = await api.get("/pool/stats", otherKeyHeader);
       expect(first.headers.get("RateLimit-Limit")).toBe("120");
       expect(first.headers.get("RateLimit-Policy")).toBe("120;w=60");
@@ -438,12 +426,8 @@ export const rateLimitRows: Row[] = [
 
       const other = await api.get("/pool/stats", { "X-API-Key": apiKeys[0] });
       expect(other.status).toBe(200);
-    },
-  },
-  {
-    rule: "Requests without a valid key are counted per client address",
-    server: "with the rate limit of the contract",
-    async check(api) {
+    }),
+    test("Requests without a valid key are counted per client address", async (api) => {
       const replies = [
         await api.get("/pool/stats"),
         await api.get("/pool/stats", { "X-API-Key": "wrong-key-0123456789" }),
@@ -452,12 +436,8 @@ export const rateLimitRows: Row[] = [
       expect(replies.map(({ status }) => status)).toEqual([401, 401, 401]);
       const [a = 0, b, c] = replies.map(left);
       expect([b, c]).toEqual([a - 1, a - 2]);
-    },
-  },
-  {
-    rule: "/health, its probes and agents are not counted",
-    server: "with the rate limit of the contract",
-    async check(api) {
+    }),
+    test("/health, its probes and agents are not counted", async (api) => {
       const agent = api.agent();
       const before = left(await api.get("/pool/stats"));
       const replies = [
@@ -471,12 +451,8 @@ export const rateLimitRows: Row[] = [
       expect(replies.filter(({ headers }) => headers.has("RateLimit-Limit"))).toEqual([]);
       // What is left for this address; it is more if the window has ended meanwhile.
       expect(left(await api.get("/pool/stats"))).toBeGreaterThanOrEqual(before - 1);
-    },
-  },
-  {
-    rule: "The rate limit counts each message of a batch to /mcp",
-    server: "with the rate limit of the contract",
-    async check(api) {
+    }),
+    test("The rate limit counts each message of a batch to /mcp", async (api) => {
       const own = { "X-API-Key": operatorKey };
       const sendPings = (count: number) => {
         const pings = Array.from({ length: count }, (_, id) => ({
@@ -491,12 +467,10 @@ export const rateLimitRows: Row[] = [
       expect(left(await api.get("/pool/stats", own))).toBe(before - 4);
       expect((await sendPings(100)).status).toBe(200);
       expectRefused(await sendPings(100));
-    },
-  },
-  {
-    rule: "After its window a client is served again",
-    server: "with a short window",
-    async check(api) {
+    }),
+  ]),
+  ...on("with a short window", [
+    test("After its window a client is served again", async (api) => {
       const [limit, windowS] = [20, 3];
       const beganMs = performance.now();
       let served = 0;
@@ -518,6 +492,6 @@ export const rateLimitRows: Row[] = [
       expect(retryAfterS).toBeLessThanOrEqual(windowS);
       await sleep(1000 * retryAfterS + 50);
       expect((await api.get("/pool/stats", otherKeyHeader)).status).toBe(200);
-    },
-  },
+    }),
+  ]),
 ];

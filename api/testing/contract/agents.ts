@@ -20,6 +20,7 @@ import {
   expectFault,
   failure,
   log,
+  on,
   operatorKey,
   problemOf,
   release,
@@ -51,8 +52,7 @@ export const agentRows: Row[] = [
     },
   ),
   test("An agent that presents a different token than before gets 403", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const thief = api.agent(agentTokens[1]);
     const request = agent.pollRequest({ free_slots: 1 });
     for (const path of ["/poll", "/renew"]) {
@@ -139,10 +139,8 @@ export const agentRows: Row[] = [
     const { intervals } = await api.agent().renew();
     expect(intervals).toEqual({ poll_wait_s: 25, lease_ttl_s: 180, renew_every_s: 7.5 });
   }),
-  {
-    rule: "A lease that is not renewed goes to another agent; lost twice, the job ends as internal_error",
-    server: "with short leases",
-    async check(api) {
+  ...on("with short leases", [
+    test("A lease that is not renewed goes to another agent; lost twice, the job ends as internal_error", async (api) => {
       const { agent, job_id, lease_id } = await working(api);
       await agent.post(lease_id, "started", { job_ref: null });
       await agent.upload(lease_id, "a.txt", "first");
@@ -168,8 +166,8 @@ export const agentRows: Row[] = [
       ]);
       expect((await second.result(again.lease_id)).status).toBe(409);
       expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).status).toBe(404);
-    },
-  },
+    }),
+  ]),
   test("A job released before its code started is tried again; released a second time, it fails with that error", async (api) => {
     const { agent, job_id, lease_id } = await working(api);
     expect((await release(agent, lease_id)).status).toBe(200);
@@ -288,10 +286,8 @@ export const joinRows: Row[] = [
     expect(reply.text).not.toContain(token);
     expect((await exchange(api, code, token)).status).toBe(200);
   }),
-  {
-    rule: "An agent's own token gives no access to another agent's leases or to client endpoints",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("An agent's own token gives no access to another agent's leases or to client endpoints", async (api) => {
       const [one, other] = [await joined(api), await joined(api)];
       const agent = api.agent(one.token);
       await agent.poll();
@@ -301,12 +297,10 @@ export const joinRows: Row[] = [
       }
       const headers = { Authorization: `Bearer ${one.token}` };
       expect((await api.get("/executions", headers)).status).toBe(401);
-    },
-  },
-  {
-    rule: "A revoked token ends its agent's waiting poll, and its lease goes to another",
-    server: "with short leases",
-    async check(api) {
+    }),
+  ]),
+  ...on("with short leases", [
+    test("A revoked token ends its agent's waiting poll, and its lease goes to another", async (api) => {
       const { token, id } = await joined(api);
       const agent = api.agent(token);
       const { job_id } = await api.submit();
@@ -319,8 +313,8 @@ export const joinRows: Row[] = [
       expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });
       expect((await agent.result(lease_id)).status).toBe(401);
       expect(await pollStatus(api, token)).toBe(401);
-    },
-  },
+    }),
+  ]),
   test("A rotated token is valid until the new one is used; the agent keeps its leases", async (api) => {
     const [{ token }, next] = [await joined(api), newToken()];
     const agent = api.agent(token);
@@ -344,10 +338,8 @@ export const joinRows: Row[] = [
     const order = JSON.stringify({ token_sha256: hashOf(newToken()) });
     expect((await api.agent().send("POST", "/rotate", order)).status).toBe(409);
   }),
-  {
-    rule: "After 30 attempts to join in a minute an address is refused with 429 and Retry-After",
-    server: "in production",
-    async check(api) {
+  ...on("in production", [
+    test("After 30 attempts to join in a minute an address is refused with 429 and Retry-After", async (api) => {
       // Few at once: a burst may get 503s from a database on another process.
       for (let guesses = 0; guesses < 30; guesses += 6) {
         const some = Array.from({ length: 6 }, () =>
@@ -359,8 +351,8 @@ export const joinRows: Row[] = [
       expect(reply.status).toBe(429);
       expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
       expect(await pollStatus(api, agentTokens[0])).toBe(200);
-    },
-  },
+    }),
+  ]),
 ];
 
 export const protocolRows: Row[] = [
@@ -398,10 +390,8 @@ export const protocolRows: Row[] = [
       expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
     }
   }),
-  {
-    rule: "Jobs that need GPUs go to agents with enough free ones; without such an agent the message says so",
-    server: "with job types",
-    async check(api) {
+  ...on("with job types", [
+    test("Jobs that need GPUs go to agents with enough free ones; without such an agent the message says so", async (api) => {
       const { job_id } = await api.submit({ job_type: "with-gpus" });
       const [few, many] = [api.agent(), api.agent()];
       expect((await few.poll({ gpus: { total: 1, free: 1 } })).jobs).toEqual([]);
@@ -411,8 +401,8 @@ export const protocolRows: Row[] = [
       const { jobs } = await many.poll({ gpus: { total: 2, free: 2 } });
       expect(jobs.map((job) => job.execution_id)).toEqual([job_id]);
       await many.result(jobs[0]?.lease_id ?? "");
-    },
-  },
+    }),
+  ]),
 ];
 
 /** Every post for a lease, with two different bodies. */
@@ -707,8 +697,7 @@ export const hostRows: Row[] = [
     ...local,
     rule: "POST /execute is 503 while every agent is draining",
     async check(api) {
-      const agent = api.agent();
-      await agent.poll({ free_slots: 0 });
+      const agent = await api.connected({ free_slots: 0 });
       await api.post(`/agents/${agent.id}/drain`);
       expect(await stateOf(api, agent.id)).toBe("draining");
       const reply = await api.post("/execute", { code: "print(1)" });
@@ -743,13 +732,11 @@ export const hostRows: Row[] = [
       expect(problemOf(reply).detail).toContain("operator_keys");
     },
   },
-  {
-    rule: "An operator's key manages hosts, and is accepted wherever an API key is",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("An operator's key manages hosts, and is accepted wherever an API key is", async (api) => {
       expect((await api.post("/hosts/invitations", {}, operator)).status).toBe(201);
       expect((await api.get("/hosts", operator)).status).toBe(200);
       expect((await api.get("/executions", operator)).status).toBe(200);
-    },
-  },
+    }),
+  ]),
 ];

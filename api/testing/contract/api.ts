@@ -4,7 +4,7 @@ import { expect } from "vitest";
 import { Problem } from "../../../shared/wire/errors.ts";
 import { ExecutionPage, ExecutionRecord, JobStatus } from "../../../shared/wire/executions.ts";
 import { BuildResult } from "../../../shared/wire/job-types.ts";
-import type { LeasedBuild } from "../../../shared/wire/leases.ts";
+import type { LeasedBuild, PollRequest } from "../../../shared/wire/leases.ts";
 import { Session } from "../../../shared/wire/sessions.ts";
 import { SubmittedJob } from "../../../shared/wire/submissions.ts";
 import { openApiCheck, type OpenApiCheck } from "../openapi-check.ts";
@@ -98,6 +98,13 @@ export class Api {
   agent(token: string = agentTokens[0]): ScriptedAgent {
     const agent = new ScriptedAgent(this.url, token);
     this.#agents.push(agent);
+    return agent;
+  }
+
+  /** An agent that has polled once. */
+  async connected(poll: Partial<PollRequest> = {}): Promise<ScriptedAgent> {
+    const agent = this.agent();
+    await agent.poll(poll);
     return agent;
   }
 
@@ -507,10 +514,8 @@ export async function buildType(
 export const logChunk = (offset: number, text: string) => ({ offset, data_base64: btoa(text) });
 
 /** An agent whose engine has these images. */
-export async function agentWith(api: Api, ...images: string[]): Promise<ScriptedAgent> {
-  const agent = api.agent();
-  await agent.poll({ images, free_slots: 0 });
-  return agent;
+export function agentWith(api: Api, ...images: string[]): Promise<ScriptedAgent> {
+  return api.connected({ images, free_slots: 0 });
 }
 
 /** Sends one message to the endpoint, and returns its answer: JSON, or an event with it. */

@@ -14,6 +14,7 @@ import {
   each,
   expectFault,
   maxQueueSize,
+  on,
   problemOf,
   type Row,
   test,
@@ -120,10 +121,8 @@ export const batchRows: Row[] = [
     ];
     expect(await files(one!.job_id!)).toEqual(await files(alone.job_id));
   }),
-  {
-    rule: "Jobs of a batch are accepted in order while the queue has room; the rest are 503 each",
-    server: queue,
-    async check(api) {
+  ...on(queue, [
+    test("Jobs of a batch are accepted in order while the queue has room; the rest are 503 each", async (api) => {
       const batch = await submit(
         api,
         Array.from({ length: maxQueueSize + 2 }, (_, n) => job(n)),
@@ -132,12 +131,8 @@ export const batchRows: Row[] = [
       expect(batch.jobs.map(({ status }) => status)).toEqual(expected);
       expect(batch.jobs.map(({ queue_position }) => queue_position).slice(0, 3)).toEqual([1, 2, 3]);
       expect((await read(api, batch.id)).total).toBe(maxQueueSize);
-    },
-  },
-  {
-    rule: "An atomic batch for which the queue has no room is 503, and stores nothing",
-    server: queue,
-    async check(api) {
+    }),
+    test("An atomic batch for which the queue has no room is 503, and stores nothing", async (api) => {
       await api.submit();
       const stored = await api.newest();
       const jobs = Array.from({ length: maxQueueSize }, (_, n) => job(n));
@@ -148,19 +143,15 @@ export const batchRows: Row[] = [
       expect(await api.newest()).toEqual(stored);
       // Its key is still free.
       await submit(api, jobs.slice(1), { atomic: true, ...key });
-    },
-  },
-  {
-    rule: "An atomic batch that the queue can never hold is 422",
-    server: queue,
-    async check(api) {
+    }),
+    test("An atomic batch that the queue can never hold is 422", async (api) => {
       const stored = await api.newest();
       const jobs = Array.from({ length: maxQueueSize + 1 }, (_, n) => job(n));
       const refused = await api.post("/execute/batch", { jobs, atomic: true });
       expect(problemOf(refused)).toMatchObject({ status: 422, code: "batch_too_large" });
       expect(await api.newest()).toEqual(stored);
-    },
-  },
+    }),
+  ]),
   ...each(
     [
       [400, { code: "" }, "jobs.1.code"],
@@ -198,10 +189,8 @@ export const batchRows: Row[] = [
     expect(await api.job(other.job_id)).toMatchObject({ status: "running" });
     expect(await api.job(other.job_id)).not.toHaveProperty("cancel_requested");
   }),
-  {
-    rule: "A batch of 1,000 jobs is accepted whole; 1,001 are 400",
-    server: long,
-    async check(api) {
+  ...on(long, [
+    test("A batch of 1,000 jobs is accepted whole; 1,001 are 400", async (api) => {
       const jobs = Array.from({ length: 1000 }, (_, n) => job(n, { metadata: { n: String(n) } }));
       const batch = await submit(api, jobs, { atomic: true });
       expect(new Set(batch.jobs.map(({ job_id }) => job_id)).size).toBe(1000);
@@ -210,8 +199,8 @@ export const batchRows: Row[] = [
       const cancelled = await api.post(`/batches/${batch.id}/cancel`);
       expect(body(cancelled)).toMatchObject({ finished: true, counts: { cancelled: 1000 } });
       expectFault(await api.post("/execute/batch", { jobs: [...jobs, job(1000)] }), "jobs");
-    },
-  },
+    }),
+  ]),
   ...each(
     [
       ["no jobs", { jobs: [] }, "jobs"],
@@ -222,16 +211,14 @@ export const batchRows: Row[] = [
     ([what]) => `A batch with ${what} is 400 at that path`,
     async (api, [, fields, path]) => expectFault(await api.post("/execute/batch", fields), path),
   ),
-  {
-    rule: "A batch over max_batch_bytes is 413",
-    server: queue,
-    async check(api) {
+  ...on(queue, [
+    test("A batch over max_batch_bytes is 413", async (api) => {
       const large = JSON.stringify({ jobs: [job(0, { input_data: { x: "x".repeat(300_000) } })] });
       const refused = await api.post("/execute/batch", large);
       expect(refused.status).toBe(413);
       expect(problemOf(refused).detail).toContain("max_batch_bytes");
-    },
-  },
+    }),
+  ]),
   test("A batch id that names nothing is 404", async (api) => {
     for (const id of ["019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10", "none"]) {
       expect((await api.get(`/batches/${id}`)).status).toBe(404);
@@ -286,18 +273,16 @@ export const batchKeyRows: Row[] = [
     expect((await api.post("/execute/batch", { jobs: [job(0)] }, header)).status).toBe(409);
     expect(await api.newest()).toEqual(stored);
   }),
-  {
-    rule: "With another API key of the tenant, the repeat of a batch finds it",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("With another API key of the tenant, the repeat of a batch finds it", async (api) => {
       const header = { "Idempotency-Key": "batch" };
       const ids = [];
       for (const key of apiKeys) {
         ids.push((await submit(api, [job(0)], {}, { ...header, "X-API-Key": key })).id);
       }
       expect(new Set(ids).size).toBe(1);
-    },
-  },
+    }),
+  ]),
 ];
 
 export const idempotencyRows: Row[] = [
@@ -328,10 +313,8 @@ export const idempotencyRows: Row[] = [
     expect(again.status).toBe(202);
     expect(body(again)).toMatchObject({ job_id: SubmittedJob.parse(body(first)).job_id });
   }),
-  {
-    rule: "An input of 200,000 values is compared, hashed and given to the code like a small one",
-    server: "with a long queue",
-    async check(api) {
+  ...on("with a long queue", [
+    test("An input of 200,000 values is compared, hashed and given to the code like a small one", async (api) => {
       const members = Array.from(
         { length: 50_000 },
         (_, n) => `"k${(n * 7919) % 50_021}":[${n}.0]`,
@@ -352,8 +335,8 @@ export const idempotencyRows: Row[] = [
       const hash = createHash("sha256").update(text).digest("hex");
       expect(record).toMatchObject({ input_hash: hash });
       expect((await api.agent().takeJob()).input_json === text).toBe(true);
-    },
-  },
+    }),
+  ]),
   ...each(
     [
       { code: "print(2)" },
@@ -380,8 +363,7 @@ export const idempotencyRows: Row[] = [
     },
   ),
   test("POST /execute with the idempotency key of a running job waits for that job, and later gets its stored result", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const request = { code: "print(1)", idempotency_key: crypto.randomUUID() };
     const first = api.post("/execute", request);
     const { lease_id, execution_id } = await agent.takeJob();
@@ -397,8 +379,7 @@ export const idempotencyRows: Row[] = [
     expect([other.status, problemOf(other).existing_job_id]).toEqual([409, execution_id]);
   }),
   test("POST /execute with the idempotency key of a queued asynchronous job waits for that job", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const request = { code: "print(1)", idempotency_key: crypto.randomUUID() };
     const { job_id } = await api.submit(request);
     const reply = api.post("/execute", request);
@@ -450,10 +431,8 @@ export const idempotencyRows: Row[] = [
       }
     },
   ),
-  {
-    rule: "Idempotency keys belong to a tenant: with another API key of the tenant, a repeat finds its job",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("Idempotency keys belong to a tenant: with another API key of the tenant, a repeat finds its job", async (api) => {
       const request = { code: "print(1)", idempotency_key: "shared" };
       const ids = [];
       for (const apiKey of apiKeys) {
@@ -461,8 +440,8 @@ export const idempotencyRows: Row[] = [
         ids.push(SubmittedJob.parse(body(reply)).job_id);
       }
       expect(new Set(ids).size).toBe(1);
-    },
-  },
+    }),
+  ]),
   test("100 equal submissions at once with one key give one job", async (api) => {
     const before = await api.newest();
     const jobs = await Promise.all(

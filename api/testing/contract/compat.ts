@@ -45,8 +45,7 @@ const compile = (exit_code: number | null, ms: number) => ({
 
 export const compatRows = on(server, [
   test("SandboxFusion: code is one job of the configured key; seconds are rounded up", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const asked = { stdin: "7", args: ["-x"], run_timeout: 2.2, memory_limit_MB: 512 };
     const reply = run(api, { ...asked, files: {}, fetch_files: [] });
     const job = await agent.takeJob();
@@ -112,8 +111,7 @@ export const compatRows = on(server, [
     ([{ error, exit_code }, status]) =>
       `SandboxFusion: ${error?.type} with ${exit_code} is ${status}`,
     async (api, [result, status, compiled, ran]) => {
-      const agent = api.agent();
-      await agent.poll();
+      const agent = await api.connected();
       const reply = run(api, { language: "c" });
       const job = await agent.takeJob();
       expect(job.program).toMatchObject({ file: "main.c", compile_timeout_s: 10 });
@@ -136,8 +134,7 @@ export const compatRows = on(server, [
     expect(body(await api.get("/sessions?status=ready", key))).toMatchObject({ count: 0 });
   }),
   test("A result.json that knows nothing of Airlock is a file like any other: Dify and SandboxFusion", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const text = '{ "n": 1.0 }\n';
     const fetched = run(api, { fetch_files: ["result.json"] });
     await agent.result((await agent.takeJob()).lease_id, { output_json: text });
@@ -212,8 +209,7 @@ export const compatRows = on(server, [
     rule: "Piston: a first client that hangs up while the image is asked for its languages takes the answer from no other",
     only: { on: "node", why: "in workerd no request may wait for another one" },
     async check(api) {
-      const agent = api.agent();
-      await agent.poll();
+      const agent = await api.connected();
       const gone = new AbortController();
       const runtimes = (init: RequestInit = {}) =>
         fetch(`${api.url}/compat/piston/api/v2/runtimes`, init);
@@ -231,8 +227,7 @@ export const compatRows = on(server, [
     },
   },
   test("SandboxFusion: a full queue holds a request until there is room, or to the end of its time; it counts once for the rate limit", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const headers = { "Content-Type": "application/json", ...key };
     for (let n = 0; n < maxQueueSize; n++) {
       expect((await api.post("/execute/async", { code: "0" }, headers)).status).toBe(202);
@@ -256,8 +251,7 @@ export const compatRows = on(server, [
     expect(await held).toMatchObject({ status: 200, json: { status: "Success" } });
   }),
   test("SandboxFusion: a job whose answer has not begun 1 s before its client gives up is cancelled, and the answer is 504", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const reply = run(api, short);
     const job = await agent.takeJob();
     expect((await reply).status).toBe(504);
@@ -277,8 +271,7 @@ export const compatRows = on(server, [
     }
   }),
   test("SandboxFusion: a name in fetch_files that leads out of the folder is left out, and leads to no other route", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const above = "../".repeat(3);
     for (const name of [`${above}executions`, `a/${above}../executions`, "/etc/passwd", ""]) {
       const reply = run(api, { fetch_files: [name] });
@@ -327,8 +320,7 @@ const error = expect.any(String) as string;
 
 export const librechatRows = on(server, [
   test("LibreChat: code gets uploaded files and those of earlier code; what it leaves is a session", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const given = await upload(api, "/upload", { "in/a.csv": "1,2" });
     expect(given).toEqual({
       message: "success",
@@ -380,8 +372,7 @@ export const librechatRows = on(server, [
     expect(givenOn).toMatchObject({ size_bytes: exact.length, sha256: sha256Of(exact) });
   }),
   test("LibreChat: a result.json that is no JSON object is a file of the code, which did not fail", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const asked = exec(api, { lang: "py", code: "1" });
     const { lease_id } = await agent.takeJob();
     await agent.upload(lease_id, "result.json", "[1.0]");
@@ -441,8 +432,7 @@ export const librechatRows = on(server, [
     for (const [name, value] of Object.entries({ "X-API-Key": "no", Authorization: "Bearer no" })) {
       expect((await exec(api, asked, { [name]: `${value}-0123456789abcdef` })).status).toBe(401);
     }
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const reply = exec(api, asked, { Authorization: `Bearer ${apiKeys[1]}` });
     const job = await agent.takeJob();
     await agent.result(job.lease_id);

@@ -258,8 +258,7 @@ async function left(api: Api, id: string, status: string): Promise<string> {
 
 export const executeEventRows: Row[] = [
   test("POST /execute with Accept: text/event-stream brings the events of its job, up to the end", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     await using client = await execute(api);
     expect([client.status, client.headers["content-type"]]).toEqual([200, "text/event-stream"]);
     const { lease_id, execution_id } = await agent.takeJob();
@@ -274,8 +273,7 @@ export const executeEventRows: Row[] = [
     expect(textOf(events, "stdout")).toBe("1\n");
   }),
   test("Hanging up on the events of POST /execute cancels the job", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const client = await execute(api);
     const { lease_id, execution_id } = await agent.takeJob();
     await client.until(({ data }) => "status" in data && data.status === "running");
@@ -286,8 +284,7 @@ export const executeEventRows: Row[] = [
     expect((await api.job(execution_id)).cancel_requested).toBe(true);
   }),
   test("With an idempotency key, hanging up on the events cancels nothing, and a repeat joins the job", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const fields = { idempotency_key: `events-${crypto.randomUUID()}` };
     const client = await execute(api, fields);
     const { lease_id, execution_id } = await agent.takeJob();
@@ -303,8 +300,7 @@ export const executeEventRows: Row[] = [
     expect(textOf(await stored.rest(), "stdout")).toBe("x");
   }),
   test("A job whose events nobody can bring about any more ends: without an agent the job is cancelled", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     await using client = await execute(api);
     const { data } = await client.until(({ event }) => event === "status");
     await agent.leave();
@@ -375,8 +371,7 @@ export const resultRows: Row[] = [
     expect(listed).toMatchObject({ items: [{ execution_id: job_id, results: items }] });
   }),
   test("POST /execute answers with the results", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const reply = api.post("/execute", { code: "1", ...asked });
     const { lease_id } = await agent.takeJob();
     await agent.result(lease_id, { items: [item(1, "1", true)] });

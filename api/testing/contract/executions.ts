@@ -408,8 +408,7 @@ export const deadLetterRows: Row[] = [
     },
   ),
   test("A failed synchronous job is not in the DLQ; its failed rerun is", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const answer = api.post("/execute", { code: "1" });
     const { execution_id } = await agent.takeJob();
     await agent.close();
@@ -442,9 +441,7 @@ export const deadLetterRows: Row[] = [
     expect(Date.parse(letter?.created_at ?? "")).toBeGreaterThanOrEqual(before);
   }),
   test("retry_count counts the attempts after the first", async (api) => {
-    const { job_id } = await api.submit();
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api);
     await agent.post(lease_id, "release", { error: errorOf("docker_error") });
     await end(api, { status: "failed", exit_code: 1, error: errorOf("key_error") });
     expect((await letterOf(api, job_id))?.retry_count).toBe(1);
@@ -598,8 +595,7 @@ export const deriveRows: Row[] = [
     ]);
   }),
   test("A job can be derived from a queued, running, ended or synchronous job", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const answer = api.post("/execute", { code: "1" });
     const { lease_id, execution_id } = await agent.takeJob();
     const running = { job_id: execution_id };
@@ -659,9 +655,7 @@ const remove = (api: Api, id: string) => api.send("DELETE", `/executions/${id}`)
 
 export const removeRows: Row[] = [
   test("DELETE /executions/{id} removes a finished record, its artifacts and its dead letter", async (api) => {
-    const { job_id } = await api.submit();
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api);
     expect((await agent.upload(lease_id, "a.txt", "bytes")).status).toBe(200);
     const error = { type: "value_error", message: "no", phase: "execution" } as const;
     await agent.result(lease_id, { status: "failed", exit_code: 1, error });

@@ -11,9 +11,11 @@ import {
   expectFault,
   maxFileBytes,
   maxFilesBytes,
+  on,
   problemOf,
   type Row,
   test,
+  working,
 } from "./api.ts";
 
 const utf8 = (content: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(content);
@@ -141,10 +143,8 @@ export const fileRows: Row[] = [
     expect([reply.status, problemOf(reply).code]).toEqual([413, "too_large"]);
     expect(problemOf(reply).detail).toContain(`${maxFileBytes} bytes (max_file_bytes)`);
   }),
-  {
-    rule: "Uploads that would give all files more than `max_files_bytes` are 503, also if they come at once; a single file of more is 413",
-    server: "with a short queue",
-    async check(api) {
+  ...on("with a short queue", [
+    test("Uploads that would give all files more than `max_files_bytes` are 503, also if they come at once; a single file of more is 413", async (api) => {
       const { file_id } = await uploaded(api, "first", "x".repeat(maxFilesBytes - 500));
       const replies = await Promise.all(
         Array.from({ length: 6 }, (_, n) => send(api, `at-once-${n}`, "x".repeat(300))),
@@ -167,8 +167,8 @@ export const fileRows: Row[] = [
       expect((await api.get(`/files/${file_id}`)).status).toBe(200);
       await api.send("DELETE", `/files/${file_id}`);
       expect((await send(api, "too early", "x")).status).toBe(503);
-    },
-  },
+    }),
+  ]),
   test("An upload that breaks off leaves nothing", async (api) => {
     const before = await stored(api);
     await raw(api, ["Content-Length: 1000"], "only a part");
@@ -230,10 +230,8 @@ export const fileRows: Row[] = [
     }
     expect((await stored(api)).items.map((file) => file.file_id)).not.toContain(file_id);
   }),
-  {
-    rule: "Files need a key where keys are required",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("Files need a key where keys are required", async (api) => {
       for (const [method, path] of [
         ["POST", "/files?name=a"],
         ["GET", "/files"],
@@ -243,8 +241,8 @@ export const fileRows: Row[] = [
         const sent = method === "POST" ? { body: utf8("x") } : {};
         expect((await api.send(method, path, sent)).status).toBe(401);
       }
-    },
-  },
+    }),
+  ]),
 ];
 
 const code = "print(1)";
@@ -272,9 +270,7 @@ async function taken(api: Api, id: string): Promise<Record<string, string>> {
 
 /** A finished job with an artifact. */
 async function jobWithFile(api: Api, name: string, content: string, fields = {}): Promise<string> {
-  const { job_id } = await api.submit(fields);
-  const agent = api.agent();
-  const { lease_id } = await agent.takeJob();
+  const { agent, job_id, lease_id } = await working(api, fields);
   expect((await agent.upload(lease_id, name, content)).status).toBe(200);
   await agent.result(lease_id);
   return job_id;
@@ -367,10 +363,8 @@ export const inputFileRows: Row[] = [
     expect(await taken(api, job_id)).toEqual({ in: "kept" });
     expect((await download(api, job_id, "in")).text).toBe("kept");
   }),
-  {
-    rule: "Each job of a batch has its own files; a file that is missing refuses its job alone",
-    server: "with a long queue",
-    async check(api) {
+  ...on("with a long queue", [
+    test("Each job of a batch has its own files; a file that is missing refuses its job alone", async (api) => {
       const { file_id } = await uploaded(api, "a", "uploaded");
       const jobs = [
         { code, files: [{ name: "f", file_id }] },
@@ -404,8 +398,8 @@ export const inputFileRows: Row[] = [
       ]);
       const atomic = await api.post("/execute/batch", { jobs, atomic: true });
       expectFault(atomic, "jobs.3.files.0.file_id");
-    },
-  },
+    }),
+  ]),
   test("A repeat with an idempotency key has the same files; text and base64 of the same bytes are the same", async (api) => {
     const { file_id } = await uploaded(api, "a", "uploaded");
     const key = { idempotency_key: "files-1" };
@@ -438,20 +432,17 @@ export const inputFileRows: Row[] = [
     expect((await api.get(`/agent/v1${path}`)).status).toBe(401);
     expect((await api.record(job_id)).input_artifacts).toHaveLength(3);
   }),
-  {
-    rule: "Files above a quarter of the memory limit are 422 while no connected agent mounts files",
-    server: "with a long queue",
-    async check(api) {
+  ...on("with a long queue", [
+    test("Files above a quarter of the memory limit are 422 while no connected agent mounts files", async (api) => {
       const { file_id } = await uploaded(api, "large", "x".repeat(900_000));
       const many = Array.from({ length: 20 }, (_, n) => ({ name: `f${n}`, file_id }));
       expect((await api.submit({ files: many })).status).toBe("queued");
       const job = { code, job_type: "small", files: many };
-      const agent = api.agent();
-      await agent.poll({ free_slots: 0 });
+      const agent = await api.connected({ free_slots: 0 });
       const reply = await api.post("/execute/async", job);
       expect([reply.status, problemOf(reply).code]).toEqual([422, "files_too_large"]);
-    },
-  },
+    }),
+  ]),
 ];
 
 const textFile = (name: string) => ({ name, text: "x" });
@@ -520,9 +511,7 @@ export const refusedFileRows: Row[] = [
     expect((await api.submit({ files: many.slice(1) })).status).toBe("queued");
   }),
   test("An artifact of a running job is not there yet", async (api) => {
-    const { job_id } = await api.submit();
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api);
     expect((await agent.upload(lease_id, "out", "x")).status).toBe(200);
     const files = [{ name: "in", artifact: { job_id, name: "out" } }];
     expectFault(await api.post("/execute/async", { code, files }), "files.0.artifact");
@@ -539,9 +528,10 @@ async function refuse(api: Api, { files, path }: { files: object[]; path: string
 
 /** A finished job with these artifacts. */
 async function finishedJobWith(api: Api, files: Record<string, string>): Promise<string> {
-  const { job_id } = await api.submit({ code: "print('é')", input_data: { a: 1.5 } });
-  const agent = api.agent();
-  const { lease_id } = await agent.takeJob();
+  const { agent, job_id, lease_id } = await working(api, {
+    code: "print('é')",
+    input_data: { a: 1.5 },
+  });
   await upload(agent, lease_id, files);
   await agent.result(lease_id);
   return job_id;
@@ -687,9 +677,7 @@ export const artifactRows: Row[] = [
     ["../x", "/x", "a/../b", "a//b", "", "a\\b", "a\nb", "x".repeat(1025), "é".repeat(513), "."],
     (name) => `An upload named ${JSON.stringify(name.slice(0, 20))} (${name.length}) is refused`,
     async (api, name) => {
-      await api.submit();
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
+      const { agent, lease_id } = await working(api);
       const reply = await agent.upload(lease_id, name, "x");
       expect([400, 404]).toContain(reply.status);
     },
@@ -714,9 +702,7 @@ export const artifactRows: Row[] = [
     }
   }),
   test("A file that a job writes as _code.py never replaces the submitted code", async (api) => {
-    const { job_id } = await api.submit({ code: "print('honest')" });
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api, { code: "print('honest')" });
     expect((await agent.upload(lease_id, "_code.py", "print('forged')")).status).toBe(400);
     expect((await agent.upload(lease_id, "_input.json", "{}")).status).toBe(400);
     await agent.result(lease_id);
@@ -753,9 +739,7 @@ export const artifactRows: Row[] = [
     ]);
   }),
   test("An artifact is not visible until the result of its lease is accepted", async (api) => {
-    const { job_id } = await api.submit();
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api);
     await upload(agent, lease_id, { "a.txt": "a" });
     expect((await api.get(path(job_id, "a.txt"))).status).toBe(404);
     expect((await api.record(job_id)).artifacts).toEqual([]);
@@ -766,9 +750,7 @@ export const artifactRows: Row[] = [
 
 /** The path of an artifact of ten bytes, "0123456789". */
 async function tenBytes(api: Api): Promise<string> {
-  const { job_id } = await api.submit();
-  const agent = api.agent();
-  const { lease_id } = await agent.takeJob();
+  const { agent, job_id, lease_id } = await working(api);
   expect((await agent.upload(lease_id, "digits.bin", "0123456789")).status).toBe(200);
   await agent.result(lease_id);
   return `/jobs/${job_id}/artifacts/digits.bin`;

@@ -27,6 +27,7 @@ import {
   problemOf,
   startBuild,
   test,
+  working,
 } from "./api.ts";
 
 const success = {
@@ -53,8 +54,7 @@ async function put(
 
 /** A running build; `end` reports its result. */
 async function building(api: Api, name: string) {
-  const agent = api.agent();
-  await agent.poll({ free_slots: 0 });
+  const agent = await api.connected({ free_slots: 0 });
   const answer = api.post(`/job-types/${name}/build`);
   const lease: LeasedBuild = await agent.takeBuild();
   const end = async (made: { digest: string; manifest_digest?: string }) => {
@@ -182,18 +182,16 @@ export const imageRows = on("with job types", [
       expect(problemOf(reply).detail).not.toBe("");
     },
   ),
-  {
-    rule: "Without an agent's token, images can be neither fetched nor uploaded: 401",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("Without an agent's token, images can be neither fetched nor uploaded: 401", async (api) => {
       for (const token of ["wrong-token-0123456789", "api-key-0-0123456789abcd"]) {
         const stranger = new ScriptedAgent(api.url, token);
         expect((await stranger.get(missingImage)).status).toBe(401);
         expect((await stranger.get(`${missingImage}/archive`)).status).toBe(401);
         expect((await put(stranger, crypto.randomUUID(), archive("e"))).status).toBe(401);
       }
-    },
-  },
+    }),
+  ]),
 ]);
 
 const missingPackage = {
@@ -290,8 +288,7 @@ export const buildRows = on("with job types", [
     expect((await api.get("/job-types/build-10/build")).status).toBe(404);
   }),
   test("A build goes only to an agent with the labels of the job type; without one it is 503", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const refused = await api.post("/job-types/labelled/build");
     expect(refused.status).toBe(503);
     expect(problemOf(refused).detail).toContain("gpu=a100");
@@ -371,8 +368,7 @@ export const buildRows = on("with job types", [
     await late;
   }),
   test("A build continues if its client hangs up", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const hangUp = new AbortController();
     const path = `${api.url}/job-types/build-13/build`;
     const request = fetch(path, { method: "POST", signal: hangUp.signal });
@@ -440,8 +436,7 @@ export const buildLeaseRows = on("with job types", [
     expect((await answer).status).toBe(200);
   }),
   test("A queued build ends with 503 if no agent is left to take it", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const answer = api.post("/job-types/build-7/build");
     await expect
       .poll(async () => (await api.get("/job-types/build-7/build")).status, { timeout: 30_000 })
@@ -451,10 +446,8 @@ export const buildLeaseRows = on("with job types", [
     expect(reply.status).toBe(503);
     expect(reply.headers.get("Retry-After")).not.toBeNull();
   }),
-  {
-    rule: "A build whose lease expires is tried once more, and posts of its first agent are refused",
-    server: "with short leases",
-    async check(api) {
+  ...on("with short leases", [
+    test("A build whose lease expires is tried once more, and posts of its first agent are refused", async (api) => {
       const lost = api.agent();
       const { lease, answer } = await startBuild(api, lost, "science");
       const agent = api.agent();
@@ -465,12 +458,8 @@ export const buildLeaseRows = on("with job types", [
       expect((await lost.postBuild(lease.lease_id, "result", buildSuccess)).status).toBe(409);
       await agent.postBuild(second.lease_id, "result", { ...buildSuccess, digest: digest(2) });
       expect(body(await answer)).toMatchObject({ digest: digest(2) });
-    },
-  },
-  {
-    rule: "A build that loses its agent twice fails",
-    server: "with short leases",
-    async check(api) {
+    }),
+    test("A build that loses its agent twice fails", async (api) => {
       const { answer } = await startBuild(api, api.agent(), "poison");
       await api.agent().takeBuild();
       const witness = api.agent();
@@ -478,8 +467,8 @@ export const buildLeaseRows = on("with job types", [
       const reply = await answer.finally(() => clearInterval(beat));
       expect(reply.status).toBe(502);
       expect(problemOf(reply).error).toMatchObject({ type: "internal_error" });
-    },
-  },
+    }),
+  ]),
 ]);
 
 async function jobType(api: Api, name: string): Promise<JobTypeView> {
@@ -643,9 +632,7 @@ export const jobTypeRows = on("with job types", [
   }),
   test("A module that is missing has a warning that says how to get it", async (api) => {
     const warningsOf = async (module: string) => {
-      const { job_id } = await api.submit();
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
+      const { agent, job_id, lease_id } = await working(api);
       const message = `ModuleNotFoundError: No module named '${module}'`;
       const error = { type: "import_error", message, phase: "execution" } as const;
       await agent.result(lease_id, { status: "failed", exit_code: 1, error });
@@ -662,10 +649,8 @@ export const jobTypeRows = on("with job types", [
     expect(await warningsOf("IPython")).toEqual([expect.stringContaining("display(value)")]);
     expect(await warningsOf("numpy.missing")).toBeUndefined();
   }),
-  {
-    rule: "In production mode a submission whose job type has no built image is refused, and says what to do",
-    server: "in production",
-    async check(api) {
+  ...on("in production", [
+    test("In production mode a submission whose job type has no built image is refused, and says what to do", async (api) => {
       await agentWith(api, defaultImage);
       expect(await imageExists(api, "ml")).toBe(false);
       for (const path of ["/execute", "/execute/async"]) {
@@ -677,12 +662,8 @@ export const jobTypeRows = on("with job types", [
         ]);
       }
       expect(await api.newest()).toEqual([]);
-    },
-  },
-  {
-    rule: "In production mode a job type that is built runs",
-    server: "in production",
-    async check(api) {
+    }),
+    test("In production mode a job type that is built runs", async (api) => {
       const agent = api.agent();
       await buildType(api, agent, "default", { digest: digest(7) });
       expect(await imageExists(api, "default")).toBe(true);
@@ -690,6 +671,6 @@ export const jobTypeRows = on("with job types", [
       const { jobs } = await agent.poll({ images: [digest(7)] });
       expect(jobs).toMatchObject([{ execution_id: job_id, image: digest(7) }]);
       await agent.result(jobs[0]?.lease_id ?? "");
-    },
-  },
+    }),
+  ]),
 ]);

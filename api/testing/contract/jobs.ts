@@ -19,6 +19,7 @@ import {
   problemOf,
   type Row,
   test,
+  working,
 } from "./api.ts";
 
 const uuid7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -73,9 +74,10 @@ export const jobRows: Row[] = [
     expect(body(running)).toMatchObject({ status: "running", queue_position: 0 });
   }),
   test("GET /jobs/{id}/result of an ended job is its record; view=full adds the extended fields", async (api) => {
-    const { job_id } = await api.submit({ code: "print('é')", idempotency_key: "k-5" });
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api, {
+      code: "print('é')",
+      idempotency_key: "k-5",
+    });
     await agent.post(lease_id, "started", { job_ref: "default@sha256:abc" });
     await agent.result(lease_id, {
       stdout_base64: "w6kK",
@@ -173,9 +175,7 @@ export const jobRows: Row[] = [
     });
   }),
   test("POST /jobs/{id}/cancel of a running job asks its agent once, and the agent ends it", async (api) => {
-    const { job_id } = await api.submit();
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api);
     const waiting = agent.poll({ free_slots: 0, wait_s: 20 });
     const reply = await api.post(`/jobs/${job_id}/cancel`);
     expect(reply.status).toBe(200);
@@ -218,9 +218,7 @@ export const jobRows: Row[] = [
   test("Requirements of a request are accepted and not installed; an import error then gives the reason", async (api) => {
     const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
     const messageWith = async (requirements: string[]) => {
-      const { job_id } = await api.submit({ requirements });
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
+      const { agent, job_id, lease_id } = await working(api, { requirements });
       await agent.result(lease_id, { status: "failed", exit_code: 1, error });
       return (await api.record(job_id)).error?.message;
     };
@@ -229,10 +227,8 @@ export const jobRows: Row[] = [
       "No numpy. The requirements (numpy, x>=1) were not installed: allow_runtime_requirements is false.",
     );
   }),
-  {
-    rule: "With allow_runtime_requirements the agent gets the requirements, and an import error is not changed",
-    server: "with requirements",
-    async check(api) {
+  ...on("with requirements", [
+    test("With allow_runtime_requirements the agent gets the requirements, and an import error is not changed", async (api) => {
       const requirements = ["numpy", "requests[socks] >= 2.31"];
       const { job_id } = await api.submit({ requirements });
       const agent = api.agent();
@@ -252,8 +248,8 @@ export const jobRows: Row[] = [
       expect((await api.record(next.job_id)).warnings).toEqual([
         'Job type default has no module PIL. If it comes from a package (pillow): send requirements: ["pillow"] with the job.',
       ]);
-    },
-  },
+    }),
+  ]),
   ...each(
     [nobody, "not-an-id", "%00", "..", "1", encodeURIComponent("'; --"), "%F0%9F%92%A9"],
     (id) => `A job or execution id that names nothing (${id}) is 404`,
@@ -321,8 +317,7 @@ function waitingClient(api: Api, idempotency_key?: string): Socket {
 export const executeRows: Row[] = [
   test("Requirements that were not installed, and what the agent left out of /output, are warnings in the record and in the result of POST /execute", async (api) => {
     const ended = async (requirements: string[], warnings?: string[]) => {
-      const agent = api.agent();
-      await agent.poll({ free_slots: 0 });
+      const agent = await api.connected({ free_slots: 0 });
       const answer = api.post("/execute", { code: "1", requirements });
       const { lease_id } = await agent.takeJob();
       await agent.result(lease_id, { ...(warnings && { warnings }) });
@@ -337,8 +332,7 @@ export const executeRows: Row[] = [
     expect(await ended(["numpy"], ["Left out"])).toEqual(["Left out", ignored]);
   }),
   test("POST /execute answers with the sync result once the run has succeeded", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const answer = api.post("/execute", { code: "print(1)", input_data: { a: 1 } });
     const job = await agent.takeJob();
     await agent.post(job.lease_id, "started", { job_ref: null });
@@ -362,8 +356,7 @@ export const executeRows: Row[] = [
     });
   }),
   test("POST /execute sends white space, then its result, if the code runs for long", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const answer = fetch(`${api.url}/execute`, {
       method: "POST",
       // An edge runtime compresses JSON, and holds the white space back.
@@ -382,8 +375,7 @@ export const executeRows: Row[] = [
     expect(JSON.parse(rest)).toMatchObject({ success: true, job_id: execution_id });
   }),
   test("POST /execute answers 200 with the error of a run that failed", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const answer = api.post("/execute", { code: "1/0", job_type: "ml" });
     const job = await agent.takeJob();
     const error = {
@@ -419,8 +411,7 @@ export const executeRows: Row[] = [
     rule: `POST /execute: a client that ${how} has its running job cancelled by the agent`,
     ...where,
     async check(api) {
-      const agent = api.agent();
-      await agent.poll();
+      const agent = await api.connected();
       const client = waitingClient(api);
       const job = await agent.takeJob();
       hangUp(client);
@@ -432,8 +423,7 @@ export const executeRows: Row[] = [
     rule: "POST /execute: a client with an idempotency key that resets its connection leaves its job running",
     hiddenByWrangler: "its proxy never gives up the request that it passes on",
     async check(api) {
-      const agent = api.agent();
-      await agent.poll();
+      const agent = await api.connected();
       const client = waitingClient(api, "kept");
       const { lease_id, execution_id } = await agent.takeJob();
       client.resetAndDestroy();
@@ -445,8 +435,7 @@ export const executeRows: Row[] = [
     },
   },
   test("POST /execute gives 503 with the job if no agent is left to run it; the job is cancelled, or kept with an idempotency key", async (api) => {
-    const agent = api.agent();
-    await agent.poll({ free_slots: 0 });
+    const agent = await api.connected({ free_slots: 0 });
     const before = await api.newest();
     const keys = [undefined, "nobody is left"];
     const waiting = keys.map((idempotency_key) =>
@@ -504,10 +493,8 @@ export const executeRows: Row[] = [
       await api.submit();
     },
   })),
-  {
-    rule: "At max_database_bytes new submissions are 503, and stored jobs still run",
-    server: "with a small database",
-    async check(api) {
+  ...on("with a small database", [
+    test("At max_database_bytes new submissions are 503, and stored jobs still run", async (api) => {
       const agent = api.agent();
       const kept = await api.submit({ idempotency_key: "kept" });
       const { lease_id } = await agent.takeJob();
@@ -524,8 +511,8 @@ export const executeRows: Row[] = [
       expect((await agent.result(lease_id)).status).toBe(200);
       expect(await api.job(kept.job_id)).toMatchObject({ status: "succeeded" });
       expect((await agent.poll()).jobs.length).toBeGreaterThan(0);
-    },
-  },
+    }),
+  ]),
 ];
 
 const openBreaker = {
@@ -590,9 +577,7 @@ export const scheduleRows: Row[] = [
     expect((await api.get("/dlq")).text).toContain(job_id);
   }),
   test("queue_timeout bounds the wait for the first lease alone", async (api) => {
-    const { job_id } = await api.submit({ queue_timeout: 1 });
-    const agent = api.agent();
-    const { lease_id } = await agent.takeJob();
+    const { agent, job_id, lease_id } = await working(api, { queue_timeout: 1 });
     const { created_at } = await api.job(job_id);
     await sleep(Date.parse(created_at) + 1100 - Date.now());
     await api.get("/health");

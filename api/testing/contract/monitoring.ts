@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import { Usage } from "../../../shared/wire/access.ts";
 import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
-import { type Api, apiKeys, body, each, expectFault, type Row, test } from "./api.ts";
+import { type Api, apiKeys, body, each, expectFault, on, type Row, test } from "./api.ts";
 
 const openBreaker = {
   state: "open",
@@ -59,8 +59,9 @@ export const healthRows: Row[] = [
     });
   }),
   test("GET /health is degraded when the engine is gone or the breaker is open", async (api) => {
-    const agent = api.agent();
-    await agent.poll({ engine: { available: false, version: null, runtimes: [] } });
+    const agent = await api.connected({
+      engine: { available: false, version: null, runtimes: [] },
+    });
     expect(body(await api.get("/health"))).toMatchObject({
       status: "degraded",
       docker_available: false,
@@ -270,13 +271,11 @@ export const metricsRows: Row[] = [
       expect(own).toEqual([]);
     },
   },
-  {
-    rule: "/metrics needs a key like every other endpoint; Prometheus sends it as a bearer token",
-    server: "with a short window",
-    async check(api) {
+  ...on("with a short window", [
+    test("/metrics needs a key like every other endpoint; Prometheus sends it as a bearer token", async (api) => {
       expect((await api.get("/metrics")).status).toBe(401);
       const authorization = { Authorization: `Bearer ${apiKeys[0]}` };
       expect((await api.get("/metrics", authorization)).status).toBe(200);
-    },
-  },
+    }),
+  ]),
 ];

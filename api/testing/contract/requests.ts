@@ -14,6 +14,7 @@ import {
   problemOf,
   type Row,
   test,
+  working,
 } from "./api.ts";
 
 /** A request body as it is sent. */
@@ -306,9 +307,7 @@ async function submitText(api: Api, text: string): Promise<string> {
 
 /** The record's text after a run that wrote this to its streams and its result.json. */
 async function recordAfter(api: Api, stdout: Uint8Array, output: string | null): Promise<string> {
-  const { job_id } = await api.submit();
-  const agent = api.agent();
-  const { lease_id } = await agent.takeJob();
+  const { agent, job_id, lease_id } = await working(api);
   const base64 = btoa(String.fromCharCode(...stdout));
   const reply = await agent.result(lease_id, {
     stdout_base64: base64,
@@ -408,9 +407,7 @@ export const exactnessRows: Row[] = [
     ],
     (output) => `A result whose output is ${output.slice(0, 20)} is refused, and the job goes on`,
     async (api, output) => {
-      const { job_id } = await api.submit();
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
+      const { agent, job_id, lease_id } = await working(api);
       expect((await agent.result(lease_id, { output_json: output })).status).toBe(400);
       expect((await api.job(job_id)).status).toBe("running");
       expect((await agent.result(lease_id)).status).toBe(200);
@@ -454,8 +451,7 @@ export const inputRows: Row[] = [
     expect(body(listed)).toMatchObject({ items: [{ execution_id: job_id, ...given }] });
   }),
   test("POST /execute takes stdin and args", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const reply = api.post("/execute", { code: "print(1)", ...given });
     const job = await agent.takeJob();
     expect(inputsOf(job)).toEqual(given);
@@ -638,8 +634,7 @@ export const programRows: Row[] = [
     expect(other.status).toBe(409);
   }),
   test("A record and the answer of POST /execute say how the compiler ended", async (api) => {
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     const reply = api.post("/execute", { code: "x", ...cpp });
     const job = await agent.takeJob();
     const compile = { exit_code: 1, stdout: "", stderr: "main.cpp:1: no", ms: 31 };

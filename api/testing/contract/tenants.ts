@@ -527,10 +527,8 @@ export const quotaRows = on("with keys", [
     expect(await usage(api, key)).toMatchObject({ queued: 0, running: 1 });
     for (const { lease_id } of [second, third]) await agent.result(lease_id);
   }),
-  {
-    rule: "max_requests counts the requests of all keys of a tenant together; then they are 429 with Retry-After",
-    server: "with the rate limit of the contract",
-    async check(api) {
+  ...on("with the rate limit of the contract", [
+    test("max_requests counts the requests of all keys of a tenant together; then they are 429 with Retry-After", async (api) => {
       const spare = { "X-API-Key": spareOperatorKey };
       const first = await limited(api, "chatty", { max_requests: 3 }, spare);
       const { key } = await newKey(api, { tenant: "chatty", scopes: ["read"] }, spare);
@@ -547,8 +545,8 @@ export const quotaRows = on("with keys", [
         expect(waitS).toBeGreaterThan(0);
         expect(waitS).toBeLessThanOrEqual(60);
       }
-    },
-  },
+    }),
+  ]),
 ]);
 
 async function entries(api: Api, query = ""): Promise<AuditEntry[]> {
@@ -565,10 +563,8 @@ const about = async (api: Api, target: string): Promise<string[]> =>
     .toReversed();
 
 export const auditRows: Row[] = [
-  {
-    rule: "The audit log has who removed a record or a dead letter; a repeat makes no entry",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("The audit log has who removed a record or a dead letter; a repeat makes no entry", async (api) => {
       const key = { "X-API-Key": apiKeys[0] };
       const submitted = await api.post("/execute/async", { code: "print(1)" }, key);
       const { job_id } = body(submitted) as { job_id: string };
@@ -598,14 +594,9 @@ export const auditRows: Row[] = [
         client_ip: expect.any(String) as string,
       });
       expect(JSON.stringify(entry)).not.toContain(apiKeys[0]);
-    },
-  },
-  {
-    rule: "The audit log has what operators did with hosts and agents; a repeat of a revocation makes no entry",
-    server: "with keys",
-    async check(api) {
-      const agent = api.agent();
-      await agent.poll({ free_slots: 0 });
+    }),
+    test("The audit log has what operators did with hosts and agents; a repeat of a revocation makes no entry", async (api) => {
+      const agent = await api.connected({ free_slots: 0 });
       for (const word of ["drain", "resume"])
         expect((await api.post(`/agents/${agent.id}/${word}`, undefined, operator)).status).toBe(
           200,
@@ -615,12 +606,8 @@ export const auditRows: Row[] = [
       expect(await about(api, "audit-host")).toEqual(["host.invite"]);
       await api.post("/hosts/none/revoke", undefined, operator);
       expect(await about(api, "none")).toEqual([]);
-    },
-  },
-  {
-    rule: "GET /audit gives pages, newest first; only an operator's key reads it",
-    server: "with keys",
-    async check(api) {
+    }),
+    test("GET /audit gives pages, newest first; only an operator's key reads it", async (api) => {
       for (let n = 0; n < 3; n++)
         await api.post("/hosts/invitations", { name: `page-${n}` }, operator);
       const first = AuditPage.parse(body(await api.get("/audit?limit=2", operator)));
@@ -634,6 +621,6 @@ export const auditRows: Row[] = [
         "forbidden",
       );
       expect((await api.get("/audit?action=nothing", operator)).status).toBe(400);
-    },
-  },
+    }),
+  ]),
 ];

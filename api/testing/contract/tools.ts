@@ -5,7 +5,17 @@ import { limits } from "../../../shared/wire/limits.ts";
 import { SubmittedJob } from "../../../shared/wire/submissions.ts";
 import { Follower } from "../follower.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
-import { type Api, body, each, expectFault, problemOf, type Row, test, working } from "./api.ts";
+import {
+  type Api,
+  body,
+  each,
+  expectFault,
+  on,
+  problemOf,
+  type Row,
+  test,
+  working,
+} from "./api.ts";
 import { bearer, newKey } from "./tenants.ts";
 
 const getPrice = {
@@ -147,8 +157,7 @@ async function calling(api: Api, fields: Record<string, unknown> = asked) {
 export const toolCallRows: Row[] = [
   test("POST /execute with `tools` brings events; without them it is 400, as nobody would know the job", async (api) => {
     expectFault(await api.post("/execute", { code: "x", ...asked }), "tools");
-    const agent = api.agent();
-    await agent.poll();
+    const agent = await api.connected();
     await using live = await Follower.open(
       api.url,
       "/execute",
@@ -318,10 +327,8 @@ export const toolCallRows: Row[] = [
     await read();
     expect(sizes).toEqual([8, 100, 2]);
   }),
-  {
-    rule: "The calls of another tenant's job are 404, and still wait after a stranger's answer",
-    server: "with keys",
-    async check(api) {
+  ...on("with keys", [
+    test("The calls of another tenant's job are 404, and still wait after a stranger's answer", async (api) => {
       const [a, b] = [
         await newKey(api, { tenant: "calls-a", scopes: ["run", "read"] }),
         await newKey(api, { tenant: "calls-b", scopes: ["run", "read"] }),
@@ -339,6 +346,6 @@ export const toolCallRows: Row[] = [
       expect(await answers(agent, lease_id, 0)).toEqual([]);
       expect((await api.post(path, { result: 2 }, bearer(a.key))).status).toBe(200);
       expect(await answers(agent, lease_id, 0)).toEqual([{ number: 1, result_json: "2" }]);
-    },
-  },
+    }),
+  ]),
 ];

@@ -118,16 +118,14 @@ export const webhookRows = on(server, [
       expect(await api.newest()).toEqual(stored);
     },
   ),
-  {
-    rule: "Without webhook_callbacks a callback_url is 400, alone and in a batch",
-    server: "open",
-    async check(api) {
+  ...on("open", [
+    test("Without webhook_callbacks a callback_url is 400, alone and in a batch", async (api) => {
       expectFault(await api.post("/execute/async", { code: "1", callback_url }), "callback_url");
       const reply = await api.post("/execute/batch", { jobs: [{ code: "1", callback_url }] });
       const { jobs } = body(reply) as { jobs: { errors: { path: string }[] }[] };
       expect(jobs[0]?.errors[0]?.path).toBe("callback_url");
-    },
-  },
+    }),
+  ]),
   test("The same idempotency key with another callback_url is 409", async (api) => {
     const key = { idempotency_key: crypto.randomUUID() };
     const { job_id } = await api.submit({ ...key, callback_url });
