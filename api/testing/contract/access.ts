@@ -9,7 +9,6 @@ import {
   apiKeys,
   body,
   customHeader,
-  each,
   notShared,
   on,
   operatorKey,
@@ -47,14 +46,12 @@ async function statusWith(api: Api, headers: Record<string, string>): Promise<nu
 }
 
 export const authRows = on("with keys", [
-  ...each(
-    guarded,
-    ([method, path]) => `${method} ${path} without a key is 401 with WWW-Authenticate`,
-    async (api, [method, path]) => {
+  ...guarded.map(([method, path]) =>
+    test(`${method} ${path} without a key is 401 with WWW-Authenticate`, async (api) => {
       const reply = await api.send(method, path);
       expect(reply.status).toBe(401);
       expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
-    },
+    }),
   ),
   test("No shared cache may keep an answer of any endpoint, with a key or without, nor a stream", async (api) => {
     const document = body(await api.get("/openapi.json", bearer(operatorKey)));
@@ -197,24 +194,20 @@ const requests: [
 ];
 
 export const answerRows: Row[] = [
-  ...each(
-    requests,
-    ([what]) => `The answer to ${what} has the security headers and a correlation id`,
-    async (api, [, status, send]) => {
+  ...requests.map(([what, status, send]) =>
+    test(`The answer to ${what} has the security headers and a correlation id`, async (api) => {
       const { job_id } = await api.submit();
       // Api.send checks them for every answer.
       expect((await send(api, job_id)).status).toBe(status);
-    },
+    }),
   ),
-  ...each(
-    refusals,
-    ([code, status, , job]) => `A ${status} has the code ${code}${job ? `, and ${job}` : ""}`,
-    async (api, [code, status, send, job]) => {
+  ...refusals.map(([code, status, send, job]) =>
+    test(`A ${status} has the code ${code}${job ? `, and ${job}` : ""}`, async (api) => {
       const { job_id } = await api.submit();
       const problem = problemOf(await send(api, job_id));
       expect(problem).toMatchObject({ status, code });
       expect(problem.job_id).toBe(job && job_id);
-    },
+    }),
   ),
   test("The type of a refusal is an address on a page that explains every code", async (api) => {
     const { type } = problemOf(await api.get("/jobs/x"));
@@ -225,28 +218,25 @@ export const answerRows: Row[] = [
     ]);
     for (const code of problemCodes) expect(reply.text).toContain(`id="${code}"`);
   }),
-  ...each(
-    ["a", "req-1", "0a1B2c.:/+=@-_", "x".repeat(128)],
-    (id) => `A correlation id such as ${id.slice(0, 20)} is echoed`,
-    async (api, id) => expect(await echoed(api, id)).toBe(id),
+  ...["a", "req-1", "0a1B2c.:/+=@-_", "x".repeat(128)].map((id) =>
+    test(`A correlation id such as ${id.slice(0, 20)} is echoed`, async (api) =>
+      expect(await echoed(api, id)).toBe(id)),
   ),
-  ...each(
-    [
-      "",
-      " ",
-      "a b",
-      "x".repeat(129),
-      "x".repeat(10_000),
-      "a,b",
-      "é",
-      '"',
-      "a;b",
-      "<script>",
-      "[a]",
-    ],
-    (id) =>
-      `A correlation id such as ${JSON.stringify(id.slice(0, 20))} (${id.length}) is replaced`,
-    async (api, id) => expect(await echoed(api, id)).toMatch(uuid),
+  ...[
+    "",
+    " ",
+    "a b",
+    "x".repeat(129),
+    "x".repeat(10_000),
+    "a,b",
+    "é",
+    '"',
+    "a;b",
+    "<script>",
+    "[a]",
+  ].map((id) =>
+    test(`A correlation id such as ${JSON.stringify(id.slice(0, 20))} (${id.length}) is replaced`, async (api) =>
+      expect(await echoed(api, id)).toMatch(uuid)),
   ),
   test("Each request without a correlation id gets a new one, which a refusal's body shows too", async (api) => {
     const replies = [await api.get("/nowhere"), await api.get("/nowhere")];
@@ -254,7 +244,7 @@ export const answerRows: Row[] = [
     expect(ids[0]).toMatch(uuid);
     expect(ids[0]).not.toBe(ids[1]);
   }),
-  ...each(
+  ...(
     [
       ["PUT", "/execute", "POST"],
       ["GET", "/execute", "POST"],
@@ -264,12 +254,12 @@ export const answerRows: Row[] = [
       ["PATCH", "/job-types/default/build", "GET, HEAD, POST"],
       ["POST", "/health", "GET, HEAD"],
       ["GET", "/dlq/1", "DELETE"],
-    ] as const,
-    ([method, path]) => `${method} ${path} is 405, with Allow`,
-    async (api, [method, path, allow]) => {
+    ] as const
+  ).map(([method, path, allow]) =>
+    test(`${method} ${path} is 405, with Allow`, async (api) => {
       const reply = await api.send(method, path);
       expect([reply.status, reply.headers.get("Allow")]).toEqual([405, allow]);
-    },
+    }),
   ),
   test("A job keeps the correlation id of its submission, and its agent gets it", async (api) => {
     await api.post("/execute/async", { code: "1" }, { "X-Correlation-ID": "order-1" });
@@ -309,10 +299,8 @@ const own = ({ url }: Api): Record<string, string>[] => [
 const evil = { Host: "evil.example" };
 
 export const foreignPageRows: Row[] = [
-  ...each(
-    foreign,
-    (headers) => `Without keys a page of another site changes nothing: ${JSON.stringify(headers)}`,
-    async (api, headers) => {
+  ...foreign.map((headers) =>
+    test(`Without keys a page of another site changes nothing: ${JSON.stringify(headers)}`, async (api) => {
       const { job_id } = await api.submit();
       const stored = await api.newest();
       for (const path of [
@@ -326,7 +314,7 @@ export const foreignPageRows: Row[] = [
       expect((await api.send("DELETE", "/dlq/1", { headers })).status).toBe(403);
       expect(await api.newest()).toEqual(stored);
       expect(await api.job(job_id)).toMatchObject({ status: "queued" });
-    },
+    }),
   ),
   test("Without keys, a page of another site can read nothing and does not count against the rate limit", async (api) => {
     for (const headers of foreign) {

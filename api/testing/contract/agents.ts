@@ -16,7 +16,6 @@ import {
   apiKeys,
   body,
   dockerError,
-  each,
   expectFault,
   failure,
   log,
@@ -30,16 +29,14 @@ import {
 } from "./api.ts";
 
 export const agentRows: Row[] = [
-  ...each(
-    [
-      "",
-      "Bearer",
-      "Bearer wrong-token-0123456789",
-      `Basic ${btoa(agentTokens[0])}`,
-      agentTokens[0],
-    ],
-    (given) => `An agent's request with Authorization "${given.slice(0, 12)}…" is 401`,
-    async (api, given) => {
+  ...[
+    "",
+    "Bearer",
+    "Bearer wrong-token-0123456789",
+    `Basic ${btoa(agentTokens[0])}`,
+    agentTokens[0],
+  ].map((given) =>
+    test(`An agent's request with Authorization "${given.slice(0, 12)}…" is 401`, async (api) => {
       const headers = given ? { Authorization: given } : {};
       for (const path of ["/poll", "/renew", "/leave", "/leases/x/result", "/nowhere"]) {
         const reply = await api.post(`/agent/v1${path}`, {}, headers);
@@ -49,7 +46,7 @@ export const agentRows: Row[] = [
       expect(
         (await api.send("PUT", "/agent/v1/leases/x/artifacts/a", { headers, body: "" })).status,
       ).toBe(401);
-    },
+    }),
   ),
   test("An agent that presents a different token than before gets 403", async (api) => {
     const agent = await api.connected();
@@ -365,10 +362,8 @@ export const protocolRows: Row[] = [
       expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
     }
   }),
-  ...each(
-    [{ told: "0" }, { told: "1" }, { told: "1.1" }, { told: "latest" }],
-    ({ told }) => `An agent that speaks protocol ${told} is refused with words that say what to do`,
-    async (api, { told }) => {
+  ...[{ told: "0" }, { told: "1" }, { told: "1.1" }, { told: "latest" }].map(({ told }) =>
+    test(`An agent that speaks protocol ${told} is refused with words that say what to do`, async (api) => {
       const agent = api.agent();
       const poll = JSON.stringify(agent.pollRequest());
       const reply = await agent.send("POST", "/poll", poll, { [protocolHeader]: told });
@@ -379,7 +374,7 @@ export const protocolRows: Row[] = [
       );
       expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
       expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
-    },
+    }),
   ),
   test("A refusal to an agent has the protocol header, so that the agent knows it is not from a proxy", async (api) => {
     const paths = ["/agent/v1/poll", "/agent/v1/rotate", "/agent/v1/join"];
@@ -424,10 +419,8 @@ const posts: [
 ];
 
 export const leasePostRows: Row[] = [
-  ...each(
-    [...posts, ["a release", release] as const],
-    ([what]) => `${what} for a lease of an agent with another token is 403, and changes nothing`,
-    async (api, [, send]) => {
+  ...[...posts, ["a release", release] as const].map(([what, send]) =>
+    test(`${what} for a lease of an agent with another token is 403, and changes nothing`, async (api) => {
       const { agent, job_id, lease_id } = await working(api);
       const before = await api.record(job_id);
       const thief = api.agent(agentTokens[1]);
@@ -436,12 +429,10 @@ export const leasePostRows: Row[] = [
       expect(await api.record(job_id)).toEqual(before);
       expect((await agent.result(lease_id)).status).toBe(200);
       expect((await api.record(job_id)).artifacts).toEqual([]);
-    },
+    }),
   ),
-  ...each(
-    [...posts, ["a release", release] as const],
-    ([what]) => `${what} for a lease that was given to another agent is 409, and changes nothing`,
-    async (api, [, send]) => {
+  ...[...posts, ["a release", release] as const].map(([what, send]) =>
+    test(`${what} for a lease that was given to another agent is 409, and changes nothing`, async (api) => {
       const { agent, job_id, lease_id } = await working(api);
       await release(agent, lease_id);
       const next = api.agent();
@@ -453,7 +444,7 @@ export const leasePostRows: Row[] = [
       expect(await api.record(job_id)).toEqual(before);
       expect((await next.result(again.lease_id)).status).toBe(200);
       expect((await api.record(job_id)).artifacts).toEqual([]);
-    },
+    }),
   ),
   test("A post for an unknown lease is 409", async (api) => {
     const agent = api.agent();
@@ -462,10 +453,8 @@ export const leasePostRows: Row[] = [
       expect((await release(agent, lease)).status).toBe(409);
     }
   }),
-  ...each(
-    posts,
-    ([what]) => `${what} posted again is 200, with another body 409`,
-    async (api, [what, send]) => {
+  ...posts.map(([what, send]) =>
+    test(`${what} posted again is 200, with another body 409`, async (api) => {
       const { agent, job_id, lease_id } = await working(api);
       expect((await send(agent, lease_id)).status).toBe(200);
       const before = await api.record(job_id);
@@ -478,16 +467,14 @@ export const leasePostRows: Row[] = [
       // A result has all output, so logs are no longer needed.
       const late = (await send(agent, lease_id, true)).status;
       expect(late).toBe(what === "logs" ? 200 : 409);
-    },
+    }),
   ),
-  ...each(
-    posts,
-    ([what]) => `${what} posted five times at once is 200 five times`,
-    async (api, [, send]) => {
+  ...posts.map(([what, send]) =>
+    test(`${what} posted five times at once is 200 five times`, async (api) => {
       const { agent, lease_id } = await working(api);
       const replies = await Promise.all(Array.from({ length: 5 }, () => send(agent, lease_id)));
       expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
-    },
+    }),
   ),
   test("A result that asks for the next job gets the oldest one; a result that does not ask gets none", async (api) => {
     const { agent, lease_id } = await working(api);
@@ -543,23 +530,21 @@ export const leasePostRows: Row[] = [
     await agent.result(lease_id);
     expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("a");
   }),
-  ...each(
-    [
-      { status: "lost" },
-      { status: "succeeded", error: failure },
-      { status: "failed", error: null },
-      { status: "timeout", error: { ...failure, type: "execution_timeout" }, exit_code: 1 },
-      { stdout_base64: "?" },
-      { exit_code: 1.5 },
-      { timing: null },
-    ],
-    (changes) => `A result with ${JSON.stringify(changes)} is 400, and the job goes on`,
-    async (api, changes) => {
+  ...[
+    { status: "lost" },
+    { status: "succeeded", error: failure },
+    { status: "failed", error: null },
+    { status: "timeout", error: { ...failure, type: "execution_timeout" }, exit_code: 1 },
+    { stdout_base64: "?" },
+    { exit_code: 1.5 },
+    { timing: null },
+  ].map((changes) =>
+    test(`A result with ${JSON.stringify(changes)} is 400, and the job goes on`, async (api) => {
       const { agent, job_id, lease_id } = await working(api);
       const reply = await agent.result(lease_id, changes as object);
       expect(reply.status).toBe(400);
       expect((await api.job(job_id)).status).toBe("running");
-    },
+    }),
   ),
 ];
 
@@ -705,23 +690,23 @@ export const hostRows: Row[] = [
       expect(problemOf(reply).detail).toContain("draining");
     },
   },
-  ...each(
-    ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"],
-    (path) => `POST ${path} is 404`,
-    async (api, path) => {
-      expect((await api.post(path, undefined, operator)).status).toBe(404);
-    },
-    { server: "with keys" },
+  ...on(
+    "with keys",
+    ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"].map((path) =>
+      test(`POST ${path} is 404`, async (api) => {
+        expect((await api.post(path, undefined, operator)).status).toBe(404);
+      }),
+    ),
   ),
-  ...each(
-    guarded,
-    ([method, path]) => `${method} ${path} is 403 with a key that is not an operator's`,
-    async (api, [method, path]) => {
-      const reply = await api.send(method, path, { headers: { "X-API-Key": apiKeys[0] } });
-      expect(reply.status).toBe(403);
-      expect(problemOf(reply).detail).toContain("operator_keys");
-    },
-    { server: "with keys" },
+  ...on(
+    "with keys",
+    guarded.map(([method, path]) =>
+      test(`${method} ${path} is 403 with a key that is not an operator's`, async (api) => {
+        const reply = await api.send(method, path, { headers: { "X-API-Key": apiKeys[0] } });
+        expect(reply.status).toBe(403);
+        expect(problemOf(reply).detail).toContain("operator_keys");
+      }),
+    ),
   ),
   {
     rule: "A service without keys that is open to its network lets nobody manage hosts",

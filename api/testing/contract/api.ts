@@ -204,16 +204,6 @@ export function test(rule: string, check: Row["check"]): Row {
   return { rule, check };
 }
 
-/** A rule for each of several cases, named by the difference. */
-export function each<T>(
-  cases: readonly T[],
-  rule: (one: T) => string,
-  check: (api: Api, one: T) => Promise<void>,
-  where: Where = {},
-): Row[] {
-  return cases.map((one) => ({ ...where, rule: rule(one), check: (api) => check(api, one) }));
-}
-
 /** Rows that need this configuration, but for those that name another one. */
 export function on(server: ServerName, rows: Row[]): Row[] {
   return rows.map((row) => ({ server, ...row }));

@@ -11,7 +11,6 @@ import {
   type Api,
   apiKeys,
   body,
-  each,
   expectFault,
   maxQueueSize,
   on,
@@ -152,19 +151,19 @@ export const batchRows: Row[] = [
       expect(await api.newest()).toEqual(stored);
     }),
   ]),
-  ...each(
+  ...(
     [
       [400, { code: "" }, "jobs.1.code"],
       [422, { code: "1", timeout: 80_000 }, "jobs.1.timeout"],
-    ] as const,
-    ([status]) => `An atomic batch with a job that is ${status} is ${status} with the job's path`,
-    async (api, [status, bad, path]) => {
+    ] as const
+  ).map(([status, bad, path]) =>
+    test(`An atomic batch with a job that is ${status} is ${status} with the job's path`, async (api) => {
       const stored = await api.newest();
       const refused = await api.post("/execute/batch", { jobs: [job(0), bad], atomic: true });
       expect(refused.status).toBe(status);
       expect(problemOf(refused).errors?.map((fault) => fault.path)).toEqual([path]);
       expect(await api.newest()).toEqual(stored);
-    },
+    }),
   ),
   test("POST /batches/{id}/cancel ends queued members, asks the agents of running ones, and may be repeated", async (api) => {
     const other = await api.submit();
@@ -201,15 +200,16 @@ export const batchRows: Row[] = [
       expectFault(await api.post("/execute/batch", { jobs: [...jobs, job(1000)] }), "jobs");
     }),
   ]),
-  ...each(
+  ...(
     [
       ["no jobs", { jobs: [] }, "jobs"],
       ["jobs that are no list", { jobs: {} }, "jobs"],
       ["a job that is no object", { jobs: [1] }, "jobs.0"],
       ["an unknown field", { jobs: [job(0)], code: "1" }, "code"],
-    ] as const,
-    ([what]) => `A batch with ${what} is 400 at that path`,
-    async (api, [, fields, path]) => expectFault(await api.post("/execute/batch", fields), path),
+    ] as const
+  ).map(([what, fields, path]) =>
+    test(`A batch with ${what} is 400 at that path`, async (api) =>
+      expectFault(await api.post("/execute/batch", fields), path)),
   ),
   ...on(queue, [
     test("A batch over max_batch_bytes is 413", async (api) => {
@@ -337,30 +337,28 @@ export const idempotencyRows: Row[] = [
       expect((await api.agent().takeJob()).input_json === text).toBe(true);
     }),
   ]),
-  ...each(
-    [
-      { code: "print(2)" },
-      { input_data: { a: 2 } },
-      { input_data: { a: [1] } },
-      { timeout: 7 },
-      { startup_timeout: 11 },
-      { job_type: "ml" },
-      { requirements: ["numpy"] },
-      { stdin: "tea" },
-      { args: ["a"] },
-      { metadata: { a: "b" } },
-      { run_at: "2026-01-01T00:00:00Z" },
-      { queue_timeout: 9 },
-      { max_attempts: 1 },
-    ],
-    (other) => `An idempotency key with another payload (${JSON.stringify(other)}) is 409`,
-    async (api, other) => {
+  ...[
+    { code: "print(2)" },
+    { input_data: { a: 2 } },
+    { input_data: { a: [1] } },
+    { timeout: 7 },
+    { startup_timeout: 11 },
+    { job_type: "ml" },
+    { requirements: ["numpy"] },
+    { stdin: "tea" },
+    { args: ["a"] },
+    { metadata: { a: "b" } },
+    { run_at: "2026-01-01T00:00:00Z" },
+    { queue_timeout: 9 },
+    { max_attempts: 1 },
+  ].map((other) =>
+    test(`An idempotency key with another payload (${JSON.stringify(other)}) is 409`, async (api) => {
       const fields = { idempotency_key: `k-3 ${JSON.stringify(other)}`, input_data: { a: 1 } };
       const first = await api.submit(fields);
       const reply = await api.post("/execute/async", { code: "print(1)", ...fields, ...other });
       expect(reply.status).toBe(409);
       expect(problemOf(reply).existing_job_id).toBe(first.job_id);
-    },
+    }),
   ),
   test("POST /execute with the idempotency key of a running job waits for that job, and later gets its stored result", async (api) => {
     const agent = await api.connected();
@@ -406,10 +404,8 @@ export const idempotencyRows: Row[] = [
     expectFault(await send({}, { "Idempotency-Key": "x".repeat(256) }), "Idempotency-Key");
     expect(await api.newest()).toEqual(stored);
   }),
-  ...each(
-    ["rerun", "fork"],
-    (what) => `A ${what} takes an idempotency key, and a repeat gives the same job`,
-    async (api, what) => {
+  ...["rerun", "fork"].map((what) =>
+    test(`A ${what} takes an idempotency key, and a repeat gives the same job`, async (api) => {
       const [parent, other] = [await api.submit(), await api.submit()];
       const send = (id: string, fields: object = {}) =>
         api.post(
@@ -429,7 +425,7 @@ export const idempotencyRows: Row[] = [
       ]) {
         expect([refused.status, problemOf(refused).existing_job_id]).toEqual([409, job_id]);
       }
-    },
+    }),
   ),
   ...on("with keys", [
     test("Idempotency keys belong to a tenant: with another API key of the tenant, a repeat finds its job", async (api) => {

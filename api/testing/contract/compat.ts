@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { request } from "undici";
 import { expect } from "vitest";
 import type { ResultReport } from "../../../shared/wire/leases.ts";
-import { type Api, apiKeys, body, each, maxQueueSize, notShared, on, test } from "./api.ts";
+import { type Api, apiKeys, body, maxQueueSize, notShared, on, test } from "./api.ts";
 
 const server = "with other protocols" as const;
 const key = { "X-API-Key": apiKeys[0] };
@@ -66,7 +66,7 @@ export const compatRows = on(server, [
     const record = body(await api.get(`/executions/${job.execution_id}?view=all`, key));
     expect(record).toMatchObject({ stdin: "7", args: ["-x"] });
   }),
-  ...each(
+  ...(
     [
       [failed("value_error", 1), "Failed", null, { ...finished, return_code: 1 }],
       [failed("segfault", 139), "Failed", null, { ...finished, return_code: -11 }],
@@ -107,10 +107,9 @@ export const compatRows = on(server, [
         null,
         null,
       ],
-    ] as [Partial<ResultReport>, string, object | null, object | null][],
-    ([{ error, exit_code }, status]) =>
-      `SandboxFusion: ${error?.type} with ${exit_code} is ${status}`,
-    async (api, [result, status, compiled, ran]) => {
+    ] as [Partial<ResultReport>, string, object | null, object | null][]
+  ).map(([result, status, compiled, ran]) =>
+    test(`SandboxFusion: ${result.error?.type} with ${result.exit_code} is ${status}`, async (api) => {
       const agent = await api.connected();
       const reply = run(api, { language: "c" });
       const job = await agent.takeJob();
@@ -118,7 +117,7 @@ export const compatRows = on(server, [
       await agent.result(job.lease_id, result);
       const { json } = await reply;
       expect(json).toMatchObject({ status, compile_result: compiled, run_result: ran });
-    },
+    }),
   ),
   test("SandboxFusion: a notebook whose cell is lost with its agent is SandboxError, and its session ends", async (api) => {
     const agent = api.agent();

@@ -5,7 +5,6 @@ import {
   type Api,
   apiKeys,
   body,
-  each,
   expectFault,
   failure,
   maxEventStreams,
@@ -413,10 +412,8 @@ export const resultRows: Row[] = [
       results: [item(1, "second try")],
     });
   }),
-  ...each(
-    ["rerun", "fork"],
-    (what) => `A ${what} asks for results as its parent does, unless it says otherwise`,
-    async (api, what) => {
+  ...["rerun", "fork"].map((what) =>
+    test(`A ${what} asks for results as its parent does, unless it says otherwise`, async (api) => {
       const { agent, job_id, lease_id } = await working(api, asked);
       await agent.result(lease_id);
       const code = what === "fork" ? { code: "y" } : {};
@@ -427,7 +424,7 @@ export const resultRows: Row[] = [
         await api.post(`/jobs/${job_id}/${what}`, { ...code, ...fields });
         expect((await agent.takeJob()).results).toBe(expected);
       }
-    },
+    }),
   ),
   test("Each job of a batch says whether it asks for results", async (api) => {
     const jobs = [{ code: "x", ...asked }, { code: "y" }];

@@ -15,7 +15,6 @@ import {
   type Api,
   body,
   dockerError,
-  each,
   expectFault,
   maxTimeoutS,
   problemOf,
@@ -176,30 +175,28 @@ export const executionRows: Row[] = [
       timing: null,
     });
   }),
-  ...each(
-    [
-      "limit=0",
-      "limit=1001",
-      "limit=-1",
-      "limit=x",
-      "limit=",
-      "limit=1.5",
-      "limit=1&limit=2",
-      "offset=-1",
-      "offset=x",
-      "offset=1e999",
-      "status=pending",
-      "status=",
-      "status=failed&status=",
-      "error=",
-      "view=short",
-    ],
-    (query) => `GET /executions?${query} is 400 with the parameter's name`,
-    async (api, query) => {
+  ...[
+    "limit=0",
+    "limit=1001",
+    "limit=-1",
+    "limit=x",
+    "limit=",
+    "limit=1.5",
+    "limit=1&limit=2",
+    "offset=-1",
+    "offset=x",
+    "offset=1e999",
+    "status=pending",
+    "status=",
+    "status=failed&status=",
+    "error=",
+    "view=short",
+  ].map((query) =>
+    test(`GET /executions?${query} is 400 with the parameter's name`, async (api) => {
       const reply = await api.get(`/executions?${query}`);
       expect(reply.status).toBe(400);
       expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
-    },
+    }),
   ),
 ];
 
@@ -237,7 +234,7 @@ export const listRows: Row[] = [
     expect(await api.record(plain.job_id, "")).not.toHaveProperty("metadata");
     expect(await api.record(plain.job_id)).not.toHaveProperty("metadata");
   }),
-  ...each(
+  ...(
     [
       ["51 entries", Object.fromEntries(Array.from({ length: 51 }, (_, n) => [`k${n}`, ""]))],
       ["a value that is no text", { a: 1 }],
@@ -246,13 +243,13 @@ export const listRows: Row[] = [
       ["an empty key", { "": "" }],
       ["a list", ["a"]],
       ["NUL in a value", { a: "\0" }],
-    ] as const,
-    ([what]) => `Metadata with ${what} is 400 at that path`,
-    async (api, [, metadata]) => {
+    ] as const
+  ).map(([what, metadata]) =>
+    test(`Metadata with ${what} is 400 at that path`, async (api) => {
       const reply = await api.post("/execute/async", { code: "1", metadata });
       expect(reply.status).toBe(400);
       expect((body(reply) as { errors: { path: string }[] }).errors[0]?.path).toMatch(/^metadata/);
-    },
+    }),
   ),
   test("GET /executions filters by metadata: a pair, or all of several, with other filters", async (api) => {
     const run = mark();
@@ -398,14 +395,12 @@ const ends: [what: string, kept: boolean, result: Partial<ResultReport>][] = [
 ];
 
 export const deadLetterRows: Row[] = [
-  ...each(
-    ends,
-    ([what, kept]) => `A job that ${what} is ${kept ? "in the DLQ, once" : "not in the DLQ"}`,
-    async (api, [, kept, result]) => {
+  ...ends.map(([what, kept, result]) =>
+    test(`A job that ${what} is ${kept ? "in the DLQ, once" : "not in the DLQ"}`, async (api) => {
       const { job_id } = await api.submit();
       await end(api, result);
       expect((await letterOf(api, job_id)) !== undefined).toBe(kept);
-    },
+    }),
   ),
   test("A failed synchronous job is not in the DLQ; its failed rerun is", async (api) => {
     const agent = await api.connected();
@@ -466,17 +461,15 @@ export const deadLetterRows: Row[] = [
     expect(all).toMatchObject({ limit: 1000, offset: 0, has_more: false });
     expect(await deadLetterPage(api, "")).toMatchObject({ limit: 100, offset: 0 });
   }),
-  ...each(
-    "limit=0 limit=1001 limit=x limit=1.0 limit=01 limit=%2B1 limit= offset=-1 offset=1e1 before=1e1 error_type=none error_type=".split(
-      " ",
+  ..."limit=0 limit=1001 limit=x limit=1.0 limit=01 limit=%2B1 limit= offset=-1 offset=1e1 before=1e1 error_type=none error_type="
+    .split(" ")
+    .map((query) =>
+      test(`GET /dlq?${query} is 400 with the parameter's name`, async (api) => {
+        const reply = await api.get(`/dlq?${query}`);
+        expect(reply.status).toBe(400);
+        expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
+      }),
     ),
-    (query) => `GET /dlq?${query} is 400 with the parameter's name`,
-    async (api, query) => {
-      const reply = await api.get(`/dlq?${query}`);
-      expect(reply.status).toBe(400);
-      expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
-    },
-  ),
   test("GET /dlq/stats counts the entries in total and by error type", async (api) => {
     const before = await stats(api);
     await failed(api, "index_error");
@@ -500,10 +493,9 @@ export const deadLetterRows: Row[] = [
     expect((await api.record(jobId)).status).toBe("failed");
     expect((await api.send("DELETE", `/dlq/${id}`)).status).toBe(404);
   }),
-  ...each(
-    ["0", "-1", "1.5", "x", "1e3", "99999999999999999999", "%00"],
-    (id) => `DELETE /dlq/${id} is 404`,
-    async (api, id) => expect((await api.send("DELETE", `/dlq/${id}`)).status).toBe(404),
+  ...["0", "-1", "1.5", "x", "1e3", "99999999999999999999", "%00"].map((id) =>
+    test(`DELETE /dlq/${id} is 404`, async (api) =>
+      expect((await api.send("DELETE", `/dlq/${id}`)).status).toBe(404)),
   ),
 ];
 
@@ -615,10 +607,8 @@ export const deriveRows: Row[] = [
     expect(new Set([parent.job_id, first.job_id, second.job_id]).size).toBe(3);
     expect((await api.record(first.job_id)).idempotency_key).toBeNull();
   }),
-  ...each(
-    ["rerun", "fork"],
-    (what) => `A ${what} of nothing is 404, with a wrong field 400, above max_timeout 422`,
-    async (api, what) => {
+  ...["rerun", "fork"].map((what) =>
+    test(`A ${what} of nothing is 404, with a wrong field 400, above max_timeout 422`, async (api) => {
       const { job_id } = await api.submit();
       const stored = await api.newest();
       const send = (id: string, fields: object) =>
@@ -634,7 +624,7 @@ export const deriveRows: Row[] = [
       expect(tooLong.status).toBe(422);
       expect(problemOf(tooLong).errors?.[0]?.path).toBe("timeout");
       expect(await api.newest()).toEqual(stored);
-    },
+    }),
   ),
   test("A fork without code is 400, and so is a rerun with code", async (api) => {
     const { job_id } = await api.submit();

@@ -7,7 +7,6 @@ import { type ScriptedAgent, sha256 } from "../scripted-agent.ts";
 import {
   type Api,
   body,
-  each,
   expectFault,
   maxFileBytes,
   maxFilesBytes,
@@ -175,24 +174,22 @@ export const fileRows: Row[] = [
     expect((await uploaded(api, "next", "whole")).size_bytes).toBe(5);
     expect((await stored(api)).count).toBe(before.count + 1);
   }),
-  ...each(
-    [
-      "",
-      "/etc/passwd",
-      "../x",
-      "a/../b",
-      "a//b",
-      "a/",
-      ".",
-      "a\\b",
-      "a\nb",
-      "a\0b",
-      "x".repeat(1025),
-    ],
-    (name) => `A file may not be named ${JSON.stringify(name.slice(0, 20))}`,
-    async (api, name) => {
+  ...[
+    "",
+    "/etc/passwd",
+    "../x",
+    "a/../b",
+    "a//b",
+    "a/",
+    ".",
+    "a\\b",
+    "a\nb",
+    "a\0b",
+    "x".repeat(1025),
+  ].map((name) =>
+    test(`A file may not be named ${JSON.stringify(name.slice(0, 20))}`, async (api) => {
       expectFault(await send(api, name, "x"), "name");
-    },
+    }),
   ),
   test("An upload as a form is 400, and the answer shows how to send the file", async (api) => {
     const form = { "Content-Type": "multipart/form-data; boundary=x" };
@@ -448,62 +445,46 @@ export const inputFileRows: Row[] = [
 const textFile = (name: string) => ({ name, text: "x" });
 
 export const refusedFileRows: Row[] = [
-  ...each(
-    [
-      { why: "data.json", files: [textFile("data.json")], path: "files.0.name" },
-      { why: "in data.json", files: [textFile("data.json/a")], path: "files.0.name" },
-      { why: "that begins with _", files: [textFile("_requirements.txt")], path: "files.0.name" },
-      { why: "that leaves /input", files: [textFile("../code/main.py")], path: "files.0.name" },
-      { why: "that is absolute", files: [textFile("/etc/passwd")], path: "files.0.name" },
-      { why: "with an empty part", files: [textFile("a//b")], path: "files.0.name" },
-      { why: "with NUL", files: [textFile("a\0")], path: "files.0.name" },
-      { why: "with a line break", files: [textFile("a\nb")], path: "files.0.name" },
-      {
-        why: "with a mark of text direction",
-        files: [textFile("a\u202egnp")],
-        path: "files.0.name",
-      },
-      { why: "with half a character", files: [textFile("a\ud800")], path: "files.0.name" },
-      { why: "without characters", files: [textFile("")], path: "files.0.name" },
-      { why: "of 1,025 bytes", files: [textFile("a/".repeat(512) + "b")], path: "files.0.name" },
-      { why: "with a part of 256 bytes", files: [textFile("a".repeat(256))], path: "files.0.name" },
-      { why: "that another has", files: [textFile("a"), textFile("a")], path: "files.1.name" },
-      { why: "in another file", files: [textFile("a"), textFile("a/b")], path: "files.1.name" },
-      {
-        why: "that is a folder",
-        files: [textFile("a/b/c"), textFile("a/b")],
-        path: "files.1.name",
-      },
-    ],
-    ({ why }) => `A file of a request may not have a name ${why}`,
-    refuse,
+  ...[
+    { why: "data.json", files: [textFile("data.json")], path: "files.0.name" },
+    { why: "in data.json", files: [textFile("data.json/a")], path: "files.0.name" },
+    { why: "that begins with _", files: [textFile("_requirements.txt")], path: "files.0.name" },
+    { why: "that leaves /input", files: [textFile("../code/main.py")], path: "files.0.name" },
+    { why: "that is absolute", files: [textFile("/etc/passwd")], path: "files.0.name" },
+    { why: "with an empty part", files: [textFile("a//b")], path: "files.0.name" },
+    { why: "with NUL", files: [textFile("a\0")], path: "files.0.name" },
+    { why: "with a line break", files: [textFile("a\nb")], path: "files.0.name" },
+    { why: "with a mark of text direction", files: [textFile("a\u202egnp")], path: "files.0.name" },
+    { why: "with half a character", files: [textFile("a\ud800")], path: "files.0.name" },
+    { why: "without characters", files: [textFile("")], path: "files.0.name" },
+    { why: "of 1,025 bytes", files: [textFile("a/".repeat(512) + "b")], path: "files.0.name" },
+    { why: "with a part of 256 bytes", files: [textFile("a".repeat(256))], path: "files.0.name" },
+    { why: "that another has", files: [textFile("a"), textFile("a")], path: "files.1.name" },
+    { why: "in another file", files: [textFile("a"), textFile("a/b")], path: "files.1.name" },
+    { why: "that is a folder", files: [textFile("a/b/c"), textFile("a/b")], path: "files.1.name" },
+  ].map(({ why, ...sent }) =>
+    test(`A file of a request may not have a name ${why}`, (api) => refuse(api, sent)),
   ),
-  ...each(
-    [
-      { why: "without content", files: [{ name: "a" }], path: "files.0" },
-      { why: "with two", files: [{ ...textFile("a"), base64: "" }], path: "files.0" },
-      { why: "that is not base64", files: [{ name: "a", base64: "!" }], path: "files.0.base64" },
-      { why: "with a wrong id", files: [{ name: "a", file_id: "x" }], path: "files.0.file_id" },
-      {
-        why: "with an unknown field",
-        files: [{ ...textFile("a"), mode: 1 }],
-        path: "files.0.mode",
-      },
-      {
-        why: "that was never uploaded",
-        files: [textFile("a"), { name: "b", file_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" }],
-        path: "files.1.file_id",
-      },
-      {
-        why: "that is an artifact of no job",
-        files: [
-          { name: "b", artifact: { job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10", name: "x" } },
-        ],
-        path: "files.0.artifact",
-      },
-    ],
-    ({ why }) => `A request is refused for a file ${why}`,
-    refuse,
+  ...[
+    { why: "without content", files: [{ name: "a" }], path: "files.0" },
+    { why: "with two", files: [{ ...textFile("a"), base64: "" }], path: "files.0" },
+    { why: "that is not base64", files: [{ name: "a", base64: "!" }], path: "files.0.base64" },
+    { why: "with a wrong id", files: [{ name: "a", file_id: "x" }], path: "files.0.file_id" },
+    { why: "with an unknown field", files: [{ ...textFile("a"), mode: 1 }], path: "files.0.mode" },
+    {
+      why: "that was never uploaded",
+      files: [textFile("a"), { name: "b", file_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10" }],
+      path: "files.1.file_id",
+    },
+    {
+      why: "that is an artifact of no job",
+      files: [
+        { name: "b", artifact: { job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10", name: "x" } },
+      ],
+      path: "files.0.artifact",
+    },
+  ].map(({ why, ...sent }) =>
+    test(`A request is refused for a file ${why}`, (api) => refuse(api, sent)),
   ),
   test("More than 100 files are 400", async (api) => {
     const many = Array.from({ length: 101 }, (_, n) => textFile(`f${n}`));
@@ -615,26 +596,24 @@ export const artifactRows: Row[] = [
       expect((await api.get(`/jobs/${id}/artifacts/${name}`)).status).toBeGreaterThanOrEqual(400);
     }
   }),
-  ...each(
-    [
-      "naïve café.txt",
-      "データ.csv",
-      "данные.json",
-      "بيانات.txt",
-      "plot 😀.png",
-      "e\u0301 combining.txt",
-      "a b+c&d=e#f?g;h,i.txt",
-      "100%.txt",
-      "%41.txt",
-      "%2e%2e%2fx",
-      'quote".txt',
-      "semi;colon'.txt",
-      "-rf",
-      "...",
-      "x".repeat(255),
-    ],
-    (name) => `An artifact may be named ${name.length > 40 ? `${name.length} letters` : name}`,
-    async (api, name) => {
+  ...[
+    "naïve café.txt",
+    "データ.csv",
+    "данные.json",
+    "بيانات.txt",
+    "plot 😀.png",
+    "e\u0301 combining.txt",
+    "a b+c&d=e#f?g;h,i.txt",
+    "100%.txt",
+    "%41.txt",
+    "%2e%2e%2fx",
+    'quote".txt',
+    "semi;colon'.txt",
+    "-rf",
+    "...",
+    "x".repeat(255),
+  ].map((name) =>
+    test(`An artifact may be named ${name.length > 40 ? `${name.length} letters` : name}`, async (api) => {
       const id = await finishedJobWith(api, { [name]: "content" });
       const reply = await api.get(path(id, name));
       expect([reply.status, reply.text]).toEqual([200, "content"]);
@@ -644,43 +623,50 @@ export const artifactRows: Row[] = [
       );
       expect(decodeURIComponent(exact?.[1] ?? "")).toBe(name);
       expect((await api.record(id)).artifacts).toMatchObject([{ name, size_bytes: 7 }]);
-    },
+    }),
   ),
-  ...each(
-    [
-      "../../etc/passwd",
-      "..%2f..%2fetc%2fpasswd",
-      "%2e%2e%2fpasswd",
-      "sub/%2e%2e/%2e%2e/x",
-      "%2Fetc%2Fpasswd",
-      "//etc/passwd",
-      "a%00.txt",
-      "%00",
-      "a%0d%0ab",
-      "..%5c..%5cx",
-      ".",
-      "..",
-      "a%2f..%2fb",
-      "%ff",
-      "%",
-    ],
-    (name) => `The name ${name} leads nowhere: 400 or 404`,
-    async (api, name) => {
+  ...[
+    "../../etc/passwd",
+    "..%2f..%2fetc%2fpasswd",
+    "%2e%2e%2fpasswd",
+    "sub/%2e%2e/%2e%2e/x",
+    "%2Fetc%2Fpasswd",
+    "//etc/passwd",
+    "a%00.txt",
+    "%00",
+    "a%0d%0ab",
+    "..%5c..%5cx",
+    ".",
+    "..",
+    "a%2f..%2fb",
+    "%ff",
+    "%",
+  ].map((name) =>
+    test(`The name ${name} leads nowhere: 400 or 404`, async (api) => {
       const id = await finishedJobWith(api, { "a.txt": "a", b: "b" });
       for (const method of ["GET", "HEAD"]) {
         const reply = await api.send(method, `/jobs/${id}/artifacts/${name}`);
         expect([400, 404]).toContain(reply.status);
       }
-    },
+    }),
   ),
-  ...each(
-    ["../x", "/x", "a/../b", "a//b", "", "a\\b", "a\nb", "x".repeat(1025), "é".repeat(513), "."],
-    (name) => `An upload named ${JSON.stringify(name.slice(0, 20))} (${name.length}) is refused`,
-    async (api, name) => {
+  ...[
+    "../x",
+    "/x",
+    "a/../b",
+    "a//b",
+    "",
+    "a\\b",
+    "a\nb",
+    "x".repeat(1025),
+    "é".repeat(513),
+    ".",
+  ].map((name) =>
+    test(`An upload named ${JSON.stringify(name.slice(0, 20))} (${name.length}) is refused`, async (api) => {
       const { agent, lease_id } = await working(api);
       const reply = await agent.upload(lease_id, name, "x");
       expect([400, 404]).toContain(reply.status);
-    },
+    }),
   ),
   test("_code.py and _input.json are the submitted code and input, even before the job ends", async (api) => {
     const reply = await api.post(
@@ -757,15 +743,15 @@ async function tenBytes(api: Api): Promise<string> {
 }
 
 export const rangeRows: Row[] = [
-  ...each(
+  ...(
     [
       ["bytes=2-4", "234", "bytes 2-4/10"],
       ["bytes=7-", "789", "bytes 7-9/10"],
       ["bytes=-2", "89", "bytes 8-9/10"],
       ["bytes=5-99", "56789", "bytes 5-9/10"],
-    ] as const,
-    ([range]) => `Range ${range} of an artifact is 206 with that part alone`,
-    async (api, [range, part, contentRange]) => {
+    ] as const
+  ).map(([range, part, contentRange]) =>
+    test(`Range ${range} of an artifact is 206 with that part alone`, async (api) => {
       const reply = await api.get(await tenBytes(api), { Range: range });
       expect([reply.status, reply.text]).toEqual([206, part]);
       expect(Object.fromEntries(reply.headers)).toMatchObject({
@@ -773,7 +759,7 @@ export const rangeRows: Row[] = [
         "content-length": String(part.length),
         "accept-ranges": "bytes",
       });
-    },
+    }),
   ),
   test("A Range beyond the end of an artifact is 416 and gives its size", async (api) => {
     const reply = await api.get(await tenBytes(api), { Range: "bytes=10-" });

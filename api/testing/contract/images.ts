@@ -19,7 +19,6 @@ import {
   buildType,
   defaultImage,
   digest,
-  each,
   expectFault,
   logChunk,
   maxImageBytes,
@@ -173,14 +172,13 @@ export const imageRows = on("with job types", [
     });
     expect((await agent.get(`/images/${digest(95)}/archive`)).status).toBe(404);
   }),
-  ...each(
-    [missingImage, `${missingImage}/archive`, "/images/x", "/images/..%2F..%2Fetc/archive"],
-    (path) => `GET /agent/v1${path.replaceAll("0", "")} of no image is 404`,
-    async (api, path) => {
-      const reply = await api.agent().get(path);
-      expect(reply.status).toBe(404);
-      expect(problemOf(reply).detail).not.toBe("");
-    },
+  ...[missingImage, `${missingImage}/archive`, "/images/x", "/images/..%2F..%2Fetc/archive"].map(
+    (path) =>
+      test(`GET /agent/v1${path.replaceAll("0", "")} of no image is 404`, async (api) => {
+        const reply = await api.agent().get(path);
+        expect(reply.status).toBe(404);
+        expect(problemOf(reply).detail).not.toBe("");
+      }),
   ),
   ...on("with keys", [
     test("Without an agent's token, images can be neither fetched nor uploaded: 401", async (api) => {
@@ -254,10 +252,8 @@ export const buildRows = on("with job types", [
       image_ref: "registry.example/team-build-8:latest",
     });
   }),
-  ...each(
-    goodTags,
-    (tag) => `The version_tag ${tag} is the image's tag, and latest moves with it`,
-    async (api, tag) => {
+  ...goodTags.map((tag) =>
+    test(`The version_tag ${tag} is the image's tag, and latest moves with it`, async (api) => {
       const agent = api.agent();
       const { lease, answer } = await startBuild(api, agent, "build-9", tag);
       expect(lease.tags).toEqual([tag, "latest"]);
@@ -265,15 +261,13 @@ export const buildRows = on("with job types", [
       expect(body(await answer)).toMatchObject({
         image_ref: `registry.example/team-build-9:${tag}`,
       });
-    },
+    }),
   ),
-  ...each(
-    badTags,
-    (tag) => `The version_tag "${tag.slice(0, 20)}" is 400`,
-    async (api, tag) => {
+  ...badTags.map((tag) =>
+    test(`The version_tag "${tag.slice(0, 20)}" is 400`, async (api) => {
       const reply = await api.post(`/job-types/default/build?version_tag=${tag}`);
       expectFault(reply, "version_tag");
-    },
+    }),
   ),
   test("A build without an agent that can work is 503 with Retry-After, and nothing is stored", async (api) => {
     const agent = api.agent();
@@ -508,10 +502,8 @@ export const jobTypeRows = on("with job types", [
     expect(await jobType(api, "custom")).toMatchObject(custom);
     expect(await jobType(api, "build-0")).toMatchObject({ requirements: ["numpy==2.3.4"] });
   }),
-  ...each(
-    ["unknown", "hidden-1", "__proto__", "Default", "a%2Fb", "%00"],
-    (name) => `GET and POST of the job type ${name}, which is not configured, are 404`,
-    async (api, name) => {
+  ...["unknown", "hidden-1", "__proto__", "Default", "a%2Fb", "%00"].map((name) =>
+    test(`GET and POST of the job type ${name}, which is not configured, are 404`, async (api) => {
       const path = `/job-types/${name}`;
       for (const reply of [
         await api.get(path),
@@ -520,7 +512,7 @@ export const jobTypeRows = on("with job types", [
       ]) {
         expect(reply.status).toBe(404);
       }
-    },
+    }),
   ),
   test("A job type of other tenants is nowhere: the answers are those for an unknown name", async (api) => {
     const told = async (name: string) => {

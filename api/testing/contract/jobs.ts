@@ -12,7 +12,6 @@ import {
   buildType,
   defaultImage,
   digest,
-  each,
   expectFault,
   maxQueueSize,
   on,
@@ -250,25 +249,23 @@ export const jobRows: Row[] = [
       ]);
     }),
   ]),
-  ...each(
-    [nobody, "not-an-id", "%00", "..", "1", encodeURIComponent("'; --"), "%F0%9F%92%A9"],
-    (id) => `A job or execution id that names nothing (${id}) is 404`,
-    async (api, id) => {
-      for (const path of [`/jobs/${id}`, `/jobs/${id}/result`, `/executions/${id}`]) {
-        expect((await api.get(path)).status).toBe(404);
-      }
-      expect((await api.post(`/jobs/${id}/cancel`)).status).toBe(404);
-    },
+  ...[nobody, "not-an-id", "%00", "..", "1", encodeURIComponent("'; --"), "%F0%9F%92%A9"].map(
+    (id) =>
+      test(`A job or execution id that names nothing (${id}) is 404`, async (api) => {
+        for (const path of [`/jobs/${id}`, `/jobs/${id}/result`, `/executions/${id}`]) {
+          expect((await api.get(path)).status).toBe(404);
+        }
+        expect((await api.post(`/jobs/${id}/cancel`)).status).toBe(404);
+      }),
   ),
-  ...each(
-    ["wait=maybe", "timeout=-1", "timeout=x", "timeout=1.5", "timeout=86401", "view=half"],
-    (query) => `GET /jobs/{id}/result?${query} is 400 with the parameter's name`,
-    async (api, query) => {
-      const { job_id } = await api.submit();
-      const reply = await api.get(`/jobs/${job_id}/result?${query}`);
-      expect(reply.status).toBe(400);
-      expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
-    },
+  ...["wait=maybe", "timeout=-1", "timeout=x", "timeout=1.5", "timeout=86401", "view=half"].map(
+    (query) =>
+      test(`GET /jobs/{id}/result?${query} is 400 with the parameter's name`, async (api) => {
+        const { job_id } = await api.submit();
+        const reply = await api.get(`/jobs/${job_id}/result?${query}`);
+        expect(reply.status).toBe(400);
+        expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
+      }),
   ),
 ];
 
@@ -629,7 +626,7 @@ export const scheduleRows: Row[] = [
       expect((await api.record((await submit(bad)).job_id)).traceparent).toBeUndefined();
     }
   }),
-  ...each(
+  ...(
     [
       ["run_at", "tomorrow"],
       ["run_at", "2026-11-22"],
@@ -638,15 +635,15 @@ export const scheduleRows: Row[] = [
       ["queue_timeout", 2_592_001],
       ["max_attempts", 0],
       ["max_attempts", 3],
-    ] as const,
-    ([field, value]) => `${field} = ${value} is 400 at that path, also of a rerun and a fork`,
-    async (api, [field, value]) => {
+    ] as const
+  ).map(([field, value]) =>
+    test(`${field} = ${value} is 400 at that path, also of a rerun and a fork`, async (api) => {
       const { job_id } = await api.submit();
       expectFault(await api.post("/execute/async", { code: "1", [field]: value }), field);
       expectFault(await api.post("/execute", { code: "1", [field]: value }), field);
       expectFault(await api.post(`/jobs/${job_id}/rerun`, { [field]: value }), field);
       expectFault(await api.post(`/jobs/${job_id}/fork`, { code: "1", [field]: value }), field);
-    },
+    }),
   ),
   test("With Prefer: wait=N an asynchronous submission answers 200 with the record if the job ends in time, else 202", async (api) => {
     const submit = (seconds: number) =>

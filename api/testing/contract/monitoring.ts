@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import { Usage } from "../../../shared/wire/access.ts";
 import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
-import { type Api, apiKeys, body, each, expectFault, on, type Row, test } from "./api.ts";
+import { type Api, apiKeys, body, expectFault, on, type Row, test } from "./api.ts";
 
 const openBreaker = {
   state: "open",
@@ -120,16 +120,14 @@ export const healthRows: Row[] = [
 ];
 
 /** Probes for process supervisors and load balancers; unlike /health, not in the contract. */
-export const probeRows: Row[] = each(
-  ["/health/live", "/health/ready"],
-  (path) => `GET ${path} is 200 while the service serves, with an agent or without`,
-  async (api, path) => {
+export const probeRows: Row[] = ["/health/live", "/health/ready"].map((path) =>
+  test(`GET ${path} is 200 while the service serves, with an agent or without`, async (api) => {
     const reply = await api.get(path);
     expect(reply.status).toBe(200);
     expect(body(reply)).toEqual({ status: "ok" });
     await api.agent().poll({ engine: { available: false, version: null, runtimes: [] } });
     expect((await api.get(path)).status).toBe(200);
-  },
+  }),
 );
 
 type Series = Map<string, number>;

@@ -7,10 +7,10 @@ import {
   type Api,
   body,
   defaultImage,
-  each,
   expectFault,
   maxRequestBytes,
   maxTimeoutS,
+  on,
   problemOf,
   type Row,
   test,
@@ -110,10 +110,8 @@ const malformed: [what: string, body: Body][] = [
 ];
 
 export const validationRows: Row[] = [
-  ...each(
-    ["/execute", "/execute/batch", "/files?name=a", "/sessions", "/mcp"],
-    (path) => `POST ${path} with a Content-Encoding is 415 that names it, and nothing is stored`,
-    (api, path) =>
+  ...["/execute", "/execute/batch", "/files?name=a", "/sessions", "/mcp"].map((path) =>
+    test(`POST ${path} with a Content-Encoding is 415 that names it, and nothing is stored`, (api) =>
       expectNothingStored(api, async () => {
         const headers = { "Content-Type": "application/json", "Content-Encoding": "gzip" };
         const body = Uint8Array.from([0x1f, 0x8b, 8, 0]);
@@ -121,30 +119,25 @@ export const validationRows: Row[] = [
         const { code, detail } = (await reply.json()) as Record<string, string>;
         expect([reply.status, code]).toEqual([415, "unsupported_encoding"]);
         expect(detail).toContain("Content-Encoding: gzip");
-      }),
+      })),
   ),
   ...paths.flatMap((path) =>
-    each(
-      faults,
-      ([field, value]) => `POST ${path} with ${field} = ${show(value)} is 400 at that path`,
-      (api, [field, value]) =>
+    faults.map(([field, value]) =>
+      test(`POST ${path} with ${field} = ${show(value)} is 400 at that path`, (api) =>
         expectNothingStored(api, async () => {
           const [name = ""] = field.split(".");
           expectFault(await api.post(path, { code: "print(1)", [name]: value }), field);
-        }),
+        })),
     ),
   ),
-  ...each(
-    notNames,
-    (text) =>
-      `hostile 31: requirements with ${show(text)} are 400 at that path, and nothing is stored`,
-    (api, text) =>
+  ...notNames.map((text) =>
+    test(`hostile 31: requirements with ${show(text)} are 400 at that path, and nothing is stored`, (api) =>
       expectNothingStored(api, async () => {
         for (const path of paths) {
           const reply = await api.post(path, { code: "1", requirements: ["numpy", text] });
           expectFault(reply, "requirements.1");
         }
-      }),
+      })),
   ),
   test("One answer lists all faults of a request", async (api) => {
     const reply = await api.post("/execute/async", {
@@ -157,86 +150,81 @@ export const validationRows: Row[] = [
     expect(told?.toSorted()).toEqual(["code", "startup_timeout", "timeout", "x"]);
   }),
   ...paths.flatMap((path) =>
-    each(
-      malformed,
-      ([what]) => `POST ${path} with ${what} for a body is 400`,
-      async (api, [, sent]) => {
+    malformed.map(([what, sent]) =>
+      test(`POST ${path} with ${what} for a body is 400`, async (api) => {
         const headers = { "Content-Type": "application/json" };
         const reply = await api.send("POST", path, { body: sent, headers });
         expect(reply.status).toBe(400);
-      },
+      }),
     ),
   ),
-  ...each(
-    [
-      ["/execute/async", `"args":${many(100_000)}`, "args"],
-      ["/execute/async", `"args":${many(10_001)}`, "args"],
-      ["/execute/async", `"command":${many(10_001)}`, "command"],
-      ["/execute/async", `"requirements":${many(101)}`, "requirements"],
-      ["/execute/async", `"metadata":{${keys(51)}}`, "metadata"],
-      ["/execute/async", `"metadata":{${keys(50_001)}}`, "metadata"],
-      ["/execute/async", `"files":${many(101)}`, "files"],
-      ["/execute/async", `"tools":${many(101)}`, "tools"],
-      ["/execute/async", `"x":{"input_data":${many(100_000)}}`, "x"],
-      ["/execute/async", `"input_data":{"a":${many(1_000_000)}}`, "input_data"],
-      ["/execute/async", `"input_data":{${keys(100_001)}}`, "input_data"],
-      ["/execute/batch", `"jobs":[{},{"args":${many(100_000)}}]`, "jobs.1.args"],
+  ...on(
+    "with a long queue",
+    (
       [
-        "/execute/batch",
-        `"jobs":[{},{"input_data":{"a":${many(1_000_000)}}}]`,
-        "jobs.1.input_data",
-      ],
-      ["/execute/batch", `"jobs":${many(1001)}`, "jobs"],
-    ] as const,
-    ([path, fields, field]) =>
-      `POST ${path} with ${fields.length} characters of too many values is 400 at ${field}, with the bound`,
-    async (api, [path, fields, field]) => {
-      const reply = await api.post(
-        path,
-        `{${path === "/execute/async" ? '"code":"1",' : ""}${fields}}`,
-      );
-      expectFault(reply, field);
-      expect(problemOf(reply).errors?.[0]?.message).toMatch(
-        /(at most|more than) \d+ (entries|keys)/,
-      );
-    },
-    { server: "with a long queue" },
+        ["/execute/async", `"args":${many(100_000)}`, "args"],
+        ["/execute/async", `"args":${many(10_001)}`, "args"],
+        ["/execute/async", `"command":${many(10_001)}`, "command"],
+        ["/execute/async", `"requirements":${many(101)}`, "requirements"],
+        ["/execute/async", `"metadata":{${keys(51)}}`, "metadata"],
+        ["/execute/async", `"metadata":{${keys(50_001)}}`, "metadata"],
+        ["/execute/async", `"files":${many(101)}`, "files"],
+        ["/execute/async", `"tools":${many(101)}`, "tools"],
+        ["/execute/async", `"x":{"input_data":${many(100_000)}}`, "x"],
+        ["/execute/async", `"input_data":{"a":${many(1_000_000)}}`, "input_data"],
+        ["/execute/async", `"input_data":{${keys(100_001)}}`, "input_data"],
+        ["/execute/batch", `"jobs":[{},{"args":${many(100_000)}}]`, "jobs.1.args"],
+        [
+          "/execute/batch",
+          `"jobs":[{},{"input_data":{"a":${many(1_000_000)}}}]`,
+          "jobs.1.input_data",
+        ],
+        ["/execute/batch", `"jobs":${many(1001)}`, "jobs"],
+      ] as const
+    ).map(([path, fields, field]) =>
+      test(`POST ${path} with ${fields.length} characters of too many values is 400 at ${field}, with the bound`, async (api) => {
+        const reply = await api.post(
+          path,
+          `{${path === "/execute/async" ? '"code":"1",' : ""}${fields}}`,
+        );
+        expectFault(reply, field);
+        expect(problemOf(reply).errors?.[0]?.message).toMatch(
+          /(at most|more than) \d+ (entries|keys)/,
+        );
+      }),
+    ),
   ),
   test("Nesting up to the limit is accepted", async (api) => {
     const sent = `{"code":"1","input_data":${'{"a":'.repeat(510)}{}${"}".repeat(511)}`;
     expect((await api.post("/execute/async", sent)).status).toBe(202);
   }),
-  ...each(
-    [
-      "text/plain",
-      "application/x-www-form-urlencoded",
-      "multipart/form-data; boundary=x",
-      "application/jsonp",
-      "",
-    ],
-    (type) => `A body of type ${type || "(none)"} is 400`,
-    async (api, type) => {
+  ...[
+    "text/plain",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data; boundary=x",
+    "application/jsonp",
+    "",
+  ].map((type) =>
+    test(`A body of type ${type || "(none)"} is 400`, async (api) => {
       const body = new Blob(['{"code":"1"}'], { type: "" });
       const headers = type ? { "Content-Type": type } : {};
       const reply = await api.send("POST", "/execute/async", { body, headers });
       expect(reply.status).toBe(400);
       expect(problemOf(reply).detail).toContain("application/json");
-    },
+    }),
   ),
-  ...each(
-    [
-      "application/json",
-      "application/json; charset=utf-8",
-      "Application/JSON",
-      "application/vnd.api+json",
-    ],
-    (type) => `A body of type ${type} is read as JSON`,
-    async (api, type) => {
+  ...[
+    "application/json",
+    "application/json; charset=utf-8",
+    "Application/JSON",
+    "application/vnd.api+json",
+  ].map((type) =>
+    test(`A body of type ${type} is read as JSON`, async (api) => {
       const headers = { "Content-Type": type };
       const good = await api.send("POST", "/execute/async", { body: '{"code":"1"}', headers });
       expect(good.status).toBe(202);
       expectFault(await api.send("POST", "/execute/async", { body: "{}", headers }), "code");
-    },
+    }),
   ),
   test("A timeout above the schema's limit is 400, above the configured limit 422", async (api) => {
     for (const path of paths) {
@@ -379,7 +367,7 @@ export const exactnessRows: Row[] = [
     const { input_json } = await api.agent().takeJob();
     expect(JSON.parse(input_json)).toEqual(JSON.parse(input));
   }),
-  ...each<[string, Uint8Array, string]>(
+  ...(
     [
       ["NUL", bytes("a\0b\0"), "a\0b\0"],
       ["ANSI sequences", bytes("\u001b[31mred\u001b[0m\u0007"), "\u001b[31mred\u001b[0m\u0007"],
@@ -387,31 +375,29 @@ export const exactnessRows: Row[] = [
       ["a lone surrogate", Uint8Array.from([0xed, 0xa0, 0x80]), "\u{fffd}\u{fffd}\u{fffd}"],
       ["a byte order mark", bytes("\u{feff}a"), "\u{feff}a"],
       ["CR LF", bytes("a\r\nb\r"), "a\r\nb\r"],
-    ],
-    ([what]) => `A stream may hold ${what}`,
-    async (api, [, written, shown]) => {
+    ] as [string, Uint8Array, string][]
+  ).map(([what, written, shown]) =>
+    test(`A stream may hold ${what}`, async (api) => {
       const record = JSON.parse(await recordAfter(api, written, null)) as Record<string, unknown>;
       expect([record["stdout"], record["stderr"]]).toEqual([shown, shown]);
-    },
+    }),
   ),
-  ...each(
-    [
-      "{",
-      "[1]",
-      '"text"',
-      "null",
-      "1",
-      '{"a":NaN}',
-      `{"a":${"[".repeat(600)}${"]".repeat(600)}}`,
-      `{"too many":[${"{},".repeat(limits.resultJsonMaxValues)}{}]}`,
-    ],
-    (output) => `A result whose output is ${output.slice(0, 20)} is refused, and the job goes on`,
-    async (api, output) => {
+  ...[
+    "{",
+    "[1]",
+    '"text"',
+    "null",
+    "1",
+    '{"a":NaN}',
+    `{"a":${"[".repeat(600)}${"]".repeat(600)}}`,
+    `{"too many":[${"{},".repeat(limits.resultJsonMaxValues)}{}]}`,
+  ].map((output) =>
+    test(`A result whose output is ${output.slice(0, 20)} is refused, and the job goes on`, async (api) => {
       const { agent, job_id, lease_id } = await working(api);
       expect((await agent.result(lease_id, { output_json: output })).status).toBe(400);
       expect((await api.job(job_id)).status).toBe("running");
       expect((await agent.result(lease_id)).status).toBe(200);
-    },
+    }),
   ),
 ];
 
@@ -428,8 +414,6 @@ async function taken(api: Api, id: string): Promise<object> {
   return inputsOf(job);
 }
 
-/** The requests of these rows are larger than most servers of the table allow. */
-const large = { server: "with a long queue" } as const;
 const manyTexts = (count: number): string[] => Array.from({ length: count }, () => "");
 
 async function refuse(api: Api, { fields, path }: { fields: object; path: string }): Promise<void> {
@@ -466,10 +450,8 @@ export const inputRows: Row[] = [
     for (const _ of jobs) told.push(inputsOf(await agent.takeJob()));
     expect(told).toEqual(jobs.map(inputsOf));
   }),
-  ...each(
-    ["rerun", "fork"],
-    (what) => `A ${what} has the stdin and args of its parent, unless it brings its own`,
-    async (api, what) => {
+  ...["rerun", "fork"].map((what) =>
+    test(`A ${what} has the stdin and args of its parent, unless it brings its own`, async (api) => {
       const parent = await api.submit(given);
       await api.agent().takeJob();
       for (const [own, expected] of [
@@ -486,7 +468,7 @@ export const inputRows: Row[] = [
         const { job_id } = body(reply) as { job_id: string };
         expect(await taken(api, job_id)).toEqual(expected);
       }
-    },
+    }),
   ),
   test("A record has stdin and args only where they were given; empty ones are none", async (api) => {
     const key = { idempotency_key: crypto.randomUUID() };
@@ -505,44 +487,31 @@ export const inputRows: Row[] = [
     const reply = await api.get(`/jobs/${job_id}/result?wait=true&timeout=60&view=full`);
     expect(ExecutionRecord.parse(body(reply))).toMatchObject({ status: "failed", ...given });
   }),
-  ...each(
-    [
-      { fields: { args: ["ok", "a\0b"] }, path: "args.1" },
-      { fields: { args: ["\ud800"] }, path: "args.0" },
-      { fields: { args: [1] }, path: "args.0" },
-      { fields: { args: "-v" }, path: "args" },
-      { fields: { stdin: "a\udc00" }, path: "stdin" },
-      { fields: { stdin: 5 }, path: "stdin" },
-    ],
-    ({ fields }) => `Inputs like ${JSON.stringify(fields)} are 400 with their path`,
-    refuse,
+  ...[
+    { fields: { args: ["ok", "a\0b"] }, path: "args.1" },
+    { fields: { args: ["\ud800"] }, path: "args.0" },
+    { fields: { args: [1] }, path: "args.0" },
+    { fields: { args: "-v" }, path: "args" },
+    { fields: { stdin: "a\udc00" }, path: "stdin" },
+    { fields: { stdin: 5 }, path: "stdin" },
+  ].map(({ fields, path }) =>
+    test(`Inputs like ${JSON.stringify(fields)} are 400 with their path`, (api) =>
+      refuse(api, { fields, path })),
   ),
-  ...each(
-    [
-      {
-        what: "an argument above 128 KiB",
-        path: "args",
-        fields: { args: ["x".repeat(128 * 1024)] },
-      },
-      {
-        what: "more arguments than 128 KiB hold",
-        path: "args",
-        fields: { args: manyTexts(128 * 1024 + 1) },
-      },
-    ],
-    ({ what }) => `${what} is 400`,
-    refuse,
-    large,
-  ),
-  {
-    rule: "stdin may be as large as a request, and args 128 KiB",
-    ...large,
-    async check(api) {
+  // Their requests are larger than most servers of the table allow.
+  ...on("with a long queue", [
+    ...[
+      { what: "an argument above 128 KiB", args: ["x".repeat(128 * 1024)] },
+      { what: "more arguments than 128 KiB hold", args: manyTexts(128 * 1024 + 1) },
+    ].map(({ what, args }) =>
+      test(`${what} is 400`, (api) => refuse(api, { fields: { args }, path: "args" })),
+    ),
+    test("stdin may be as large as a request, and args 128 KiB", async (api) => {
       const most = { stdin: "x".repeat(3 * mebibyte), args: ["y".repeat(128 * 1024 - 1)] };
       const { job_id } = await api.submit(most);
       expect(await taken(api, job_id)).toEqual(most);
-    },
-  },
+    }),
+  ]),
   test("An agent that does not know stdin and args gets other jobs only; a job that needs it waits or is refused, and says so", async (api) => {
     const older = api.agent();
     const accepts = { job_types: null, builds: true };
@@ -615,16 +584,14 @@ export const programRows: Row[] = [
     for (const _ of jobs) files.push((await agent.takeJob()).program?.file);
     expect(files).toEqual(["main.cpp", undefined, "main"]);
   }),
-  ...each(
-    ["rerun", "fork"],
-    (what) => `A ${what} has the language of its parent`,
-    async (api, what) => {
+  ...["rerun", "fork"].map((what) =>
+    test(`A ${what} has the language of its parent`, async (api) => {
       const parent = await api.submit(cpp);
       await api.agent().takeJob();
       const fields = what === "fork" ? { code: "y" } : {};
       const reply = await api.post(`/jobs/${parent.job_id}/${what}`, fields);
       expect(await programOf(api, (body(reply) as { job_id: string }).job_id)).toEqual(leasedCpp);
-    },
+    }),
   ),
   test("The same idempotency key with another language is 409, with Python by name the same job", async (api) => {
     const key = { idempotency_key: crypto.randomUUID() };
@@ -682,24 +649,22 @@ export const programRows: Row[] = [
     await api.submit({ language: "bash" });
     await agent.takeJob();
   }),
-  ...each(
-    [
-      { fields: { language: "bash", command }, path: "command" },
-      { fields: { language: "bash", requirements: ["six"] }, path: "requirements" },
-      { fields: { language: "C++" }, path: "language" },
-      { fields: { language: "" }, path: "language" },
-      { fields: { command: [] }, path: "command" },
-      { fields: { command: "ls" }, path: "command" },
-      { fields: { command: ["a\0b"] }, path: "command.0" },
-      { fields: { compile_command: ["cc"] }, path: "compile_command" },
-      { fields: { language: "c", compile_command: ["cc"] }, path: "compile_command" },
-      { fields: { language: "c", compile_timeout: 0 }, path: "compile_timeout" },
-      { fields: { language: "c", compile_timeout: 301 }, path: "compile_timeout" },
-    ],
-    ({ fields }) => `A program like ${JSON.stringify(fields)} is 400 with its path`,
-    async (api, { fields, path }) => {
+  ...[
+    { fields: { language: "bash", command }, path: "command" },
+    { fields: { language: "bash", requirements: ["six"] }, path: "requirements" },
+    { fields: { language: "C++" }, path: "language" },
+    { fields: { language: "" }, path: "language" },
+    { fields: { command: [] }, path: "command" },
+    { fields: { command: "ls" }, path: "command" },
+    { fields: { command: ["a\0b"] }, path: "command.0" },
+    { fields: { compile_command: ["cc"] }, path: "compile_command" },
+    { fields: { language: "c", compile_command: ["cc"] }, path: "compile_command" },
+    { fields: { language: "c", compile_timeout: 0 }, path: "compile_timeout" },
+    { fields: { language: "c", compile_timeout: 301 }, path: "compile_timeout" },
+  ].map(({ fields, path }) =>
+    test(`A program like ${JSON.stringify(fields)} is 400 with its path`, async (api) => {
       for (const where of ["/execute", "/execute/async"])
         expectFault(await api.post(where, { code: "x", ...fields }), path);
-    },
+    }),
   ),
 ];

@@ -16,7 +16,6 @@ import { readyReport, type Reply, type ScriptedAgent } from "../scripted-agent.t
 import {
   type Api,
   body,
-  each,
   end,
   expectFault,
   holder,
@@ -118,12 +117,10 @@ export const sessionRows = on("with sessions", [
     expect(await readSession(api, id)).toMatchObject({ reason: "start_failed", error });
     expect(await whyEnded(api, id)).toBe("start_failed");
   }),
-  ...each(
-    wrongFields,
-    ([fields]) => `POST /sessions with ${JSON.stringify(fields)} is 400 at that field`,
-    async (api, [fields, path]) => {
+  ...wrongFields.map(([fields, path]) =>
+    test(`POST /sessions with ${JSON.stringify(fields)} is 400 at that field`, async (api) => {
       expectFault(await api.post("/sessions", fields), path);
-    },
+    }),
   ),
   test("A lifetime above max_session_lifetime is 422, of a new session and of one that is there", async (api) => {
     const tooLong = { lifetime: 86_401 };
@@ -468,13 +465,11 @@ export const sessionCallRows = on("with sessions", [
     },
     only: { on: "node", why: "wrangler's proxy does not pass on that a client hangs up" },
   },
-  ...each(
-    wrongCalls,
-    ([fields]) => `A call with ${JSON.stringify(fields)} is 400 at that field`,
-    async (api, [fields, path]) => {
+  ...wrongCalls.map(([fields, path]) =>
+    test(`A call with ${JSON.stringify(fields)} is 400 at that field`, async (api) => {
       const id = await queuedSession(api);
       expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
-    },
+    }),
   ),
 ]);
 
@@ -637,12 +632,10 @@ export const sessionToolRows = on("with sessions", [
     const answer = (job: string) => api.post(`/jobs/${job}/tool-calls/1`, { result: 1 });
     expect([(await answer(first)).status, (await answer(second)).status]).toEqual([409, 404]);
   }),
-  ...each(
-    refused,
-    ([why]) => `A call of a session that has \`tools\` with ${why} is 400 at that path`,
-    async (api, [, path, fields]) => {
+  ...refused.map(([why, path, fields]) =>
+    test(`A call of a session that has \`tools\` with ${why} is 400 at that path`, async (api) => {
       const { id } = await served(api);
       expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
-    },
+    }),
   ),
 ]);

@@ -5,17 +5,7 @@ import { limits } from "../../../shared/wire/limits.ts";
 import { SubmittedJob } from "../../../shared/wire/submissions.ts";
 import { Follower } from "../follower.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
-import {
-  type Api,
-  body,
-  each,
-  expectFault,
-  on,
-  problemOf,
-  type Row,
-  test,
-  working,
-} from "./api.ts";
+import { type Api, body, expectFault, on, problemOf, type Row, test, working } from "./api.ts";
 import { bearer, newKey } from "./tenants.ts";
 
 const getPrice = {
@@ -70,12 +60,10 @@ export const toolRows: Row[] = [
     const tools = { functions: [getPrice], timeout_s: limits.toolTimeoutDefaultS };
     expect(job).toMatchObject({ results: true, tools });
   }),
-  ...each(
-    refused,
-    ([why]) => `\`tools\` with ${why} are 400 at that path`,
-    async (api, [, path, fields]) => {
+  ...refused.map(([why, path, fields]) =>
+    test(`\`tools\` with ${why} are 400 at that path`, async (api) => {
       expectFault(await api.post("/execute/async", { code: "x", ...fields }), path);
-    },
+    }),
   ),
   test("A tool_timeout above max_timeout is 422", async (api) => {
     const fields = { code: "x", ...asked, tool_timeout: 86_400 };
@@ -93,10 +81,8 @@ export const toolRows: Row[] = [
       expect(other.status).toBe(409);
     }
   }),
-  ...each(
-    ["rerun", "fork"],
-    (what) => `A ${what} has its parent's \`tools\`, unless it gives others or none`,
-    async (api, what) => {
+  ...["rerun", "fork"].map((what) =>
+    test(`A ${what} has its parent's \`tools\`, unless it gives others or none`, async (api) => {
       const { agent, job_id, lease_id } = await working(api, { ...asked, tool_timeout: 9 });
       await agent.result(lease_id);
       const code = what === "fork" ? { code: "y" } : {};
@@ -111,7 +97,7 @@ export const toolRows: Row[] = [
         const { tools } = await agent.takeJob();
         expect(tools).toEqual(functions && { functions, timeout_s: 9 });
       }
-    },
+    }),
   ),
   test("Each job of a batch has its own `tools`", async (api) => {
     const jobs = [{ code: "x", ...asked }, { code: "y" }];
@@ -219,23 +205,19 @@ export const toolCallRows: Row[] = [
     await api.post(callsPath(job_id, "/1"), `{"result":${odd}}`);
     expect(await answers(agent, lease_id, 0)).toEqual([{ number: 1, result_json: odd }]);
   }),
-  ...each(
-    ["null", "1.0", '""', "false"],
-    (result) => `The result ${result} is an answer`,
-    async (api, result) => {
+  ...["null", "1.0", '""', "false"].map((result) =>
+    test(`The result ${result} is an answer`, async (api) => {
       const { agent, job_id, lease_id } = await calling(api);
       await api.post(callsPath(job_id, "/1"), `{"result":${result}}`);
       expect(await answers(agent, lease_id, 0)).toEqual([{ number: 1, result_json: result }]);
-    },
+    }),
   ),
-  ...each(
-    [{}, { result: 1, error: "x" }, { error: 1 }, { result: 1, more: 1 }],
-    (given) => `The answer ${JSON.stringify(given)} is 400, and the call still waits`,
-    async (api, given) => {
+  ...[{}, { result: 1, error: "x" }, { error: 1 }, { result: 1, more: 1 }].map((given) =>
+    test(`The answer ${JSON.stringify(given)} is 400, and the call still waits`, async (api) => {
       const { job_id } = await calling(api);
       expect((await answer(api, job_id, 1, given)).status).toBe(400);
       expect((await listed(api, job_id)).calls).toEqual([toolCall(1)]);
-    },
+    }),
   ),
   test("A number of a call has one spelling: 404 for any other, and the call still waits", async (api) => {
     const { job_id } = await calling(api);

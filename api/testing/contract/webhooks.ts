@@ -6,17 +6,7 @@ import {
   WebhookEventPage,
 } from "../../../shared/wire/webhooks.ts";
 import { answer, type Receiver, startReceiver } from "../receiver.ts";
-import {
-  type Api,
-  body,
-  each,
-  expectFault,
-  on,
-  problemOf,
-  receiverPort,
-  type Row,
-  test,
-} from "./api.ts";
+import { type Api, body, expectFault, on, problemOf, receiverPort, type Row, test } from "./api.ts";
 
 const server = "with webhooks";
 const own = `http://127.0.0.1:${receiverPort}`;
@@ -98,7 +88,7 @@ export const webhookRows = on(server, [
     const urls = await Promise.all(made.map(async (id) => (await api.record(id)).callback_url));
     expect(urls).toEqual([callback_url, callback_url, undefined]);
   }),
-  ...each(
+  ...(
     [
       ["whose host is not allowed", "https://evil.example/"],
       ["over plain HTTP", "http://hooks.example/"],
@@ -107,16 +97,16 @@ export const webhookRows = on(server, [
       ["with a fragment", "https://hooks.example/#a"],
       ["that is no address", "hooks.example"],
       ["of another scheme", "ftp://hooks.example/"],
-    ] as const,
-    ([what]) => `A callback_url ${what} is 400, and nothing is stored`,
-    async (api, [, url]) => {
+    ] as const
+  ).map(([what, url]) =>
+    test(`A callback_url ${what} is 400, and nothing is stored`, async (api) => {
       const stored = await api.newest();
       expectFault(
         await api.post("/execute/async", { code: "1", callback_url: url }),
         "callback_url",
       );
       expect(await api.newest()).toEqual(stored);
-    },
+    }),
   ),
   ...on("open", [
     test("Without webhook_callbacks a callback_url is 400, alone and in a batch", async (api) => {
@@ -218,21 +208,20 @@ export const webhookRows = on(server, [
       expect(page.has_more).toBe(true);
     },
   ),
-  ...each(
-    ["999999999", "0", "a"],
-    (id) => `POST /webhooks/deliveries/${id}/resend is 404`,
-    async (api, id) => {
+  ...["999999999", "0", "a"].map((id) =>
+    test(`POST /webhooks/deliveries/${id}/resend is 404`, async (api) => {
       expect((await api.post(`/webhooks/deliveries/${id}/resend`)).status).toBe(404);
-    },
+    }),
   ),
-  ...each(
+  ...(
     [
       ["status=gone", "status"],
       ["before=x", "before"],
       ["limit=0", "limit"],
-    ] as const,
-    ([query]) => `GET /webhooks/deliveries?${query} is 400 at that path`,
-    async (api, [query, path]) => expectFault(await api.get(`/webhooks/deliveries?${query}`), path),
+    ] as const
+  ).map(([query, path]) =>
+    test(`GET /webhooks/deliveries?${query} is 400 at that path`, async (api) =>
+      expectFault(await api.get(`/webhooks/deliveries?${query}`), path)),
   ),
 ]);
 
@@ -303,14 +292,15 @@ export const webhookEventRows: Row[] = [
       expect(calls.map(({ path }) => path).sort()).toEqual(["/failures", "/own"]);
     },
   ),
-  ...each(
+  ...(
     [
       ["after=x", "after"],
       ["after=-1", "after"],
       ["wait=21", "wait"],
       ["limit=0", "limit"],
-    ] as const,
-    ([query]) => `GET /webhooks/events?${query} is 400 at that path`,
-    async (api, [query, path]) => expectFault(await api.get(`/webhooks/events?${query}`), path),
+    ] as const
+  ).map(([query, path]) =>
+    test(`GET /webhooks/events?${query} is 400 at that path`, async (api) =>
+      expectFault(await api.get(`/webhooks/events?${query}`), path)),
   ),
 ];
