@@ -47,7 +47,7 @@ export const sqlOf = (statement: InStatement): string =>
 export function onExecute(client: Client, tell: (sql: string) => void): () => void {
   const execute = client.execute.bind(client);
   client.execute = (statement: Parameters<typeof execute>[0]) => {
-    tell(sqlOf(statement as InStatement));
+    tell(sqlOf(statement));
     return execute(statement);
   };
   return () => void (client.execute = execute);

@@ -435,7 +435,7 @@ export const inputFileRows: Row[] = [
       const many = Array.from({ length: 20 }, (_, n) => ({ name: `f${n}`, file_id }));
       expect((await api.submit({ files: many })).status).toBe("queued");
       const job = { code, job_type: "small", files: many };
-      const agent = await api.connected({ free_slots: 0 });
+      await api.connected({ free_slots: 0 });
       const reply = await api.post("/execute/async", job);
       expect([reply.status, problemOf(reply).code]).toEqual([422, "files_too_large"]);
     }),
