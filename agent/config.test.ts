@@ -66,11 +66,7 @@ it.each([
   [{ AIRLOCK_AGENT_TOKEN, AIRLOCK_MAX_WORKERS: "0" }, /^max_workers = 0: /],
   [{ AIRLOCK_AGENT_TOKEN, AIRLOCK_NO_SUCH: "1" }, /^unknown configuration key: no_such/],
   [
-    {
-      AIRLOCK_AGENT_TOKEN,
-      AIRLOCK_SECURITY_MODE: "strict",
-      AIRLOCK_CONTAINER_RUNTIME: "runc",
-    },
+    { AIRLOCK_AGENT_TOKEN, AIRLOCK_SECURITY_MODE: "strict", AIRLOCK_CONTAINER_RUNTIME: "runc" },
     /^container_runtime = "runc": security_mode strict requires runsc/,
   ],
 ])("refuses %o", (env, message) => {

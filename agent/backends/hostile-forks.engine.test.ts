@@ -131,10 +131,7 @@ except OSError as error: print(errno.errorcode[error.errno])
 asyncio.run(asyncio.sleep(0))
 print(multiprocessing.get_context("spawn").Queue() is not None, tempfile.TemporaryFile().write(b"x"))`;
   const { out, err } = await runCode(await testEngine(), code, { backend: "zygote" });
-  expect({ out, err }).toEqual({
-    out: "EMFILE EMFILE EPERM\ndenied\nEROFS\nTrue 1\n",
-    err: "",
-  });
+  expect({ out, err }).toEqual({ out: "EMFILE EMFILE EPERM\ndenied\nEROFS\nTrue 1\n", err: "" });
 });
 
 test("multiprocessing's key is not that of other jobs, though preloaded", async () => {

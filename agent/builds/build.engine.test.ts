@@ -23,9 +23,7 @@ describe("image build", async () => {
       const { out, end, report } = await runCode(
         { engine: world.engine, image: digest },
         printAnswer,
-        {
-          spec: { preload: ["airlock_probe"] },
-        },
+        { spec: { preload: ["airlock_probe"] } },
       );
       expect({ out, end }).toEqual({ out: "42\n", end: "succeeded - 0" });
       expect(report.stderr.length).toBe(0);

@@ -157,9 +157,7 @@ describe("session files", async () => {
       const { call } = await openSession(place);
       await call(
         "import os, time\nos.mkdir('d')\nopen('d/a', 'w').write('1'); open('/tmp/t', 'w').write('2')",
-        {
-          files: filesTo("input", { i: "3" }),
-        },
+        { files: filesTo("input", { i: "3" }) },
       );
       await call("time.sleep(0.05)");
       await call("os._exit(1)");
@@ -199,11 +197,7 @@ describe("session files", async () => {
       expect({ files, end }).toEqual({ files: {}, end: "succeeded - 0" });
       expect(
         Object.fromEntries(report.skipped.map(({ reason, count }) => [reason, count])),
-      ).toEqual({
-        missing: 2,
-        not_a_regular_file: 3,
-        unsafe_name: 6,
-      });
+      ).toEqual({ missing: 2, not_a_regular_file: 3, unsafe_name: 6 });
     });
   });
 });

@@ -20,10 +20,7 @@ describe("the end of a call", () => {
     const cut = await call(
       "x = 1\nimport time\nprint('on', flush=True)\ntime.sleep(60)",
       {},
-      {
-        signal: cancel.signal,
-        onOutput: () => cancel.abort(),
-      },
+      { signal: cancel.signal, onOutput: () => cancel.abort() },
     );
     expect(cut).toMatchObject({ end: "cancelled cancelled 143", out: "on\n" });
     expect(await call("x")).toMatchObject(still);

@@ -72,9 +72,7 @@ describe("stdout and stderr", () => {
   test("up to the cap nothing is lost", async () => {
     const report = await runOnHost(
       `import os; os.write(1, b"x" * 1000); os.write(2, b"y" * 1000)`,
-      {
-        caps: { streamBytes: 1000 },
-      },
+      { caps: { streamBytes: 1000 } },
     );
     expect(report).toMatchObject({ stdoutTruncated: false, stderrTruncated: false });
     expect([report.out, report.err]).toEqual(["x".repeat(1000), "y".repeat(1000)]);
@@ -268,9 +266,7 @@ atexit.register(lambda: print(sys.modules["decimal"] is decimal))`,
   test("the PYTHONPATH of its job type", async () => {
     const { out } = await runOnHost(
       `import os, sys; print(os.environ["PYTHONPATH"], sys.path[:3])`,
-      {
-        env: { PYTHONPATH: "/opt/a:/opt/b" },
-      },
+      { env: { PYTHONPATH: "/opt/a:/opt/b" } },
     );
     expect(out).toBe("/opt/a:/opt/b ['/code', '/opt/a', '/opt/b']\n");
   });

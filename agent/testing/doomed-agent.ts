@@ -17,9 +17,5 @@ await sandbox.run(
     timeoutMs: 600_000,
     caps: { streamBytes: 1000, artifactBytes: 0 },
   },
-  {
-    signal: never,
-    spoolDir: tmpdir(),
-    onStarted: () => process.stdout.write(sandbox.containerId),
-  },
+  { signal: never, spoolDir: tmpdir(), onStarted: () => process.stdout.write(sandbox.containerId) },
 );

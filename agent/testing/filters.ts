@@ -181,10 +181,7 @@ export const denied: Readonly<Record<string, Readonly<Record<string, CallNumbers
     fspick: [433, 433],
     mount_setattr: [442, 442],
   },
-  "makes or enters namespaces": {
-    unshare: [272, 97],
-    setns: [308, 268],
-  },
+  "makes or enters namespaces": { unshare: [272, 97], setns: [308, 268] },
   "uses parts of the kernel that often had vulnerabilities and that jobs do not need": {
     io_uring_setup: [425, 425],
     io_uring_enter: [426, 426],
@@ -213,9 +210,7 @@ export const denied: Readonly<Record<string, Readonly<Record<string, CallNumbers
     mq_getsetattr: [245, 185],
     lookup_dcookie: [212, 18],
   },
-  "lends a pipe the pages of a process, which its forks share": {
-    vmsplice: [278, 75],
-  },
+  "lends a pipe the pages of a process, which its forks share": { vmsplice: [278, 75] },
   "goes around file permissions": {
     open_by_handle_at: [304, null],
     name_to_handle_at: [303, null],

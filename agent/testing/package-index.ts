@@ -92,11 +92,7 @@ export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
     server.close();
   };
   atEndOfFile(close);
-  return {
-    url: `${tls ? "https" : "http"}://${address}:${port}/simple/`,
-    requests,
-    close,
-  };
+  return { url: `${tls ? "https" : "http"}://${address}:${port}/simple/`, requests, close };
 }
 
 interface Certificate {

@@ -168,9 +168,7 @@ print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "
     expect((await call("1 / 0", { timeoutMs: 300 })).end).toBe("timeout execution_timeout null");
     await call(
       "class Slow:\n    def flush(self): time.sleep(60)\nout, sys.stdout = sys.stdout, Slow()",
-      {
-        timeoutMs: 300,
-      },
+      { timeoutMs: 300 },
     );
     expect(await call("sys.stdout = out\nkept")).toMatchObject({ shown: ["1"] });
   });

@@ -230,10 +230,7 @@ describe("node crash", () => {
 });
 
 describe("node batch crash", () => {
-  const vars = {
-    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-    AIRLOCK_MAX_QUEUE_SIZE: "100000",
-  };
+  const vars = { AIRLOCK_API_RATE_LIMIT_ENABLED: "false", AIRLOCK_MAX_QUEUE_SIZE: "100000" };
   const jobs = Array.from({ length: 1000 }, (_, n) => ({ code: `print(${n})` }));
 
   let folder: string;

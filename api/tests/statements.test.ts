@@ -56,11 +56,7 @@ function telling(notifier: Notifier): Notifier {
 }
 
 async function send<T>(method: string, path: string, body?: object, more = {}): Promise<T> {
-  const headers = {
-    "Content-Type": "application/json",
-    Authorization: `Bearer ${token}`,
-    ...more,
-  };
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}`, ...more };
   const answer = await app.request(path, {
     method,
     headers,

@@ -197,9 +197,7 @@ async function makeServiceBase(docker: Docker, debian: string, name: string): Pr
     const tar = spawn(
       "tar",
       ["-cPh", "--hard-dereference", ...moves, node, `${folder}/npm`, ...installed()],
-      {
-        stdio: ["ignore", "pipe", "inherit"],
-      },
+      { stdio: ["ignore", "pipe", "inherit"] },
     );
     const packed = once(tar, "exit");
     await container.putArchive(tar.stdout, { path: "/" });

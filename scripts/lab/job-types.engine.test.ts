@@ -273,9 +273,7 @@ describe("a running build", () => {
     await expect
       .poll(async () => (await lastBuild(service, "science")).log, { timeout: 120_000 })
       .toContain("Looking in indexes");
-    expect(await service.execute("print('meanwhile')")).toMatchObject({
-      stdout: "meanwhile\n",
-    });
+    expect(await service.execute("print('meanwhile')")).toMatchObject({ stdout: "meanwhile\n" });
     agent.process.kill("SIGTERM");
     open();
     expect(await answer).toMatchObject({ status: "built" });

@@ -213,11 +213,7 @@ describe.each(withoutControllers)("Podman of an ordinary user %s", needs("root",
 
   test("accepts limits and enforces none, although it says that it does", async () => {
     const info = (await connect(podman.host).info()) as Json;
-    expect(info).toMatchObject({
-      Rootless: true,
-      CgroupVersion: cgroupVersion,
-      MemoryLimit: true,
-    });
+    expect(info).toMatchObject({ Rootless: true, CgroupVersion: cgroupVersion, MemoryLimit: true });
     const { out } = await runCode({ engine: connectEngine(podman.host), image }, unbounded);
     expect(out).toBe("no limit of memory or processes\n");
   });
@@ -225,9 +221,7 @@ describe.each(withoutControllers)("Podman of an ordinary user %s", needs("root",
   test("is refused with a message that says what to do", async () => {
     await using service = await startTestService();
     const agent = await service.startAgent("agent", { AIRLOCK_DOCKER_HOST: podman.host });
-    expect((await service.send("GET", "/health")).json).toMatchObject({
-      docker_available: false,
-    });
+    expect((await service.send("GET", "/health")).json).toMatchObject({ docker_available: false });
     expect((await service.send("POST", "/execute", { code: "print(1)" })).status).toBe(503);
     agent.process.kill("SIGTERM");
     await agent.exit;

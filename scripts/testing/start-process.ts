@@ -21,10 +21,7 @@ export type StartProcess = {
 export function startProcess(cwd: string, env: Record<string, string>): StartProcess {
   // As scripts/run starts it.
   const args = ["--max-semi-space-size=8", ...programArgs("scripts/start/main.ts")];
-  const child = spawn(process.execPath, args, {
-    cwd,
-    env: { ...process.env, ...env },
-  });
+  const child = spawn(process.execPath, args, { cwd, env: { ...process.env, ...env } });
   let output = "";
   const more = new EventEmitter();
   for (const stream of [child.stdout, child.stderr]) {

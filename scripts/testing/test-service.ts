@@ -54,11 +54,7 @@ export type TestService<Api extends RunningApi = RunningApi> = AsyncDisposable &
 /** An agent under its whole name. */
 export type TestAgent = AgentProcess & { readonly name: string };
 
-type RunningApi = {
-  readonly url: string;
-  readonly databaseUrl: string;
-  close(): Promise<unknown>;
-};
+type RunningApi = { readonly url: string; readonly databaseUrl: string; close(): Promise<unknown> };
 
 /** With the API on Node over a file, at an address that stays. */
 export async function startTestService(

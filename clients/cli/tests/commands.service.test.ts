@@ -96,9 +96,7 @@ test("show and logs say which tool calls wait for an answer, and no more once th
       ),
     );
     expect(await show()).not.toContain("waits for an answer");
-    await agent.post(lease_id, "items", {
-      items: [{ ...items[0], number: 7, name: names[1] }],
-    });
+    await agent.post(lease_id, "items", { items: [{ ...items[0], number: 7, name: names[1] }] });
     let told = "";
     for await (const [text] of on(followed.child.stderr, "data")) {
       told += String(text);

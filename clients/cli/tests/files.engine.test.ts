@@ -112,10 +112,7 @@ test("a command with several ids does all that it can, and says what became of e
     ids.push((await airlock.run(["files", "put", script(name, name)])).stdout.trim());
   }
   const { code, stdout, stderr } = await airlock.run(["files", "rm", ids[0]!, "gone", ids[1]!]);
-  expect({ code, stdout }).toEqual({
-    code: 126,
-    stdout: `${ids[0]} removed\n${ids[1]} removed\n`,
-  });
+  expect({ code, stdout }).toEqual({ code: 126, stdout: `${ids[0]} removed\n${ids[1]} removed\n` });
   expect(stderr).toContain("File gone does not exist. airlock files list lists those that do.");
   const json = await airlock.run(["--json", "dlq", "rm", "999999999"]);
   expect(JSON.parse(json.stdout)).toMatchObject([{ id: "999999999", error: { status: 404 } }]);

@@ -190,9 +190,7 @@ test.each<[string, string[]]>([
 });
 
 test("an argument whose quote is not closed is refused", () => {
-  expect(splitArguments("a 'b")).toEqual({
-    problem: "The arguments have a ' that is not closed.",
-  });
+  expect(splitArguments("a 'b")).toEqual({ problem: "The arguments have a ' that is not closed." });
 });
 
 test("a failure as a prompt has the code, the error and the end of the output", () => {
