@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
+import { afterAll, beforeAll } from "vitest";
 import { openBrowser } from "../../api/testing/browser.ts";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
@@ -27,6 +28,17 @@ export interface ConsoleWorld {
   freezeService(): void;
   thawService(): void;
   close(): Promise<void>;
+}
+
+/** The console of the tests that run. */
+export let world: ConsoleWorld;
+
+/** Starts a console for all tests of a file or a suite together. */
+export function useConsole(...args: Parameters<typeof startConsole>): void {
+  beforeAll(async () => {
+    world = await startConsole(...args);
+  });
+  afterAll(() => world.close());
 }
 
 /**

@@ -1,8 +1,8 @@
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { fillHistory } from "../../../scripts/testing/fill-history.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "../../testing/console-world.ts";
+import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
 
 describe("mishaps", () => {
   const code = "print('of the parent')";
@@ -16,11 +16,7 @@ describe("mishaps", () => {
   const connections = 6;
 
   describe("the console where something is amiss", needs("chromium"), () => {
-    let world: ConsoleWorld;
-    beforeAll(async () => {
-      world = await startConsole();
-    });
-    afterAll(() => world.close());
+    useConsole();
 
     test("before anything has run, the list says how to begin", async () => {
       const page = await world.open("/console/executions");
@@ -225,13 +221,9 @@ describe("much", () => {
   const code = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
 
   describe(`the console with ${executions} executions`, needs("chromium"), () => {
-    let world: ConsoleWorld;
-    beforeAll(async () => {
-      world = await startConsole({ AIRLOCK_MAX_QUEUE_SIZE: String(2 * many) }, (folder) =>
-        fillHistory(folder, executions),
-      );
-    });
-    afterAll(() => world.close());
+    useConsole({ AIRLOCK_MAX_QUEUE_SIZE: String(2 * many) }, (folder) =>
+      fillHistory(folder, executions),
+    );
 
     async function fail(submit: () => Promise<unknown>): Promise<string> {
       await submit();

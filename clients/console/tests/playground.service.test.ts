@@ -1,14 +1,10 @@
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "../../testing/console-world.ts";
+import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
 
 describe("the playground", needs("chromium"), () => {
-  let world: ConsoleWorld;
-  beforeAll(async () => {
-    world = await startConsole();
-  });
-  afterAll(() => world.close());
+  useConsole();
 
   const editorOf = (page: Page) => page.getByRole("textbox", { name: "Python code" });
 
@@ -231,10 +227,9 @@ async function walk(page: Page): Promise<Stop[]> {
 }
 
 describe("by keyboard alone", needs("chromium"), () => {
-  let world: ConsoleWorld;
   let failed: string;
+  useConsole();
   beforeAll(async () => {
-    world = await startConsole();
     failed = await world.submit("1/0", { metadata: { order: "4711" }, args: ["a"], stdin: "b" });
     const { lease_id } = await world.agent.takeJob();
     await world.agent.result(lease_id, {
@@ -244,7 +239,6 @@ describe("by keyboard alone", needs("chromium"), () => {
       stderr_base64: btoa("ZeroDivisionError\n"),
     });
   });
-  afterAll(() => world.close());
 
   const paths = [
     "",

@@ -1,25 +1,23 @@
 import { AxeBuilder } from "@axe-core/playwright";
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, startConsole } from "../../testing/console-world.ts";
+import { useConsole, world } from "../../testing/console-world.ts";
 import { type Airlock, connect, type OpenSession } from "../../typescript/src/index.ts";
 
 const at = { stdout_at: 0, stderr_at: 0 };
 const cancelled = { type: "cancelled", message: "interrupted", phase: "execution" } as const;
 
 describe("sessions in the console", needs("chromium"), () => {
-  let world: ConsoleWorld;
   let agent: ScriptedAgent;
   let airlock: Airlock;
-  beforeAll(async () => {
-    world = await startConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
+  useConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
+  beforeAll(() => {
     agent = world.agent;
     agent.maxSessions = 50;
     airlock = connect({ url: world.url });
   });
-  afterAll(() => world.close());
 
   async function openSession(): Promise<OpenSession> {
     const made = airlock.sessions.create({ metadata: { chat: "4711" } });
@@ -167,14 +165,12 @@ const toolCall = (number: number, given: object = { item: `tea ${number}` }) => 
 });
 
 describe("tool calls in the console", needs("chromium"), () => {
-  let world: ConsoleWorld;
   let agent: ScriptedAgent;
-  beforeAll(async () => {
-    world = await startConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
+  useConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
+  beforeAll(() => {
     agent = world.agent;
     agent.maxSessions = 50;
   });
-  afterAll(() => world.close());
 
   const make = (lease: string, ...items: object[]) => agent.post(lease, "items", { items });
   const answer = (id: string, number: number, given: object) =>

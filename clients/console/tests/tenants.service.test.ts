@@ -1,8 +1,8 @@
 import { AxeBuilder } from "@axe-core/playwright";
 import type { Locator, Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "../../testing/console-world.ts";
+import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
 import { type Airlock, connect } from "../../typescript/src/index.ts";
 
 const operatorKey = "operator-0123456789";
@@ -10,16 +10,14 @@ const operatorKey = "operator-0123456789";
 const withKey = (key: string) => `sessionStorage.setItem("airlock-key", ${JSON.stringify(key)});`;
 
 describe("keys, usage and audit in the console", needs("chromium"), () => {
-  let world: ConsoleWorld;
   let operator: Airlock;
-  beforeAll(async () => {
-    world = await startConsole({
-      AIRLOCK_API_AUTH_ENABLED: "true",
-      AIRLOCK_OPERATOR_KEYS: operatorKey,
-    });
+  useConsole({
+    AIRLOCK_API_AUTH_ENABLED: "true",
+    AIRLOCK_OPERATOR_KEYS: operatorKey,
+  });
+  beforeAll(() => {
     operator = connect({ url: world.url, key: operatorKey });
   });
-  afterAll(() => world.close());
 
   const open = (path: string, key = operatorKey): Promise<Page> => world.open(path, withKey(key));
   const makeKey = async (tenant: string, name = tenant): Promise<string> =>
@@ -194,19 +192,17 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
 const needed = (scope: string): string => `Needs an API key that has the scope ${scope}`;
 
 describe("what a key may not do", needs("chromium"), () => {
-  let world: ConsoleWorld;
   let operator: Airlock;
   let job: string;
+  useConsole({
+    AIRLOCK_API_AUTH_ENABLED: "true",
+    AIRLOCK_OPERATOR_KEYS: operatorKey,
+    AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { requirements: ["numpy==2.3.4"] } }),
+  });
   beforeAll(async () => {
-    world = await startConsole({
-      AIRLOCK_API_AUTH_ENABLED: "true",
-      AIRLOCK_OPERATOR_KEYS: operatorKey,
-      AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { requirements: ["numpy==2.3.4"] } }),
-    });
     operator = connect({ url: world.url, key: operatorKey });
     ({ job_id: job } = await operator.submit("print(1)"));
   });
-  afterAll(() => world.close());
 
   /** Opens a page with a key that has these scopes, and collects what the browser logs as an error. */
   async function open(path: string, scopes: ("run" | "read" | "build" | "monitor")[]) {

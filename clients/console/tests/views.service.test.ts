@@ -1,10 +1,10 @@
 import { AxeBuilder } from "@axe-core/playwright";
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { dockerError, log, release } from "../../../api/testing/contract/api.ts";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "../../testing/console-world.ts";
+import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
 
 const failing = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
 const traceback =
@@ -14,11 +14,10 @@ const traceback =
 const palette = Array.from({ length: 256 }, (_, n) => `\u001b[38;5;${n}m${n}\u001b[0m `).join("");
 
 describe("the console's views", needs("chromium"), () => {
-  let world: ConsoleWorld;
   let agent: ScriptedAgent;
   let failed: string;
+  useConsole();
   beforeAll(async () => {
-    world = await startConsole();
     agent = world.agent;
     failed = await world.submit(failing, { metadata: { order: "4711" } });
     const job = await agent.takeJob();
@@ -34,7 +33,6 @@ describe("the console's views", needs("chromium"), () => {
       stderr_base64: btoa(traceback),
     });
   });
-  afterAll(() => world.close());
 
   async function drop(page: Page, name: string, text: string): Promise<void> {
     const file = `new File([${JSON.stringify(text)}], ${JSON.stringify(name)})`;

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { log } from "../../../api/testing/contract/api.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, startConsole } from "../../testing/console-world.ts";
+import { useConsole, world } from "../../testing/console-world.ts";
 
 /** Without the right to the clipboard, the console copies as old browsers do. */
 const catchCopies = `
@@ -32,11 +32,7 @@ const countRemovedRows = `
 `;
 
 describe("what a person sees of jobs that wait and run", needs("chromium"), () => {
-  let world: ConsoleWorld;
-  beforeAll(async () => {
-    world = await startConsole();
-  });
-  afterAll(() => world.close());
+  useConsole();
 
   test("the output of a running job is copied as far as it is shown, without its colours", async () => {
     const { id, lease } = await world.begin();
@@ -163,11 +159,7 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
 });
 
 describe("the output of an execution", needs("chromium"), () => {
-  let world: ConsoleWorld;
-  beforeAll(async () => {
-    world = await startConsole();
-  });
-  afterAll(() => world.close());
+  useConsole();
 
   async function ran(stdout: string, changes: object = {}): Promise<string> {
     const { id, lease } = await world.begin();
