@@ -104,7 +104,7 @@ describe("http server", () => {
   ])(
     "a large body %s is ended when it comes slowly, and may pause",
     async (_how, field, encode) => {
-      await start({ bodyMs: 600_000, partMs: 1000, silenceMs: 1, unreadMs: 100 });
+      await start({ bodyMs: 600_000, partMs: 5000, silenceMs: 1, unreadMs: 100 });
       const send = async (bytes: number) => {
         const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
         socket.on("error", () => {});
