@@ -27,8 +27,8 @@ import {
   shareImage,
 } from "./images/transfer.ts";
 import { openPackageCache } from "./packages/cache.ts";
-import { classify } from "./sandbox/report.ts";
 import { EngineError, type SandboxSource } from "./sandbox/sandbox.ts";
+import { classify } from "./sandbox/verdict.ts";
 import { createChangeSignal, systemClock } from "./waiting.ts";
 import { createLanguageFinder } from "./work/acquire.ts";
 import { createCrashReporter, createLeases } from "./work/leases.ts";

@@ -8,7 +8,6 @@ import { openConversation } from "../sandbox/conversation.ts";
 import { encodeFrame } from "../sandbox/frames.ts";
 import { noMemory } from "../sandbox/install-packages.ts";
 import { InstallError } from "../sandbox/job.ts";
-import { isCutShort, type RunReport } from "../sandbox/report.ts";
 import {
   EngineError,
   labels,
@@ -18,6 +17,7 @@ import {
   type SandboxSource,
   type SandboxSpec,
 } from "../sandbox/sandbox.ts";
+import { isCutShort, type RunReport } from "../sandbox/verdict.ts";
 import type { Clock } from "../waiting.ts";
 import { containerProfile } from "./profiles.ts";
 import { createBackgroundTasks, createReadyList, type KindCount, poolKindOf } from "./ready.ts";

@@ -7,7 +7,6 @@ import { limits } from "../../shared/wire/limits.ts";
 import type { Engine } from "../engine/engine.ts";
 import { openConversation } from "../sandbox/conversation.ts";
 import type { InputFile, SandboxJob, WantedPackages } from "../sandbox/job.ts";
-import { isCutShort } from "../sandbox/report.ts";
 import {
   EngineError,
   hostname,
@@ -16,6 +15,7 @@ import {
   type SandboxSpec,
   temporaryFileSizes,
 } from "../sandbox/sandbox.ts";
+import { isCutShort } from "../sandbox/verdict.ts";
 import { abortable } from "../waiting.ts";
 import { type Mother, startMother, type Zygote } from "./mother.ts";
 import type { MotherSpec } from "./profiles.ts";

@@ -25,7 +25,7 @@ import {
   takeHeader,
   WatchReply,
 } from "../../shared/wire/leases.ts";
-import type { SpooledArtifact } from "../sandbox/report.ts";
+import type { SpooledArtifact } from "../sandbox/verdict.ts";
 import { type ApiAccess, ApiError, createHttp, type Http } from "./http.ts";
 
 /**

@@ -25,8 +25,8 @@ import { openConversation, type Patience, sendCall } from "./conversation.ts";
 import { encodeFrame, frameDecoder } from "./frames.ts";
 import type { RunOptions, SandboxCall } from "./job.ts";
 import { isArtifactName } from "./output.ts";
-import type { RunReport } from "./report.ts";
 import { EngineError } from "./sandbox.ts";
+import type { RunReport } from "./verdict.ts";
 
 const never = new AbortController().signal;
 

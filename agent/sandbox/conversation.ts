@@ -24,8 +24,8 @@ import type {
   SandboxJob,
 } from "./job.ts";
 import { startRecorder } from "./output.ts";
-import type { RunReport } from "./report.ts";
 import { EngineError } from "./sandbox.ts";
+import type { RunReport } from "./verdict.ts";
 
 interface Conversation {
   readonly pythonVersion: string;

@@ -3,12 +3,12 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
+import { findPython, promisedPythons, type Python } from "../../scripts/setup/find-python.ts";
 import { needs } from "../../scripts/testing/needs.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
-import { findPython, promisedPythons, type Python } from "../../scripts/setup/find-python.ts";
 import { pythonRows } from "../testing/python-rows.ts";
 import { runOnHost } from "../testing/run-code.ts";
-import { classify } from "./report.ts";
+import { classify } from "./verdict.ts";
 
 for (const minor of promisedPythons) {
   describe(`Python ${minor}`, needs("root", `python${minor}`), () => {

@@ -18,7 +18,7 @@ import {
   parseMessage,
 } from "./frames.ts";
 import type { CallItem, DisplayItem, RunOptions, SandboxJob, StreamName } from "./job.ts";
-import type { Ending, ResultFile, RunReport, SpooledArtifact } from "./report.ts";
+import type { Ending, ResultFile, RunReport, SpooledArtifact } from "./verdict.ts";
 
 const invalidCall = "The call is not valid: its arguments may be nested too deep.";
 

@@ -2,7 +2,7 @@ import type { ContainerBackend } from "../../shared/wire/executions.ts";
 import type { PoolKind } from "../../shared/wire/health.ts";
 import type { Loopback, NetworkMode } from "../../shared/wire/job-types.ts";
 import type { InputFile, PackageRequest, RunOptions, SandboxJob, WantedPackages } from "./job.ts";
-import type { RunReport } from "./report.ts";
+import type { RunReport } from "./verdict.ts";
 
 /** A container whose supervisor waits for a job. */
 export interface Sandbox {

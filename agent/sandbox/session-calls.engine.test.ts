@@ -4,7 +4,7 @@ import { testEngine } from "../testing/engine.ts";
 import { answering, tools } from "../testing/python-rows.ts";
 import { openSession, writeFiles } from "../testing/run-code.ts";
 import type { CallAnswer, CallFile } from "./job.ts";
-import { describeLeftOut } from "./report.ts";
+import { describeLeftOut } from "./verdict.ts";
 
 describe("session files", async () => {
   const place = await testEngine();

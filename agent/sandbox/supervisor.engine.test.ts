@@ -12,7 +12,7 @@ import {
   startForFile,
 } from "../testing/run-code.ts";
 import { openConversation } from "./conversation.ts";
-import type { RunReport } from "./report.ts";
+import type { RunReport } from "./verdict.ts";
 
 // A supervisor on this machine has its own namespaces.
 needsThroughout("root", "ip");

@@ -2,8 +2,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { programArgs } from "../../shared/testing/program.ts";
 import { connectEngine, type Engine } from "../engine/engine.ts";
-import type { RunReport } from "../sandbox/report.ts";
 import { plainSpec, type SandboxSpec } from "../sandbox/sandbox.ts";
+import type { RunReport } from "../sandbox/verdict.ts";
 
 const reference = "python:3.13-slim";
 

@@ -9,8 +9,8 @@ import { createContainerSource, type StartSandbox } from "../backends/containers
 import { connectEngine, type Engine } from "../engine/engine.ts";
 import type { PipConfig } from "../packages/proxy.ts";
 import type { InputFile, RunOptions, SandboxJob } from "../sandbox/job.ts";
-import type { RunReport, Verdict } from "../sandbox/report.ts";
 import type { Sandbox, SandboxRequest, SandboxSource, SandboxSpec } from "../sandbox/sandbox.ts";
+import type { RunReport, Verdict } from "../sandbox/verdict.ts";
 import type { Clock } from "../waiting.ts";
 import { reportWith, specWith } from "./engine.ts";
 

@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { constants } from "node:os";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Python } from "../../scripts/setup/find-python.ts";
 import { loadModules, sources } from "../python/program.ts";
 import { maxPayloadBytes } from "../sandbox/frames.ts";
 import type {
@@ -12,8 +13,7 @@ import type {
   SandboxJob,
   Tools,
 } from "../sandbox/job.ts";
-import { classify, type RunReport } from "../sandbox/report.ts";
-import type { Python } from "../../scripts/setup/find-python.ts";
+import { classify, type RunReport } from "../sandbox/verdict.ts";
 import { closeAll, openIndex, type PackageIndex, pipFrom, wheel } from "./package-index.ts";
 import {
   ends,

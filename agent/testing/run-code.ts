@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { onTestFinished } from "vitest";
+import { hostPython, type Python } from "../../scripts/setup/find-python.ts";
 import { atEndOfFile, tempFolder } from "../../shared/testing/test-file.ts";
 import type { Engine } from "../engine/engine.ts";
 import { type Bytecode, pid1Command, supervisorProgram } from "../python/program.ts";
@@ -18,11 +19,10 @@ import type {
   SandboxCall,
   SandboxJob,
 } from "../sandbox/job.ts";
-import { classify, type RunReport, type Verdict } from "../sandbox/report.ts";
 import { labels, type Sandbox, type SandboxSpec } from "../sandbox/sandbox.ts";
+import { classify, type RunReport, type Verdict } from "../sandbox/verdict.ts";
 import { openOn, openWithFiles, openWithPackages, sandboxRuntime } from "./backend.ts";
 import { specWith, type testEngine } from "./engine.ts";
-import { hostPython, type Python } from "../../scripts/setup/find-python.ts";
 
 export interface Settings {
   /** Label of the container, which tells it from others. */

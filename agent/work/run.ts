@@ -8,12 +8,11 @@ import type { SpoolDir } from "../host/files.ts";
 import type { Gpus } from "../host/gpus.ts";
 import { JobRefusal } from "../host/policy.ts";
 import type { CallAnswer, CallItem, DisplayItem } from "../sandbox/job.ts";
-import type { RunReport, Verdict } from "../sandbox/report.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
+import type { RunReport, Verdict } from "../sandbox/verdict.ts";
 import { type Clock, createChangeSignal, OVER } from "../waiting.ts";
 import { type Acquired, filesOf, type JobFilesDeps } from "./acquire.ts";
 import { isStopped, type Lease, LeaseDropped } from "./leases.ts";
-import { type FindPlace, openPlace, type PlaceDeps } from "./place.ts";
 import {
   engineLost,
   failureOutcome,
@@ -22,7 +21,8 @@ import {
   postOutcome,
   resultOfReport,
   toRunItem,
-} from "./report.ts";
+} from "./outcome.ts";
+import { type FindPlace, openPlace, type PlaceDeps } from "./place.ts";
 
 export type RunDeps = PlaceDeps &
   JobFilesDeps & {

@@ -12,13 +12,13 @@ import type { Client } from "../client/client.ts";
 import { ApiError } from "../client/http.ts";
 import { JobRefusal } from "../host/policy.ts";
 import type { CallFile, SandboxCall } from "../sandbox/job.ts";
-import type { SpooledArtifact } from "../sandbox/report.ts";
 import { type Sandbox, withRun } from "../sandbox/sandbox.ts";
+import type { SpooledArtifact } from "../sandbox/verdict.ts";
 import type { ChangeSignal } from "../waiting.ts";
 import { type Acquired, sandboxJob, type SessionStart } from "./acquire.ts";
 import { type Lease, type Leases, RunCancelled } from "./leases.ts";
+import { failureOutcome } from "./outcome.ts";
 import { type FindPlace, openPlace } from "./place.ts";
-import { failureOutcome } from "./report.ts";
 import { type RunDeps, runLease } from "./run.ts";
 
 export type SessionDeps = CallDeps & {

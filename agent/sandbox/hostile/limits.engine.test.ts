@@ -10,8 +10,8 @@ import { specWith } from "../../testing/engine.ts";
 import { hostileCases } from "../../testing/hostile.ts";
 import { rawEngine } from "../../testing/raw-engine.ts";
 import { runIn } from "../../testing/run-code.ts";
-import type { RunReport } from "../report.ts";
 import { labels, type Sandbox } from "../sandbox.ts";
+import type { RunReport } from "../verdict.ts";
 
 const allocate = "x = []\nwhile True: x.append(bytearray(1_000_000))";
 const spec = { memoryBytes: 64 * 1024 * 1024 };

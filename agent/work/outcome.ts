@@ -7,13 +7,13 @@ import type { Client } from "../client/client.ts";
 import { ApiError } from "../client/http.ts";
 import { JobRefusal } from "../host/policy.ts";
 import type { CallItem, DisplayItem } from "../sandbox/job.ts";
+import { EngineError, type Sandbox } from "../sandbox/sandbox.ts";
 import {
   describeLeftOut,
   type RunReport,
   type SpooledArtifact,
   type Verdict,
-} from "../sandbox/report.ts";
-import { EngineError, type Sandbox } from "../sandbox/sandbox.ts";
+} from "../sandbox/verdict.ts";
 import { OVER } from "../waiting.ts";
 import type { Acquired } from "./acquire.ts";
 import { isStopped, type Lease } from "./leases.ts";

@@ -4,13 +4,13 @@ import { join } from "node:path";
 import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { formatLogLine } from "../../shared/log-line.ts";
-import type { SpooledArtifact } from "../sandbox/report.ts";
 import type { SandboxSource } from "../sandbox/sandbox.ts";
+import type { SpooledArtifact } from "../sandbox/verdict.ts";
 import { reportWith } from "../testing/engine.ts";
 import { judgeSimply } from "../testing/fakes.ts";
 import { t, useTestAgent } from "../testing/test-agent.ts";
 import { LeaseDropped } from "./leases.ts";
-import { resultOfReport, type Times } from "./report.ts";
+import { resultOfReport, type Times } from "./outcome.ts";
 
 useTestAgent({ hasGoodEngine: true });
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { reportWith } from "../testing/engine.ts";
-import { classify, describeLeftOut, type RunReport } from "./report.ts";
+import { classify, describeLeftOut, type RunReport } from "./verdict.ts";
 
 function verdictOf(changes: Partial<RunReport>) {
   const { error, ...verdict } = classify(reportWith(changes));
