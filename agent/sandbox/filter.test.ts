@@ -219,14 +219,12 @@ test("random profiles are compiled to what they say", () => {
       valueTwo: fc.constant(0),
       op: fc.constant("SCMP_CMP_EQ" as const),
     }),
-    fc
-      .record({ index, mask: bits, value: bits })
-      .map(({ mask, value, ...rest }) => ({
-        ...rest,
-        value: mask,
-        valueTwo: Number(BigInt(mask) & BigInt(value)),
-        op: "SCMP_CMP_MASKED_EQ" as const,
-      })),
+    fc.record({ index, mask: bits, value: bits }).map(({ mask, value, ...rest }) => ({
+      ...rest,
+      value: mask,
+      valueTwo: Number(BigInt(mask) & BigInt(value)),
+      op: "SCMP_CMP_MASKED_EQ" as const,
+    })),
   );
   const rule: fc.Arbitrary<SyscallRule> = fc.record({
     names: fc.subarray(allNames, { maxLength: 60 }),

@@ -290,7 +290,7 @@ describe("lease", () => {
     const leasedUntil = job.leaseExpiresAt!;
     const renewAfter = async (ms: number) => {
       const [now, expiresAt] = [1 + ms, leasedUntil + ms];
-      const [lease] = await renewLeases(store.db, { agentId: "a", expiresAt, now }, [job.leaseId!]);
+      const [lease] = await renewLeases(store.db, { agentId: "a", expiresAt, now }, [job.leaseId]);
       expect(lease).toEqual({ leaseId: job.leaseId, cancelRequested: false, followedUntil: null });
       return (await findExecution(store.db, job.id))?.leaseExpiresAt;
     };

@@ -227,13 +227,11 @@ describe("an engine that stops while code runs", needs("root"), () => {
     await dockerd.end("SIGTERM");
     for (const id of [...jobs, failing]) await service.untilStatus(id, "queued");
     // What the engine is comes with the agent's next poll.
-    await expect
-      .poll(health, { timeout: 60_000 })
-      .toMatchObject({
-        status: "degraded",
-        docker_available: false,
-        queue_stats: { pending: 3, running: 0 },
-      });
+    await expect.poll(health, { timeout: 60_000 }).toMatchObject({
+      status: "degraded",
+      docker_available: false,
+      queue_stats: { pending: 3, running: 0 },
+    });
 
     await waitUntil(
       "the breaker opens",
