@@ -133,7 +133,7 @@ export async function holdBody(
   open: () => Promise<ReadableStream<Uint8Array>>,
 ): Promise<ReadableStream<Uint8Array>> {
   const held = c.get("answer");
-  if (bytes <= smallBytes) return open();
+  if (bytes <= smallBytes || !held.isBounded) return open();
   held.take(bytes);
   const reader = (await open()).getReader();
   return takenInTime(held, {
@@ -144,9 +144,9 @@ export async function holdBody(
 
 /** The same for an answer that was made elsewhere. It counts what of it is in memory. */
 export function holdAnswer(c: Context<AppEnv>, answer: Response): Response {
-  const reader = answer.body?.getReader();
-  if (!reader) return answer;
   const held = c.get("answer");
+  const reader = held.isBounded ? answer.body?.getReader() : undefined;
+  if (!reader) return answer;
   const body = takenInTime(held, {
     async next() {
       held.release();

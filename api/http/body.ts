@@ -296,6 +296,7 @@ function countHeld(
       else ofClients.delete(client);
     };
     return {
+      isBounded: all < Infinity,
       take(bytes) {
         client ??= clientOf();
         const more = held + bytes <= smallBytes ? smallRoom : 0;

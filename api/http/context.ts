@@ -19,6 +19,8 @@ export interface Caller {
 
 /** The bytes of a request's body, or of its answer, that are in memory. */
 export interface HeldBytes {
+  /** Whether there is a bound. Where there is none, an answer goes out as it was made. */
+  readonly isBounded: boolean;
   /** @throws AppError 503 when its client, or all, would have too many. */
   take(bytes: number): void;
   /** Counts more of them, or fewer, where it is too late to refuse. */

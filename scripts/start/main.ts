@@ -21,6 +21,13 @@ const API_GRACE_MS = 10_000;
  */
 const AGENT_CLEANUP_MS = 60_000;
 
+const HURRY_MS = 3000;
+const FIRST_WAIT_MS = 1000;
+const LONGEST_WAIT_MS = 30_000;
+/** After an agent has run this long, the next wait is short again. */
+const HEALTHY_MS = 60_000;
+const SAME_PRESS_MS = 1000;
+
 await runMain(async () => {
   const options = parseStartOptions(process.argv.slice(2));
   if (options.help) process.stdout.write(startHelp());
@@ -100,8 +107,6 @@ type Child = {
   hurry(): void;
 };
 
-const HURRY_MS = 3000;
-
 /**
  * Starts an entry point of Airlock, with this process's options of Node. If this process dies, the IPC channel closes
  * and the child ends by itself.
@@ -158,11 +163,6 @@ function startChild(name: string, file: string, env: NodeJS.ProcessEnv): Child {
 
 type AgentKeeper = Pick<Child, "ready" | "stop" | "hurry">;
 
-const FIRST_WAIT_MS = 1000;
-const LONGEST_WAIT_MS = 30_000;
-/** After an agent has run this long, the next wait is short again. */
-const HEALTHY_MS = 60_000;
-
 /**
  * Keeps one agent running: restarts it when it ends, after growing waits. The first start is not
  * repeated.
@@ -195,8 +195,6 @@ function keepAgent(start: () => Child): AgentKeeper {
     hurry: () => agent.hurry(),
   };
 }
-
-const SAME_PRESS_MS = 1000;
 
 /**
  * Resolves at the first SIGINT, SIGTERM or SIGHUP; calls `onSecond` at the next. Under npm one

@@ -50,19 +50,6 @@ function programsOf(path: string): number[] {
     });
 }
 
-await runMain(async () => {
-  const options = parseSoakOptions(process.argv.slice(2), () => randomInt(2 ** 32));
-  if (options.help) {
-    process.stdout.write(soakHelp);
-    return;
-  }
-  if (process.getuid?.() !== 0) throw new OperatorError("a soak needs root: it runs a dockerd");
-  const { dockerHost } = await setUp(readConfig(process.env));
-  await requireTools(["network tools"], "a soak");
-  await clearDeadPlaces();
-  process.exit((await soakIn(makePlace(), dockerHost, options)) ? 0 : 1);
-});
-
 /** Whether the books balanced, and nothing was left on the machine. */
 async function soakIn(place: string, dockerHost: string, options: SoakOptions): Promise<boolean> {
   const end = new AbortController();
@@ -193,3 +180,16 @@ const tellLoad = ({ requests, checks, acknowledged, violations, lost }: Load["wa
 function tell(line: string): void {
   process.stdout.write(`soak ${new Date().toISOString().slice(11, 19)} ${line}\n`);
 }
+
+await runMain(async () => {
+  const options = parseSoakOptions(process.argv.slice(2), () => randomInt(2 ** 32));
+  if (options.help) {
+    process.stdout.write(soakHelp);
+    return;
+  }
+  if (process.getuid?.() !== 0) throw new OperatorError("a soak needs root: it runs a dockerd");
+  const { dockerHost } = await setUp(readConfig(process.env));
+  await requireTools(["network tools"], "a soak");
+  await clearDeadPlaces();
+  process.exit((await soakIn(makePlace(), dockerHost, options)) ? 0 : 1);
+});
