@@ -1,4 +1,4 @@
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   chmodSync,
@@ -24,6 +24,7 @@ import { connect, pingEngine } from "../setup/engine.ts";
 import { readEngineStream } from "../setup/set-up.ts";
 import { mountsIn } from "../testing/machine.ts";
 import { needs } from "../testing/needs.ts";
+import { isRunning } from "../testing/start-process.ts";
 import {
   type Json,
   startTestService,
@@ -386,8 +387,4 @@ function processesOf(uid: number): number[] {
       return [];
     }
   });
-}
-
-function isRunning(child: ChildProcess): boolean {
-  return child.exitCode === null && child.signalCode === null;
 }

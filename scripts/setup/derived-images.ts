@@ -3,8 +3,15 @@ import { basename, dirname } from "node:path";
 import { text } from "node:stream/consumers";
 import type Docker from "dockerode";
 import { OperatorError, say } from "../operate/command.ts";
-import { ensureBaseImage, importImage, mayBuild, PYTHON_SETTINGS } from "./set-up.ts";
-import { debianMirror, firstCarried, standInsFor, withProgress, withSetupLock } from "./steps.ts";
+import { ensureBaseImage, importImage, PYTHON_SETTINGS } from "./set-up.ts";
+import {
+  debianMirror,
+  firstCarried,
+  mayInstall,
+  standInsFor,
+  withProgress,
+  withSetupLock,
+} from "./steps.ts";
 import { withDebian } from "./tools.ts";
 
 type DerivedImage = { repo: string; tag: string };
@@ -72,7 +79,7 @@ const PACKAGES = ["python3-numpy", "python3-pandas", "libopenblas0-pthread"];
  */
 export async function ensureScienceImage(docker: Docker): Promise<string> {
   if (await isThere(docker, IMAGE)) return NAME;
-  const base = mayBuild() ? undefined : await ensureBaseImage(docker, BASE);
+  const base = mayInstall() ? undefined : await ensureBaseImage(docker, BASE);
   await withSetupLock(async () => {
     if (await isThere(docker, IMAGE)) return;
     await (base === undefined

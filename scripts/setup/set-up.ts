@@ -8,7 +8,7 @@ import { connect, type Engine, ensureEngine } from "./engine.ts";
 import {
   debianMirror,
   firstCarried,
-  hasCommand,
+  mayInstall,
   standInsFor,
   STANDS_IN_FOR,
   withProgress,
@@ -75,7 +75,8 @@ async function inspect(
 async function make(docker: Docker, baseImage: string): Promise<string> {
   const pullError = await tryToPull(docker, baseImage);
   if (pullError === undefined) return baseImage;
-  const built = mayBuild() ? await buildStandIn(docker, baseImage) : undefined;
+  // It needs root for debootstrap, and apt to install that.
+  const built = mayInstall() ? await buildStandIn(docker, baseImage) : undefined;
   if (built) return built;
   const root = standInsFor(baseImage).length
     ? "run this as root on Debian or Ubuntu, and it builds one from Debian's packages; or "
@@ -172,13 +173,6 @@ export const PYTHON_SETTINGS = [
   "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
   'CMD ["python3"]',
 ];
-
-/**
- * Whether this process may build an image: it needs root for debootstrap, and apt to install it.
- */
-export function mayBuild(): boolean {
-  return process.getuid?.() === 0 && hasCommand("apt-get");
-}
 
 /**
  * Builds an image from Debian's packages to use as `baseImage`. Undefined if no Debian release

@@ -119,6 +119,24 @@ export function hasCommand(name: string): boolean {
   return dirs.some((dir) => isExecutable(join(dir, name)));
 }
 
+/** Whether this process may install packages of Debian. */
+export function mayInstall(): boolean {
+  return process.getuid?.() === 0 && hasCommand("apt-get");
+}
+
+/**
+ * Runs the following command in namespaces that end with this process, so that no mount or process is left, and those of
+ * the host are out of its reach.
+ */
+export const CONFINED = [
+  "--pdeathsig=KILL",
+  "unshare",
+  "--mount",
+  "--pid",
+  "--fork",
+  "--kill-child",
+];
+
 /** Installs Docker, and gVisor's runtime if the distribution has it. Needs root and apt. */
 export async function installEngine(): Promise<void> {
   say("no container engine found: installing Docker with apt");

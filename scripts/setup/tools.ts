@@ -6,9 +6,11 @@ import { OperatorError } from "../operate/command.ts";
 import {
   aptInstall,
   aptUpdate,
+  CONFINED,
   debianMirror,
   hasCommand,
   LOG_DIR,
+  mayInstall,
   runStep,
   type StandIn,
   withSetupLock,
@@ -182,10 +184,6 @@ function missingOf(names: readonly ToolName[]): ToolName[] {
   return names.filter((name) => !tools[name].isThere());
 }
 
-function mayInstall(): boolean {
-  return process.getuid?.() === 0 && hasCommand("apt-get");
-}
-
 const isPlain = ({ unpackInto, debian }: Tool): boolean => !unpackInto && !debian;
 
 async function installApart({ packages, unpackInto, debian }: Tool): Promise<void> {
@@ -235,11 +233,6 @@ const EMPTIED = [
   "var/lib/apt/lists",
   "var/log",
 ];
-
-/**
- * Runs the following command in namespaces that end with this process, so that no mount is left.
- */
-const CONFINED = ["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"];
 
 type Debian = StandIn & {
   /** Packages in addition to Python and pip. */

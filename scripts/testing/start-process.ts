@@ -51,7 +51,7 @@ export function startProcess(cwd: string, env: Record<string, string>): StartPro
   };
 }
 
-function isRunning(child: ChildProcess): boolean {
+export function isRunning(child: ChildProcess): boolean {
   return child.exitCode === null && child.signalCode === null;
 }
 

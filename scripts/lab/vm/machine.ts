@@ -24,6 +24,7 @@ import { OperatorError, say } from "../../operate/command.ts";
 import {
   aptInstall,
   aptUpdate,
+  CONFINED,
   debianMirror,
   hasCommand,
   LOG_DIR,
@@ -330,8 +331,6 @@ export const CACHE = "/var/cache/airlock/vm";
 
 const SOURCES = join(import.meta.dirname, "guest");
 const AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt";
-/** The host's mounts and processes stay out of reach of the build, and its own end with it. */
-const CONFINED = ["--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"];
 
 /** Files that qemu and ssh read: `root.img`, `vmlinuz`, `initrd` and `key`. */
 type GuestImage = { readonly folder: string };
