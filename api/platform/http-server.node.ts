@@ -186,7 +186,7 @@ function followBody({ headers }: IncomingMessage) {
       }
       const data = at + 2;
       const next = data + length + 2;
-      if (at - end > 8 || length === 0 || next > bytes.length) break;
+      if (length === 0 || next > bytes.length) break;
       if (!isLineEnd(bytes, at) || !isLineEnd(bytes, next - 2)) break;
       joined ??= Buffer.allocUnsafe(bytes.length - from);
       // A call costs as much as some 40 bytes of the loop.
