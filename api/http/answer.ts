@@ -62,7 +62,7 @@ type Pieces = AsyncGenerator<string | Uint8Array<ArrayBuffer>>;
 
 /** Less is not counted. Answers of events and files have less: they are read as their clients take them. */
 const smallBytes = 64 * 1024;
-/** Whose answer counts takes so many bytes in that time. A line of 64 kB/s takes them in four seconds. */
+/** The least that a client must take of an answer that counts. A line of 64 kB/s takes so much in four seconds. */
 const taken = { bytes: 256 * 1024, ms: 30_000 };
 
 const bytesOf = (part: Part): number => {
@@ -126,7 +126,7 @@ function sendParts(
   return c.body(body, 200, { ...headers, "Content-Type": "application/json" });
 }
 
-/** A body of so many bytes that is whole in memory, as its client takes it. */
+/** Sends a body that is whole in memory as its client takes it. Its bytes count until then. */
 export async function holdBody(
   c: Context<AppEnv>,
   bytes: number,
@@ -142,7 +142,7 @@ export async function holdBody(
   });
 }
 
-/** The same for an answer that was made elsewhere. It counts what of it is in memory. */
+/** The same for an answer that was made elsewhere. Each part counts while it is in memory. */
 export function holdAnswer(c: Context<AppEnv>, answer: Response): Response {
   const held = c.get("answer");
   const reader = held.isBounded ? answer.body?.getReader() : undefined;
@@ -172,7 +172,7 @@ function takenInTime(
   const cancel = async (reason?: unknown): Promise<void> => {
     clearTimeout(timer);
     rest = undefined;
-    // What it makes meanwhile counts until it is cancelled.
+    // The source may make another piece before it is cancelled. That piece counts until then.
     await source.cancel(reason).finally(() => held.release());
   };
   return new ReadableStream<Uint8Array>(

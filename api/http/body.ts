@@ -276,7 +276,7 @@ export function holdBytes(
   };
 }
 
-/** @param smallRoom Bytes above the bounds that those have who hold little. */
+/** @param smallRoom Bytes above both bounds, for clients that hold little. */
 function countHeld(
   { each, all }: Most,
   smallRoom: number,

@@ -102,7 +102,7 @@ describe("http server", () => {
       (part: string) => `${part.length.toString(16)}\r\n${part}\r\n`,
     ],
   ])(
-    "a large body %s is ended when it comes slowly, and may pause",
+    "a large body %s is ended if a part of it comes too slowly, and read to its end otherwise",
     async (_how, field, encode) => {
       await start({ bodyMs: 600_000, partMs: 5000, silenceMs: 1, unreadMs: 100 });
       const send = async (bytes: number) => {

@@ -298,7 +298,7 @@ const bodyTimes: BodyTimes = {
 const isUpload = ({ method, url = "" }: IncomingMessage): boolean =>
   method === "POST" ? /^\/files(\?|$)/.test(url) : method === "PUT" && url.startsWith("/agent/v1/");
 
-/** A larger body is worth a place in memory only if so many bytes of it come in `partMs`: a line of 64 kB/s brings four times that. */
+/** A larger body takes room in memory, so it must bring so many bytes in each `partMs`. A line of 64 kB/s brings four times as many. */
 const large = { bodyBytes: 1024 * 1024, partBytes: 480 * 1024 };
 
 /**

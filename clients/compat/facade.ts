@@ -98,8 +98,8 @@ type Job = { readonly code: string } & Readonly<Record<string, unknown>>;
  * Runs a job to its end.
  *
  * @param holdMs As of `submit`.
- * @param lastMs When a job is cancelled whose answer has not begun: clients of other services do not wait for long. One
- * whose answer has begun ends within its own limits, because its status can no longer say that it should be sent again.
+ * @param lastMs A job whose answer has not begun by then is cancelled, because clients of other services do not wait for
+ * long. Once it has begun, its status can no longer say that it should be sent again, so the job ends within its own limits.
  * @throws Refusal with the service's status and words; 503 when no agent had time for the job.
  */
 export async function execute(
