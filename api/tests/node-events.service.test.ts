@@ -5,7 +5,7 @@ import { type IncomingMessage, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { JobEvent } from "../../shared/wire/executions.ts";
 import { Api, release, servers, working } from "../testing/contract/api.ts";
@@ -288,10 +288,10 @@ describe("node slow readers", async () => {
       const stdin = `"\u20ac\\\n`.repeat(0.75 * MiB);
       const text = `"\u20ac\\\n`.repeat(MiB);
       const output = { text: `€\\`.repeat(1.75 * MiB) };
-      const results = Array.from({ length: 8 }, (_, n) => ({
+      const results = Array.from({ length: 64 }, (_, n) => ({
         number: n + 1,
         main: false,
-        data: { "text/plain": "x".repeat(0.8 * MiB) },
+        data: { "text/plain": "x".repeat(0.1 * MiB) },
         stdout_at: 0,
         stderr_at: 0,
       }));
@@ -320,10 +320,10 @@ describe("node slow readers", async () => {
       }
       const before = residentBytes(service);
       const unread: IncomingMessage[] = [];
+      onTestFinished(() => unread.forEach((answer) => answer.destroy()));
       for (let n = 0; n < unreadCount; n++) unread.push(await askUnread(paths[n % 3]!));
       expect(unread.map(({ statusCode }) => statusCode)).toEqual(unread.map(() => 200));
       expect(residentBytes(service) - before).toBeLessThan((unreadCount * Math.min(...sizes)) / 2);
-      for (const answer of unread) answer.destroy();
       await agent.close();
     },
   );
