@@ -15,7 +15,7 @@ import {
   writeJson,
   writeJsonInPieces,
 } from "./json.ts";
-import { letOthersRun, takeTurn } from "./turns.ts";
+import { letOthersRun, takeBytes, takeTurn } from "./turns.ts";
 
 const roundTrip = (text: string): string => JSON.stringify(parseJson(text, { depth: 512 }));
 
@@ -395,6 +395,18 @@ test.each([
   // The first and the last to work are alone.
   const others = pieces.slice(10, -20);
   expect(new Set(others).size).toBe(others.length);
+});
+
+test("a turn of the event loop has at most two pieces of 64 KiB of all answers", async () => {
+  using turns = countTurns();
+  const pieces = await Promise.all(
+    Array.from({ length: 50 }, async () => {
+      await takeBytes(64 * 1024);
+      return turns.now();
+    }),
+  );
+  const counts = Object.groupBy(pieces, (turn) => turn);
+  expect(Math.max(...Object.values(counts).map((of) => of!.length))).toBe(2);
 });
 
 test("lone work that waits for its data does not pause", async () => {

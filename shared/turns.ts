@@ -18,6 +18,23 @@ export async function takeTurn(): Promise<void> {
   if (inLine > 1) await own;
 }
 
+/** A turn of the event loop has so many bytes of answers. */
+const bytesAtOnce = 128 * 1024;
+const thisTurn = { bytesLeft: bytesAtOnce };
+
+/**
+ * Waits until this turn has bytes left, and takes them. Each piece of an answer is short work, but hundreds of clients may
+ * take their next pieces in the same turn.
+ */
+export async function takeBytes(bytes: number): Promise<void> {
+  if (isWorkerd) return;
+  while (thisTurn.bytesLeft <= 0) await pause();
+  if (thisTurn.bytesLeft === bytesAtOnce) {
+    void pause().then(() => (thisTurn.bytesLeft = bytesAtOnce));
+  }
+  thisTurn.bytesLeft -= bytes;
+}
+
 const pause = (): Promise<void> =>
   new Promise((resolve) => {
     setTimeout(resolve, 0);

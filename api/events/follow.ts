@@ -268,7 +268,7 @@ interface FollowerPosition {
 }
 
 /** Largest text of one event in bytes. JSON makes it at most six times as long. */
-const textBytes = 8 * 1024;
+export const textBytes = 8 * 1024;
 const none = new Uint8Array();
 
 function beginAttempt(deps: ClientDeps, attempt: number): FollowerPosition {

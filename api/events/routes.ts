@@ -1,4 +1,5 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
+import { takeBytes } from "../../shared/turns.ts";
 import { type JobEvent, type StreamName, streamNames } from "../../shared/wire/executions.ts";
 import type { ClientDeps, Deps, RouteDeps } from "../deps.ts";
 import { AppError } from "../errors.ts";
@@ -28,6 +29,7 @@ import {
   parseCursor,
   resultOutput,
   storedOutput,
+  textBytes,
 } from "./follow.ts";
 
 const text = z.string();
@@ -210,6 +212,8 @@ export function eventStream(
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
+        // Before the generator starts: one that is ended in between must have run not at all, or to its `finally`.
+        await takeBytes(textBytes);
         begin();
         try {
           const step = await events.next();

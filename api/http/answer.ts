@@ -1,5 +1,6 @@
 import type { Context } from "hono";
 import { writeJsonInPieces } from "../../shared/json.ts";
+import { takeBytes } from "../../shared/turns.ts";
 import type { Artifact } from "../../shared/wire/executions.ts";
 import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
@@ -180,6 +181,7 @@ function takenInTime(
       async pull(controller) {
         clearTimeout(timer);
         try {
+          if (rest === undefined) await takeBytes(taken.bytes);
           rest ??= await source.next();
         } catch (error) {
           held.release();

@@ -378,7 +378,7 @@ export async function readBytes(
 const firstBytes = 16 * 1024;
 
 /** Bytes of a body that are read in a turn. Ten clients that send fast would otherwise fill each turn of the event loop. */
-const bytesAtOnce = 128 * 1024;
+const bytesAtOnce = 64 * 1024;
 
 /**
  * Reads a request's body in parts.
