@@ -1,15 +1,16 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Context, ErrorHandler, Hono, MiddlewareHandler, NotFoundHandler } from "hono";
+import type { RouterRoute } from "hono/types";
 import { HTTPException } from "hono/http-exception";
 import { matchedRoutes } from "hono/route";
 import { TrieRouter } from "hono/router/trie-router";
 import { describeError } from "../shared/log-line.ts";
 import { hostRoutes } from "./agents/hosts.ts";
 import { agentRoutes } from "./agents/routes.ts";
-import { ArtifactOutage, type Deps } from "./deps.ts";
+import { ArtifactOutage, countOutage, type Deps } from "./deps.ts";
 import { AppError, errorStatus, problemOf, unavailable } from "./errors.ts";
 import { eventRoutes, openStreams } from "./events/routes.ts";
-import { allowMcpOrigins, compatRoutes, mcpRoute } from "./facades/routes.ts";
+import { allowMcpOrigins, compatRoutes, inNameOf, mcpRoute } from "./facades/routes.ts";
 import { artifactRoutes, fileRoutes } from "./files/routes.ts";
 import { holdBytes, onInvalid, unbounded } from "./http/body.ts";
 import { type AppEnv, type HeldBytes, isHealthPath, securityHeaders } from "./http/context.ts";
@@ -44,13 +45,32 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
     c.get("caller")?.keyId ?? clientNetwork(deps.clientAddress(c));
   // On Workers, the end of an answer may go unnoticed.
   const answers = deps.processMetrics ? { each: largest, all: 4 * largest } : unbounded;
-  app.use(holdBytes(clientOf, { bodies: { each: largest, all: 2 * largest }, answers }));
+  const hold = holdBytes(clientOf, { bodies: { each: largest, all: 2 * largest }, answers });
+  app.use(hold);
   consoleRoutes(app, deps);
   allowMcpOrigins(app, deps);
   const callers = findCallers(deps);
   const limit = rateLimit(deps);
-  compatRoutes(app, deps, callers.find, limit);
-  app.use(identifyCaller(deps, callers.find), limit, requireScope(deps.config), bindClient(deps));
+  const endpoints = clientEndpoints(deps, callers.relist);
+  // Requests of the facades and of MCP's tools are a part of one request, which has passed the middlewares above.
+  const direct = new OpenAPIHono<AppEnv>();
+  direct.use(inNameOf(deps), answerOnDisk(deps), hold);
+  direct.route("/", endpoints);
+  direct.onError(onError);
+  direct.notFound(refuseUnrouted(endpoints));
+  compatRoutes(app, deps, direct, callers.find, limit);
+  app.use(identifyCaller(deps, callers.find), limit);
+  app.route("/", endpoints);
+  mcpRoute(app, deps, direct, limit);
+  app.notFound(refuseUnrouted(app));
+  checkTable(app);
+  return app;
+}
+
+/** What clients ask for. */
+function clientEndpoints(deps: Deps, relistKeys: () => void): OpenAPIHono<AppEnv> {
+  const app = new OpenAPIHono<AppEnv>({ defaultHook: onInvalid });
+  app.use(requireScope(deps.config), bindClient(deps));
   // /docs shows them in this order.
   const streams = openStreams(deps);
   executeRoutes(app, deps, streams);
@@ -73,15 +93,12 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   healthRoutes(app, deps);
   hostRoutes(app, deps);
   auditRoutes(app, deps);
-  keyRoutes(app, deps, callers.relist);
+  keyRoutes(app, deps, relistKeys);
   tenantRoutes(app, deps);
   probeRoutes(app, deps);
   metricsRoute(app, deps);
   openApiRoute(app, deps);
   docsRoutes(app, deps);
-  mcpRoute(app, deps, limit);
-  app.notFound(refuseUnrouted(app));
-  checkTable(app);
   return app;
 }
 
@@ -94,16 +111,18 @@ export function measure({ processMetrics, now }: Deps): MiddlewareHandler<AppEnv
     const { method } = c.req;
     const seconds = (now() - startedAt) / 1000;
     processMetrics.answered({ method, route: routeOf(c), status: c.res.status, seconds });
-    if (c.error instanceof ArtifactOutage) processMetrics.storeFailed("artifacts");
-    else if (c.error && isStoreOutage(c.error)) processMetrics.storeFailed("database");
+    countOutage(processMetrics, c.error);
   };
 }
 
-/** The endpoint's path as declared, which limits the number of series to the number of endpoints. */
+/** The endpoint's path as declared, or a facade's, which limits the number of series to the number of endpoints. */
 function routeOf(c: Context): string {
-  const path = matchedRoutes(c).findLast((route) => !route.path.endsWith("*"))?.path;
+  const path = matchedRoutes(c).findLast(isNamed)?.path;
   return path?.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}") ?? "none";
 }
+
+const isNamed = ({ path }: RouterRoute): boolean =>
+  !path.endsWith("*") || path.startsWith("/compat/");
 
 const acceptable = /^[A-Za-z0-9._:/+=@-]{1,128}$/;
 

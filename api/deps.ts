@@ -2,7 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import type { Context } from "hono";
 import type { Config } from "../shared/config/config.ts";
 import type { ByteRange } from "./files/rules.ts";
-import type { Database } from "./store/database.ts";
+import { type Database, isStoreOutage } from "./store/database.ts";
 import { bindTenant, type TenantDb } from "./store/tenant.ts";
 
 /** Everything that the API takes from outside. The entry file builds it once. */
@@ -133,6 +133,15 @@ export class UploadMismatch extends Error {
 /** Artifacts cannot be stored or fetched at the moment. */
 export class ArtifactOutage extends Error {
   override name = "ArtifactOutage";
+}
+
+/** Counts a request that has failed because a store was out of reach. */
+export function countOutage(
+  processMetrics: Deps["processMetrics"],
+  error: Error | undefined,
+): void {
+  if (error instanceof ArtifactOutage) processMetrics?.storeFailed("artifacts");
+  else if (error && isStoreOutage(error)) processMetrics?.storeFailed("database");
 }
 
 /** Wake-ups are hints, so the database is queried at least this often. */

@@ -12,7 +12,7 @@ import { clientOf, findLeasedJob, newExecution, offers, testDeps } from "../test
 import { store, useStore } from "../testing/use-store.ts";
 import {
   createEventReader,
-  encodeEvent,
+  encodeAs,
   type EventCursor,
   follow,
   followSync,
@@ -230,7 +230,7 @@ describe("cursors", () => {
       if (event === "idle" && idleAt.push(clock) === 4) ending.abort();
     }
     expect(idleAt).toEqual([10, 10_010, 20_010, 30_010]);
-    const asText = (format: "sse" | "lines") => decodeUtf8(encodeEvent(format, "idle"));
+    const asText = (format: "sse" | "lines") => decodeUtf8(encodeAs(format)("idle"));
     expect([asText("sse"), asText("lines")]).toEqual([":\n\n", "\n"]);
   });
 });

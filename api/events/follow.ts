@@ -399,9 +399,10 @@ export function formatOf(accept: string | undefined): EventFormat {
   return lines !== -1 && (sse === -1 || lines < sse) ? "lines" : "sse";
 }
 
-/** An event as bytes. "idle" becomes a line that clients ignore. */
-export function encodeEvent(format: EventFormat, event: JobEvent | "idle"): Uint8Array {
-  return utf8.encode(format === "sse" ? asServerSent(event) : asLine(event));
+/** Makes bytes of events. "idle" becomes a line that clients ignore. */
+export function encodeAs(format: EventFormat): (event: JobEvent | "idle") => Uint8Array {
+  const write = format === "sse" ? asServerSent : asLine;
+  return (event) => utf8.encode(write(event));
 }
 
 const utf8 = new TextEncoder();

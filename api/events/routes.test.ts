@@ -16,6 +16,7 @@ import {
   testDeps,
 } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
+import { encodeAs } from "./follow.ts";
 import { endingWith, eventStream, openStreams, readLog } from "./routes.ts";
 
 describe("stream", () => {
@@ -48,7 +49,7 @@ describe("stream", () => {
     const ended = Promise.withResolvers<void>();
     const waiting: Deps = { ...deps, waitUntil: (work) => void work.then(() => ended.resolve()) };
     const process = new AbortController();
-    const reader = eventStream(waiting, "lines", follow, [process.signal]).getReader();
+    const reader = eventStream(waiting, encodeAs("lines"), follow, [process.signal]).getReader();
     await reader.read();
     expect(getEventListeners(process.signal, "abort")).toHaveLength(1);
     await end(reader);
@@ -60,7 +61,7 @@ describe("stream", () => {
     "the signal of the process ends a stream of which %i events were read",
     async (n) => {
       const process = new AbortController();
-      const reader = eventStream(deps, "lines", idleUntil, [process.signal]).getReader();
+      const reader = eventStream(deps, encodeAs("lines"), idleUntil, [process.signal]).getReader();
       for (let read = 0; read < n; read++) await reader.read();
       process.abort();
       await finish.read(reader);
@@ -82,7 +83,7 @@ describe("stream", () => {
     }
     const gone = AbortSignal.abort();
     // As the server does where there is no connection any more.
-    await eventStream(waiting, "lines", whileOpen, [gone]).cancel();
+    await eventStream(waiting, encodeAs("lines"), whileOpen, [gone]).cancel();
     await ended.promise;
     expect([isOpen, getEventListeners(gone, "abort")]).toEqual([false, []]);
   });

@@ -21,7 +21,7 @@ import type { ExecutionRow } from "../jobs/sql.ts";
 import { isStoreOutage } from "../store/database.ts";
 import {
   contentTypes,
-  encodeEvent,
+  encodeAs,
   type EventCursor,
   type EventFormat,
   follow,
@@ -83,7 +83,7 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: 
     const signals = [c.req.raw.signal, deps.streamsEnd];
     const end = streams.begin(c.get("caller")?.keyId);
     const events = (stop: AbortSignal) => endingWith(follow(client, id, from, stop), end);
-    const body = eventStream(deps, format, events, signals);
+    const body = eventStream(deps, encodeAs(format), events, signals);
     return c.body(body, 200, eventHeaders(format));
   });
 
@@ -173,17 +173,17 @@ function badCursor(path: string, given: string) {
 type Events = AsyncGenerator<JobEvent | "idle">;
 
 /**
- * Events as the body of an answer. The next event is made when the client has taken the one before it, so
+ * Events as the body of an answer, or for a facade as they are. The next event is made when the client has taken the one before it, so
  * that a slow client holds no more than that one. When the client hangs up or a signal aborts, the events
  * are ended; the process stays open until they are.
  */
-export function eventStream(
+export function eventStream<Encoded>(
   { waitUntil, log }: Pick<Deps, "waitUntil" | "log">,
-  format: EventFormat,
+  encode: (event: JobEvent | "idle") => Encoded,
   follow: (signal: AbortSignal) => Events,
   signals: AbortSignal[],
   kind?: "synchronous",
-): ReadableStream<Uint8Array> {
+): ReadableStream<Encoded> {
   const hungUp = new AbortController();
   const events = follow(hungUp.signal);
   let finish: (() => void) | undefined;
@@ -209,7 +209,7 @@ export function eventStream(
   // The client may have gone while its job was stored.
   if (signals.some(({ aborted }) => aborted)) hangUp();
 
-  return new ReadableStream<Uint8Array>(
+  return new ReadableStream<Encoded>(
     {
       async pull(controller) {
         // Before the generator starts: one that is ended in between must have run not at all, or to its `finally`.
@@ -217,7 +217,7 @@ export function eventStream(
         begin();
         try {
           const step = await events.next();
-          if (step.done !== true) return controller.enqueue(encodeEvent(format, step.value));
+          if (step.done !== true) return controller.enqueue(encode(step.value));
         } catch (error) {
           // The client continues from its cursor.
           const isRefused = error instanceof AppError && error.code === "unauthorized";

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { type Api, execute } from "../../clients/compat/facade.ts";
+import { type Api, execute } from "./facade.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { createApp } from "../app.ts";
+import { processMetrics } from "../platform/process.node.ts";
 import { syncResult } from "../http/examples.ts";
 import { testDeps } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
@@ -31,6 +32,22 @@ test.each([
     expect({ status, isRead }).toEqual({ status: 401, isRead: false });
   },
 );
+
+test("a request is counted once, under its own path, and its requests to the endpoints are not", async () => {
+  const config = { api_auth_enabled: false, compat: ["e2b" as const] };
+  const metrics = processMetrics();
+  const deps = { ...testDeps(store.db, store.folder, Date.now, config), processMetrics: metrics };
+  const app = createApp(deps);
+  const headers = { "X-Api-Key": "anything" };
+  const answer = await app.request("http://localhost/compat/e2b/sandboxes", { headers });
+  expect(await answer.json()).toEqual([]);
+  expect(answer.headers.get("X-Correlation-ID")).not.toBeNull();
+  const counts = [
+    ...(await metrics.text()).matchAll(/^airlock_http_request\w*_count\{(.*)\} (.*)$/gm),
+  ];
+  const labels = 'method="GET",route="/compat/e2b/*",status="200"';
+  expect(counts.map(([, ...of]) => of)).toEqual([[labels, "1"]]);
+});
 
 test("a job whose answer has begun is not cancelled when its client's time is over: the answer would break off", async () => {
   const [lastMs, isStopping] = [20, () => false];

@@ -2,23 +2,21 @@ import type { OpenAPIHono } from "@hono/zod-openapi";
 import { eq } from "drizzle-orm";
 import type { Context, ExecutionContext, Hono, MiddlewareHandler } from "hono";
 import { cors } from "hono/cors";
-import { dify } from "../../clients/compat/dify.ts";
-import { createTokens } from "../../clients/compat/e2b-control.ts";
-import { e2b } from "../../clients/compat/e2b.ts";
-import { type Facade, Refusal } from "../../clients/compat/facade.ts";
-import { librechat } from "../../clients/compat/librechat.ts";
-import { piston } from "../../clients/compat/piston.ts";
-import { sandboxFusion } from "../../clients/compat/sandbox-fusion.ts";
-import { createSequence, type Sequence, serveMcp, sessionHeader } from "../../clients/mcp/http.ts";
-import type { Config } from "../../shared/config/config.ts";
+import { dify } from "./dify.ts";
+import { createTokens } from "./e2b-control.ts";
+import { e2b } from "./e2b.ts";
+import { type Api, type Facade, Refusal } from "./facade.ts";
+import { librechat } from "./librechat.ts";
+import { piston } from "./piston.ts";
+import { sandboxFusion } from "./sandbox-fusion.ts";
+import { createSequence, type Sequence, serveMcp, sessionHeader } from "./mcp.ts";
 import { describeError } from "../../shared/log-line.ts";
-import type { Deps } from "../deps.ts";
+import { countOutage, type Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
 import { holdAnswer, isUnderWay, patientJson } from "../http/answer.ts";
 import { readBytes, readForm, readText } from "../http/body.ts";
 import type { AppEnv, Caller } from "../http/context.ts";
 import { answersFor, anybody, type FindCaller, noKey } from "../http/identity.ts";
-import { alreadyCounted } from "../http/rate-limit.ts";
 import { mcpPath, tenantHeader } from "../http/scopes.ts";
 import { isFor, resolveJobType } from "../jobs/environment.ts";
 import type { Database } from "../store/database.ts";
@@ -27,11 +25,12 @@ import { version } from "../version.ts";
 
 /**
  * The protocols of other services that `compat` names, below /compat/<name>. Their requests become requests of their
- * caller to this app.
+ * caller to the endpoints.
  */
 export function compatRoutes(
   app: OpenAPIHono<AppEnv>,
   deps: Deps,
+  endpoints: Hono<AppEnv>,
   findCaller: FindCaller,
   limit: MiddlewareHandler<AppEnv>,
 ): void {
@@ -77,7 +76,7 @@ export function compatRoutes(
         held += 1;
         try {
           c.get("answer").take(0);
-          const api = callerApi(app, c, config, executionContext(c), given ?? null);
+          const api = callerApi(endpoints, c);
           return await facade.answer({
             method: c.req.method,
             path: c.req.path.slice(base.length),
@@ -91,7 +90,7 @@ export function compatRoutes(
             bytes: () => readBytes(c, config.max_request_bytes),
             text: () => readText(c, config.max_request_bytes),
             form: () => readForm(c, config.max_batch_bytes, "max_batch_bytes"),
-            async api(request, init) {
+            async api(request, init, takeEvents) {
               try {
                 await count();
               } catch (error) {
@@ -100,7 +99,7 @@ export function compatRoutes(
                   return Response.json({ detail: error.message }, { status: 429 });
                 throw error;
               }
-              const answer = await api(request, init);
+              const answer = await api(request, init, takeEvents);
               if (isUnderWay(answer)) onRunning();
               return answer;
             },
@@ -186,10 +185,11 @@ export function allowMcpOrigins(app: OpenAPIHono<AppEnv>, { config }: Deps): voi
 /** Files that are read at the same time for answers. Each is whole in memory. */
 const filesAtOnce = 4;
 
-/** The Model Context Protocol. Its tools send requests to this app, with the credentials of the caller. */
+/** The Model Context Protocol. Its tools send requests to the endpoints, in the name of the caller. */
 export function mcpRoute(
   app: OpenAPIHono<AppEnv>,
   deps: Deps,
+  endpoints: Hono<AppEnv>,
   rateLimit: MiddlewareHandler<AppEnv>,
 ): void {
   // In workerd, no request may wait for another one.
@@ -209,7 +209,7 @@ export function mcpRoute(
         inSequence,
       },
       {
-        api: callerApi(app, c, deps.config, context),
+        api: callerApi(endpoints, c, [tenantHeader]),
         version,
         keep(work) {
           const logged = work.catch((error: unknown) => {
@@ -223,40 +223,43 @@ export function mcpRoute(
   });
 }
 
-/** Sends a request to this app, as `fetch` does. */
-type CallerApi = (path: string, init?: RequestInit) => Promise<Response>;
-
 /**
- * Sends requests to this app in the name of a request's caller. The rate limit counts only the caller's own request.
+ * Sends requests to the endpoints in the name of a request's caller. They have its correlation id, and are neither logged
+ * nor counted again.
  *
- * @param key The API key that stands for the caller; without it, the credentials of the request.
+ * @param passed Headers of the request that its own requests have, too.
  */
 function callerApi(
-  app: Pick<Hono<AppEnv>, "fetch">,
+  endpoints: Hono<AppEnv>,
   c: Context<AppEnv>,
-  { api_auth_header }: Pick<Config, "api_auth_header">,
-  context: ExecutionContext | undefined,
-  key?: string | null,
-): CallerApi {
-  const address = ["X-Forwarded-For", "CF-Connecting-IP"];
-  const passed =
-    key === undefined ? ["Authorization", api_auth_header, tenantHeader, ...address] : address;
-  return async (path, init = {}) => {
+  passed: readonly string[] = [],
+): Api {
+  return async (path, init = {}, takeEvents) => {
     // It would lead to another route than the one that was meant.
     if (/\/(\.|%2e){1,2}(\/|$)/i.test(path.split("?")[0]!)) {
       throw new AppError("invalid_request", "A name must not have . or .. as one of its parts.");
     }
     const headers = new Headers(init.headers);
-    headers.set("X-Correlation-ID", c.get("correlationId"));
-    const traceparent = c.get("traceparent");
-    if (traceparent !== undefined) headers.set("traceparent", traceparent);
-    for (const name of passed) {
+    for (const name of ["X-Forwarded-For", "CF-Connecting-IP", ...passed]) {
       const value = c.req.header(name);
       if (value !== undefined) headers.set(name, value);
     }
-    if (key) headers.set("Authorization", `Bearer ${key}`);
     const request = new Request(new URL(path, c.req.url), { ...init, headers });
-    return app.fetch(alreadyCounted(request), c.env, context);
+    return endpoints.fetch(request, { ...c.env, inNameOf: c, takeEvents }, executionContext(c));
+  };
+}
+
+/** Gives a request of `callerApi` what the middlewares have found for the request that it is made for. */
+export function inNameOf({ processMetrics }: Deps): MiddlewareHandler<AppEnv> {
+  return async (c, next) => {
+    const { correlationId, traceparent, log, caller } = c.env.inNameOf!.var;
+    c.set("correlationId", correlationId);
+    c.set("traceparent", traceparent);
+    c.set("log", log);
+    c.set("caller", caller);
+    c.set("takeEvents", c.env.takeEvents);
+    await next();
+    countOutage(processMetrics, c.error);
   };
 }
 

@@ -2,6 +2,7 @@ import type { Logger } from "@logtape/logtape";
 import type { Context } from "hono";
 import { createMiddleware } from "hono/factory";
 import type { Scope } from "../../shared/wire/access.ts";
+import type { JobEvent } from "../../shared/wire/executions.ts";
 import type { ClientDeps, RouteDeps } from "../deps.ts";
 import type { Actor } from "../tenants/sql.ts";
 
@@ -29,8 +30,15 @@ export interface HeldBytes {
   release(): void;
 }
 
+export type TakeEvents = (events: ReadableStream<JobEvent | "idle">) => void;
+
 /** Values that the middleware sets for the handlers of a request. */
 export interface AppEnv {
+  Bindings: {
+    /** The request of a facade, or of MCP, which this one is a part of. */
+    inNameOf?: Context<AppEnv>;
+    takeEvents?: TakeEvents;
+  };
   Variables: {
     correlationId: string;
     /** The request's W3C trace context. */
@@ -44,6 +52,8 @@ export interface AppEnv {
     /** Bytes in memory: see `holdBytes`. */
     body: HeldBytes;
     answer: HeldBytes;
+    /** Gets the events of a run, in place of the answer: for facades. */
+    takeEvents: TakeEvents | undefined;
     /**
      * Identifies the token that an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a
      * configured token, or the id of an agent's own token.

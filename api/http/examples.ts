@@ -20,7 +20,7 @@ import type {
 } from "../../shared/wire/submissions.ts";
 import {
   contentTypes,
-  encodeEvent,
+  encodeAs,
   type EventFormat,
   formatCursor,
   newCursor,
@@ -314,7 +314,7 @@ const events: JobEvent[] = [
 ];
 
 const shown = (format: EventFormat): string =>
-  events.map((event) => new TextDecoder().decode(encodeEvent(format, event))).join("");
+  events.map((event) => new TextDecoder().decode(encodeAs(format)(event))).join("");
 
 export const serverSentEvents = shown("sse");
 export const eventLines = shown("lines");

@@ -11,14 +11,6 @@ import { findTenant } from "../tenants/sql.ts";
 import { type AppEnv, isHealthPath } from "./context.ts";
 import { clientNetwork } from "./identity.ts";
 
-const counted = new WeakSet<Request>();
-
-/** Marks an internal request on behalf of a request that the rate limit has already counted. */
-export function alreadyCounted(request: Request): Request {
-  counted.add(request);
-  return request;
-}
-
 /** Whether requests of a path are counted. Only health requests are not. */
 export function isRateLimited(path: string, config: Config): boolean {
   return config.api_rate_limit_enabled && !isHealthPath(path);
@@ -49,7 +41,7 @@ export function rateLimit(deps: Deps): MiddlewareHandler<AppEnv> {
     },
   });
   return async (c, next) => {
-    if (!isRateLimited(c.req.path, config) || counted.has(c.req.raw)) return next();
+    if (!isRateLimited(c.req.path, config)) return next();
     return ofKey(c, async () => {
       await ofTenant(c, next);
     });

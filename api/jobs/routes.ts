@@ -21,7 +21,7 @@ import {
 } from "../../shared/wire/submissions.ts";
 import type { ClientDeps, RouteDeps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
-import { contentTypes, followSync } from "../events/follow.ts";
+import { contentTypes, encodeAs, followSync } from "../events/follow.ts";
 import { endingWith, eventHeaders, eventStream, type OpenStreams } from "../events/routes.ts";
 import { jsonRecord, patientJson } from "../http/answer.ts";
 import { forgetBody, jsonBody, optionalJsonBody } from "../http/body.ts";
@@ -172,7 +172,8 @@ export async function answerRun(
 ) {
   const client = c.get("client");
   c.get("answer").take(0);
-  if (wantsEvents(c.req.header("Accept"))) {
+  const takeEvents = c.get("takeEvents");
+  if (takeEvents || wantsEvents(c.req.header("Accept"))) {
     const end = streams.begin(c.get("caller")?.keyId);
     const { job_id } = await submit().catch((error: unknown) => {
       end();
@@ -180,7 +181,12 @@ export async function answerRun(
     });
     await forgetBody(c);
     const events = (stop: AbortSignal) => endingWith(followSync(client, job_id, hasKey, stop), end);
-    const body = eventStream(deps, "sse", events, [c.req.raw.signal], "synchronous");
+    const signals = [c.req.raw.signal];
+    if (takeEvents) {
+      takeEvents(eventStream(deps, (event) => event, events, signals, "synchronous"));
+      return c.body(null, 200);
+    }
+    const body = eventStream(deps, encodeAs("sse"), events, signals, "synchronous");
     return c.body(body, 200, eventHeaders("sse"));
   }
   const { job_id } = await submit();

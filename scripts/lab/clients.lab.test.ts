@@ -36,7 +36,7 @@ describe("compat clients", async () => {
     const folder = tempFolder();
     const url = () => `${service.url}/compat/sandbox-fusion`;
     async function told(program: string): Promise<unknown> {
-      const path = `clients/compat/testing/${program}`;
+      const path = `api/facades/testing/${program}`;
       return JSON.parse((await run(join(folder, "bin/python"), [path, url()])).stdout);
     }
     beforeAll(async () => {
@@ -129,7 +129,7 @@ describe("compat e2b", async () => {
         const python = join(folder, "bin/python");
         await run("python3", ["-m", "venv", folder]);
         await run(python, ["-m", "pip", "install", "--quiet", ...packages]);
-        const { stdout } = await run(python, ["clients/compat/testing/use_e2b.py"], { env: env() });
+        const { stdout } = await run(python, ["api/facades/testing/use_e2b.py"], { env: env() });
         const runsCode = packages[0] !== pinned.python[0]![0];
         const starting = (words: string) => expect.stringMatching(`^${words}`) as string;
         const nothing = { results: [], stdout: [], error: null };
@@ -197,7 +197,7 @@ describe("compat e2b", async () => {
       await run("python3", ["-m", "venv", folder]);
       const packages = [pinned.smolagents, ...pinned.python.at(-1)!];
       await run(python, ["-m", "pip", "install", "--quiet", ...packages]);
-      const program = "clients/compat/testing/use_smolagents.py";
+      const program = "api/facades/testing/use_smolagents.py";
       const { stdout } = await run(python, [program], { env: env(own) });
       const saw = (words: string) => expect.stringContaining(words) as string;
       expect(JSON.parse(stdout)).toEqual({

@@ -1,4 +1,4 @@
-import { frame } from "../../../clients/compat/e2b-envd.ts";
+import { frame } from "../../../api/facades/e2b-envd.ts";
 import {
   type Answer,
   type Client,

@@ -8,9 +8,9 @@ import { z } from "zod";
 import { JsonError, parsePlainJsonInPieces } from "../../shared/json.ts";
 import { isTerminal } from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { AirlockError, ProblemError } from "../typescript/src/errors.ts";
-import type { Verbs } from "../typescript/src/verbs.ts";
-import { type Connection, mcpServer } from "./server.ts";
+import { AirlockError, ProblemError } from "../../clients/typescript/src/errors.ts";
+import type { Verbs } from "../../clients/typescript/src/verbs.ts";
+import { type Connection, mcpServer } from "../../clients/mcp/server.ts";
 import {
   type Api,
   clientOf,
@@ -19,7 +19,7 @@ import {
   getJob,
   maxResourceBytes,
   runInSession,
-} from "./tools.ts";
+} from "../../clients/mcp/tools.ts";
 
 export type { Api };
 export const sessionHeader = "Mcp-Session-Id";

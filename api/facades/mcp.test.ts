@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { boundDownloads, createSequence, serveMcp, sessionHeader } from "./http.ts";
+import { boundDownloads, createSequence, serveMcp, sessionHeader } from "./mcp.ts";
 
 const cancelled = (requestId: number) => ({
   jsonrpc: "2.0",

@@ -1,11 +1,10 @@
 import { z } from "zod";
 import { parseJson } from "../../shared/json.ts";
-import { type EventData, SyncResult } from "../../shared/wire/executions.ts";
+import { type EventData, type JobEvent, SyncResult } from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { defaultContext, SessionContext } from "../../shared/wire/sessions.ts";
 import { control, running, type Service } from "./e2b-control.ts";
 import {
-  type CallEvent,
   errorOf,
   failedStream,
   files,
@@ -135,7 +134,7 @@ export async function execute(call: Call, service: Service, session: string): Pr
 
 type Lines = AsyncGenerator<Uint8Array, void>;
 
-async function* linesOf(events: AsyncGenerator<CallEvent, void>): Lines {
+async function* linesOf(events: AsyncGenerator<JobEvent, void>): Lines {
   let stderr = "";
   try {
     for await (const { event, data } of events) {

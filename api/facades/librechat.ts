@@ -13,7 +13,6 @@ import { JsonObjectSchema } from "../../shared/wire/fields.ts";
 import { FilePage, UploadedFile } from "../../shared/wire/files.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { SubmittedJob } from "../../shared/wire/submissions.ts";
-import { sleep } from "../typescript/src/transport.ts";
 import {
   artifactPath,
   ask,
@@ -28,6 +27,7 @@ import {
   Refusal,
   refuseUnbegun,
   shellWords,
+  sleep,
   submit,
 } from "./facade.ts";
 
@@ -288,6 +288,7 @@ async function untilItWaits(call: Call, waiting: Waiting): Promise<object> {
     if (isTerminal(status)) return end(call, waiting);
     if (calls.length === 0) continue;
     await sleep(togetherMs, call.signal);
+    call.signal.throwIfAborted();
     const all = await pending(call, waiting.job, 0);
     return {
       status: "tool_call_required",

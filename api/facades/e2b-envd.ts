@@ -2,11 +2,10 @@ import { z } from "zod";
 import {
   ArtifactList,
   type EventData,
-  eventData,
-  type EventName,
+  type JobEvent,
   SyncResult,
 } from "../../shared/wire/executions.ts";
-import { readLines } from "../typescript/src/transport.ts";
+import { within } from "../http/answer.ts";
 import type { Service } from "./e2b-control.ts";
 import {
   artifactPath,
@@ -52,9 +51,7 @@ export async function start(call: Call, service: Service, session: string): Prom
   return streamed(streamType, keepAlive, framesOf(events), () => ended.abort());
 }
 
-async function* framesOf(
-  events: AsyncGenerator<CallEvent, void>,
-): AsyncGenerator<Uint8Array, void> {
+async function* framesOf(events: AsyncGenerator<JobEvent, void>): AsyncGenerator<Uint8Array, void> {
   yield frame({ event: { start: { pid } } });
   try {
     for await (const { event, data } of events) {
@@ -354,26 +351,19 @@ export function belowHome(path: string): string | undefined {
   return ours.startsWith(`${ourFolder}/`) ? ours.slice(ourFolder.length + 1) : undefined;
 }
 
-export type CallEvent = { [E in EventName]: { event: E; data: EventData<E> } }[EventName];
-
-/** The service sends something more often than this. */
-const silenceMs = 60_000;
-
 /** Runs a call of a session. @throws Refusal with the service's status and words. */
 export async function run(
   { api }: Pick<Call, "api">,
   session: string,
   fields: object,
   signal: AbortSignal,
-): Promise<AsyncGenerator<CallEvent, void>> {
-  const answer = await api(`/sessions/${session}/execute`, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
-    body: JSON.stringify(fields),
-    signal,
-  });
-  if (!answer.ok) throw new Refusal(answer.status, problemOf(await answer.text()).detail);
-  return readEvents(answer.body!);
+): Promise<AsyncGenerator<JobEvent, void>> {
+  const headers = { "Content-Type": "application/json" };
+  const init = { method: "POST", headers, body: JSON.stringify(fields), signal };
+  let events: ReadableStream<JobEvent | "idle"> | undefined;
+  const answer = await api(`/sessions/${session}/execute`, init, (taken) => (events = taken));
+  if (!events) throw new Refusal(answer.status, problemOf(await answer.text()).detail);
+  return readEvents(events);
 }
 
 /** Why the events of a call stopped before its end. */
@@ -381,24 +371,18 @@ export function reasonOfCut(error: unknown): string {
   return error instanceof Refusal ? error.message : "The connection to the service was lost.";
 }
 
-/**
- * The events of a body of Server-Sent Events. Unknown ones are left out.
- *
- * @throws Refusal if the body ends before the call: its key was revoked, or the service stops.
- */
+/** @throws Refusal if the events end before the call: its key was revoked, or the service stops. */
 export async function* readEvents(
-  body: ReadableStream<Uint8Array>,
-): AsyncGenerator<CallEvent, void> {
-  let name = "";
-  for await (const line of readLines(body, silenceMs)) {
-    const [, field, value] = /^(event|data): ([^]*)$/.exec(line) ?? [];
-    if (field === "event") name = value ?? "";
-    if (field !== "data" || !Object.hasOwn(eventData, name)) continue;
-    const event = name as EventName;
-    const schema: z.ZodType = eventData[event];
-    const data = schema.parse(JSON.parse(value ?? "")) as object;
-    yield { event, data: event === "end" ? asThere(data) : data } as CallEvent;
-    if (event === "end") return;
+  events: ReadableStream<JobEvent | "idle">,
+): AsyncGenerator<JobEvent, void> {
+  for await (const event of events) {
+    if (event === "idle") continue;
+    if (event.event !== "end") {
+      yield event;
+      continue;
+    }
+    yield { ...event, data: asThere(event.data) };
+    return;
   }
   throw new Refusal(503, "The service ended the stream before the call had ended.");
 }
@@ -439,19 +423,6 @@ export function streamed(
     "X-Accel-Buffering": "no",
   };
   return new Response(body, { headers });
-}
-
-/** Undefined if it takes longer. */
-async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<undefined>((resolve) => {
-    timer = setTimeout(() => resolve(undefined), ms);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** The Connect protocol with JSON. Source: connectrpc.com/docs/protocol. */

@@ -24,7 +24,7 @@ interface Runtime {
 const freshMs = 600_000;
 
 /**
- * Piston's GET /api/v2/runtimes and POST /api/v2/execute. Source: github.com/engineer-man/piston, docs/api-v2.md,
+ * Piston's GET /api/v2/runtimes and POST /api/v2/execute. Source: github.com/engineer-man/piston, its description of API v2,
  * api/src/api/v2.js and api/src/job.js.
  *
  * @param mayWait Whether a request may wait for another one.

@@ -2,10 +2,14 @@ import { z } from "zod";
 import { JsonError, parseJsonInPieces, parsePlainJsonInPieces } from "../../shared/json.ts";
 import { type ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { sleep } from "../typescript/src/transport.ts";
+import type { TakeEvents } from "../http/context.ts";
 
-/** Sends a request of the caller to the service, as `fetch` does. */
-export type Api = (path: string, init?: RequestInit) => Promise<Response>;
+/**
+ * Sends a request of the caller to the service, as `fetch` does.
+ *
+ * @param takeEvents Gets the events of a run, in place of an answer with its result.
+ */
+export type Api = (path: string, init?: RequestInit, takeEvents?: TakeEvents) => Promise<Response>;
 
 /** A request in another service's protocol. */
 export interface Call {
@@ -174,9 +178,23 @@ export async function submit(
     room.waiting += 1;
     // Together they ask about 100 times a second, at random, so that the service has its time.
     const pauseMs = (100 + 10 * room.waiting) * (0.5 + Math.random());
-    await sleep(Math.min(leftMs, pauseMs), signal).catch(() => {});
+    await sleep(Math.min(leftMs, pauseMs), signal);
     room.waiting -= 1;
   }
+}
+
+/** Ends early when the signal aborts. */
+export function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    if (signal.aborted) end();
+    else signal.addEventListener("abort", end);
+  });
 }
 
 /** Parses an answer of the service. Numbers that come from code stay as they were written. */
