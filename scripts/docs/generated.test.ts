@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { parse } from "smol-toml";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { version } from "../../api/version.ts";
@@ -105,20 +104,10 @@ test("the types and errors of the Python client are up to date (npm run docs wri
   expect(readFileSync(pythonFile, "utf8")).toBe(pythonText(document));
 });
 
-test("the clients have the version of the service", () => {
-  for (const file of ["clients/typescript/package.json", "clients/cli/package.json"]) {
-    expect(JSON.parse(readFileSync(file, "utf8"))).toMatchObject({ version });
-  }
-  const pyproject = readFileSync("clients/python/pyproject.toml", "utf8");
-  expect(parse(pyproject)).toMatchObject({ project: { version } });
-});
-
 describe("packages", () => {
   type Package = { version: string; license: string; files?: string[] };
   const read = (file: string): string => readFileSync(file, "utf8");
   const packageOf = (folder: string) => JSON.parse(read(`${folder}package.json`)) as Package;
-
-  const { version } = packageOf("");
 
   test.each(["clients/typescript/", "clients/cli/"])(
     "%s has the service's version, its licence and its changelog",

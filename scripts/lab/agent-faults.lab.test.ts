@@ -3,7 +3,6 @@ import { readdirSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import type Docker from "dockerode";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { AgentProcess } from "../../agent/testing/agent-process.ts";
 import { controlGroupsOf } from "../../agent/testing/hostile.ts";
 import { containersOf, jobContainersOf, makeCodeSignal } from "../../agent/testing/raw-engine.ts";
 import { Config } from "../../shared/config/config.ts";
@@ -20,6 +19,7 @@ import {
 } from "../testing/machine.ts";
 import { needs } from "../testing/needs.ts";
 import {
+  expectOneRun,
   leaseTtlS,
   shortLeases,
   startTestService,
@@ -36,11 +36,6 @@ describe("agent", () => {
     service = await startTestService({ api: shortLeases });
   });
   afterEach(() => service[Symbol.asyncDispose]());
-
-  async function kill(agent: AgentProcess): Promise<void> {
-    agent.process.kill("SIGKILL");
-    await agent.exit;
-  }
 
   const signal = makeCodeSignal();
 
@@ -62,22 +57,18 @@ ${signal.wait}`;
     const id = await service.submit(waits);
     await service.untilBegun(id);
     const [left] = await containersOf(name);
-    await kill(first);
+    await first.end("SIGKILL");
     await service.startAgent();
     await service.untilBegun(id, 2);
     expect(await containersOf(name)).not.toContain(left);
     await signal.sendTo(name);
-    const record = await service.ended(id);
-    expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+    await expectOneRun(service, id);
     const { json } = await service.send("GET", `/executions/${id}?view=all`);
     expect(json["attempts"]).toMatchObject([
       { attempt: 1, agent: name, outcome: "agent_crashed" },
       { attempt: 2, agent: name, outcome: "result" },
     ]);
-    const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
-    expect(`${await file.text()}\n`).toBe(record.stdout);
-    const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);
-    expect(ledger).toMatchObject({ retried: 1, faults: [] });
+    await service.expectSucceeded([id], 1);
   });
 
   test("fault 14: a job that kills its agent every time: one dead letter after two attempts", async () => {
@@ -85,7 +76,7 @@ ${signal.wait}`;
     const id = await service.submit("import time; time.sleep(600)", {}, { timeout: 900 });
     for (const attempt of [1, 2]) {
       await service.untilBegun(id, attempt);
-      await kill(agent);
+      await agent.end("SIGKILL");
       agent = await service.startAgent();
     }
     expect(await service.ended(id)).toMatchObject({
@@ -113,14 +104,10 @@ ${signal.wait}`;
     await service.untilBegun(id, 2);
     frozen.process.kill("SIGCONT");
     await signal.sendTo(awake.name);
-    const record = await service.ended(id);
-    expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
-    const file = await fetch(`${service.url}/jobs/${id}/artifacts/run.txt`);
-    expect(`${await file.text()}\n`).toBe(record.stdout);
-    frozen.process.kill("SIGTERM");
-    expect(await frozen.exit).toBe(0);
+    await expectOneRun(service, id);
+    expect(await frozen.end("SIGTERM")).toBe(0);
     expect(await frozen.stderr).toMatch(/attempt 1 dropped: /);
-    expect((await service.ledger([{ id, ends: ["succeeded"] }])).faults).toEqual([]);
+    await service.expectSucceeded([id], 1);
   });
 
   /** Moves the clock that a program sees, not the one that it counts durations by. */
@@ -146,8 +133,7 @@ globalThis.Date = class extends Real {
       expect(Date.parse(record.started_at ?? "")).toBeGreaterThanOrEqual(before);
       expect(Date.parse(record.ended_at ?? "")).toBeLessThanOrEqual(Date.now());
       expect(record.duration_ms).toBeGreaterThanOrEqual(leaseTtlS * 1000);
-      const ledger = await service.ledger([{ id, ends: ["succeeded"] }]);
-      expect(ledger).toMatchObject({ retried: 0, faults: [] });
+      await service.expectSucceeded([id], 0);
     });
   });
 
@@ -178,14 +164,13 @@ globalThis.Date = class extends Real {
       const [left] = await containersOf(agent.name);
       const volumes = await volumesOf(left!);
       expect(volumes).toHaveLength(1);
-      await kill(agent);
+      await agent.end("SIGKILL");
       const again = await own.startAgent("agent", vars);
       const there = async () => (await docker.listVolumes()).Volumes.map(({ Name }) => Name);
       await expect.poll(there, { timeout: 60_000 }).not.toContain(volumes[0]);
       expect(await containersOf(agent.name)).not.toContain(left);
       expect(await there()).toEqual(expect.arrayContaining(await volumesOf(theirs.id)));
-      again.process.kill("SIGTERM");
-      await again.exit;
+      await again.end("SIGTERM");
     } finally {
       await theirs.remove({ v: true, force: true });
       await docker.getImage(tag).remove({ force: true });
@@ -261,17 +246,12 @@ print(data["mark"], len(large), end="")
       if (pid !== undefined) childrenOf(pid).forEach(kill);
     }
 
-    async function killAgent(): Promise<void> {
-      agent.process.kill("SIGKILL");
-      await agent.exit;
-    }
-
     /** Each kills something, and starts again what does not start by itself. */
     const faults: Record<string, () => Promise<void>> = {
       "a zygote": killZygotes,
       "the mother": killMother,
       "the agent": async () => {
-        await killAgent();
+        await agent.end("SIGKILL");
         await startAgent();
       },
       "the engine": async () => {
@@ -279,12 +259,12 @@ print(data["mark"], len(large), end="")
         await dockerd.start();
       },
       "the agent and the mother": async () => {
-        await Promise.all([killAgent(), killMother()]);
+        await Promise.all([agent.end("SIGKILL"), killMother()]);
         await startAgent();
       },
       "agent, engine and mother": async () => {
         const pid = await motherPid();
-        await Promise.all([killAgent(), dockerd.end("SIGKILL")]);
+        await Promise.all([agent.end("SIGKILL"), dockerd.end("SIGKILL")]);
         if (pid !== undefined) kill(pid);
         await dockerd.start();
         await startAgent();
@@ -373,14 +353,13 @@ print(data["mark"], len(large), end="")
     test("at the end the books balance, and only volumes stay", async () => {
       const ledger = await service.ledger(acknowledged);
       expect(ledger.faults, `seed ${seed}`).toEqual([]);
-      agent.process.kill("SIGTERM");
-      expect(await agent.exit).toBe(0);
+      expect(await agent.end("SIGTERM")).toBe(0);
       expect(await engine.listContainers({ all: true })).toEqual([]);
       const { Volumes } = await engine.listVolumes();
       const ours = Volumes.map(({ Name }) => Name).filter((name) => !name.startsWith("foreign-"));
       expect(ours.map((name) => name.replace(/[^-]*$/, "")).sort()).toEqual([
-        "airlock-rootfs-",
         "airlock-bundles-",
+        "airlock-rootfs-",
       ]);
       expect(Volumes.length - ours.length).toBe(rounds * Object.keys(faults).length);
       await dockerd.end("SIGTERM");
@@ -509,24 +488,19 @@ test("an agent that is replaced twice under load finishes its jobs, and the next
     );
     await waitUntil("code runs", async () => (await count(running)) > 0);
   }
-  async function end(agent: AgentProcess): Promise<void> {
-    agent.process.kill("SIGTERM");
-    expect(await agent.exit).toBe(0);
-  }
-
   const first = await start();
   await untilBusy();
-  await end(first);
+  expect(await first.end("SIGTERM")).toBe(0);
   expect(await count("status = 'running'")).toBe(0);
   const second = await start();
   await untilBusy();
   // This time the next one is there before.
   const third = await start();
-  await end(second);
+  expect(await second.end("SIGTERM")).toBe(0);
   await untilBusy();
   over.abort();
   await Promise.all(clients);
-  await end(third);
+  expect(await third.end("SIGTERM")).toBe(0);
 
   const books = [...acknowledged].map(([id, stdout]) => ({ id, ends: ["succeeded"], stdout }));
   expect(books.length).toBeGreaterThanOrEqual(12);

@@ -154,14 +154,12 @@ test.each(["mother", "agent", "zygotes"])(
       { attempt: 1, agent: agent.name, outcome: expect.stringMatching(lost) as string },
       { attempt: 2, agent: agent.name, outcome: "result", error: null },
     ]);
-    const books = await service.ledger([{ id, ends: ["succeeded"] }]);
-    expect(books).toMatchObject({ retried: 1, faults: [] });
+    await service.expectSucceeded([id], 1);
     const stays = what === "zygotes";
     const isThere = async (): Promise<boolean> => (await containersOf(agent.name)).includes(mother);
     await waitUntil("its mother is removed if it ended", async () => (await isThere()) === stays);
     expect(groups.map(existsSync)).toEqual(groups.map(() => stays));
-    now.process.kill("SIGTERM");
-    expect(await now.exit).toBe(0);
+    expect(await now.end("SIGTERM")).toBe(0);
     expect(await containersOf(agent.name)).toEqual([]);
     // Else the agent took no jobs for seconds.
     expect(await now.stderr).not.toContain("jobs are not forked here");

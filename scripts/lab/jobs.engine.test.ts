@@ -57,8 +57,7 @@ describe.each([
     answers = [await submit(mine), await submit(forging), await submit()];
     ids = answers.map(({ headers }) => headers.get("X-Correlation-ID") ?? "");
     letter = await untilDead(answers[0]!);
-    agent.process.kill("SIGTERM");
-    await agent.exit;
+    await agent.end("SIGTERM");
     const api = service.api();
     api.child.kill("SIGTERM");
     said = { api: lines(await api.logged), agent: lines(await agent.stderr) };
@@ -186,8 +185,7 @@ describe("tools", () => {
     const code = `x = good("argument-4711")\ntry: bad()\nexcept ToolError: pass\nlen(x)`;
     const { status } = await client.run(code, { tools });
     expect(status).toBe("succeeded");
-    agent.process.kill("SIGTERM");
-    await agent.exit;
+    await agent.end("SIGTERM");
     const api = service.api();
     api.child.kill("SIGTERM");
     const logged = [await api.logged, await agent.stderr].join("\n");

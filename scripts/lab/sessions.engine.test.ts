@@ -250,17 +250,13 @@ const faults: Record<
 > = {
   "its agent is killed": [
     async (service, agent) => {
-      agent.process.kill("SIGKILL");
-      await agent.exit;
+      await agent.end("SIGKILL");
       await service.startAgent("agent");
     },
     ends("agent_lost", "failed internal_error"),
   ],
   "its agent is stopped": [
-    async (_service, agent) => {
-      agent.process.kill("SIGTERM");
-      await agent.exit;
-    },
+    (_service, agent) => agent.end("SIGTERM"),
     ends("agent_stopped", "cancelled cancelled"),
   ],
   "its container or mother is killed": [

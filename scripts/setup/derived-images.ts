@@ -3,7 +3,7 @@ import { basename, dirname } from "node:path";
 import { text } from "node:stream/consumers";
 import type Docker from "dockerode";
 import { OperatorError, say } from "../operate/command.ts";
-import { ensureBaseImage, importImage, PYTHON_SETTINGS } from "./set-up.ts";
+import { ensureBaseImage, importImage, inspectImage, PYTHON_SETTINGS } from "./set-up.ts";
 import {
   debianMirror,
   firstCarried,
@@ -17,16 +17,6 @@ import { withDebian } from "./tools.ts";
 type DerivedImage = { repo: string; tag: string };
 
 const nameOf = ({ repo, tag }: DerivedImage): string => `${repo}:${tag}`;
-
-async function isThere(docker: Docker, image: DerivedImage): Promise<boolean> {
-  try {
-    await docker.getImage(nameOf(image)).inspect();
-    return true;
-  } catch (error) {
-    if ((error as { statusCode?: number }).statusCode !== 404) throw error;
-    return false;
-  }
-}
 
 /**
  * Makes an image of `base` and of what a command does in it, for tests and benchmarks; `prepare` may put files into the
@@ -78,10 +68,10 @@ const PACKAGES = ["python3-numpy", "python3-pandas", "libopenblas0-pthread"];
  * builds it from Debian's packages, or with pip if this process may not do that.
  */
 export async function ensureScienceImage(docker: Docker): Promise<string> {
-  if (await isThere(docker, IMAGE)) return NAME;
+  if (await inspectImage(docker, NAME)) return NAME;
   const base = mayInstall() ? undefined : await ensureBaseImage(docker, BASE);
   await withSetupLock(async () => {
-    if (await isThere(docker, IMAGE)) return;
+    if (await inspectImage(docker, NAME)) return;
     await (base === undefined
       ? buildFromDebian(docker)
       : makeDerivedImage(docker, IMAGE, base, PIP));
@@ -144,10 +134,10 @@ async function ensure(
   env: Readonly<Record<string, string>> = {},
   withNode = false,
 ): Promise<string> {
-  if (await isThere(docker, image)) return nameOf(image);
+  if (await inspectImage(docker, nameOf(image))) return nameOf(image);
   const base = await ensureBaseImage(docker, "python:3.13-slim");
   await withSetupLock(async () => {
-    if (await isThere(docker, image)) return;
+    if (await inspectImage(docker, nameOf(image))) return;
     const prepare = withNode ? putNode : undefined;
     await makeDerivedImage(docker, image, base, ["sh", "-c", script], env, prepare);
   });

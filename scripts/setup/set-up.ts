@@ -49,10 +49,10 @@ export async function findBaseImage(
   docker: Docker,
   baseImage: string,
 ): Promise<string | undefined> {
-  if (await inspect(docker, baseImage)) return baseImage;
+  if (await inspectImage(docker, baseImage)) return baseImage;
   const filters = { label: [`${STANDS_IN_FOR}=${baseImage}`] };
   const found = await docker.listImages({ filters });
-  const images = await Promise.all(found.map(({ Id }) => inspect(docker, Id)));
+  const images = await Promise.all(found.map(({ Id }) => inspectImage(docker, Id)));
   // Images built from a stand-in inherit its label.
   const [oldest] = images
     .filter((image) => image?.RootFS.Layers?.length === 1)
@@ -60,7 +60,8 @@ export async function findBaseImage(
   return oldest?.RepoTags?.find((name) => name !== UNNAMED) ?? oldest?.Id;
 }
 
-async function inspect(
+/** What the engine says of an image; undefined if it has none of that name. */
+export async function inspectImage(
   docker: Docker,
   image: string,
 ): Promise<Docker.ImageInspectInfo | undefined> {

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createServer, type RequestListener, type Server, type ServerResponse } from "node:http";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import {
   addRunsc,
@@ -58,15 +58,8 @@ test("an empty setting counts as none", () => {
 
 describe("find engine", () => {
   let dir: string;
-  let closers: (() => void)[];
-
   beforeEach(() => {
     dir = tempFolder();
-    closers = [];
-  });
-
-  afterEach(() => {
-    for (const close of closers) close();
   });
 
   async function listen(path: string, answer: RequestListener): Promise<() => void> {
@@ -76,7 +69,7 @@ describe("find engine", () => {
       server.close();
       server.closeAllConnections();
     };
-    closers.push(close);
+    onTestFinished(close);
     return close;
   }
 
@@ -231,12 +224,7 @@ describe("base image", () => {
   let requests: string[];
   /** What the fake engine has, and how it answers a pull. */
   let images: string[];
-  let labelled: {
-    Id: string;
-    RepoTags: string[] | null;
-    Created: string;
-    RootFS: { Layers: string[] };
-  }[];
+  let labelled: ReturnType<typeof image>[];
   let pull: (response: ServerResponse) => void;
 
   beforeEach(async () => {
@@ -259,6 +247,13 @@ describe("base image", () => {
     server.closeAllConnections();
   });
 
+  const image = (Id: string, RepoTags: string[] | null, year = 2026, ...Layers: string[]) => ({
+    Id,
+    RepoTags,
+    Created: `${year}-01-01T00:00:00Z`,
+    RootFS: { Layers: ["sha256:0", ...Layers] },
+  });
+
   /** A labelled image that is asked for by its id. */
   const inspected = (url: string) => labelled.find(({ Id }) => url === `/images/${Id}/json`);
 
@@ -271,30 +266,18 @@ describe("base image", () => {
   });
 
   test("a stand-in is found by its label", async () => {
-    const rest = { Created: "2026-01-01T00:00:00Z", RootFS: { Layers: ["sha256:0"] } };
-    labelled = [{ Id: "sha256:1", RepoTags: ["airlock/python:3.13"], ...rest }];
+    labelled = [image("sha256:1", ["airlock/python:3.13"])];
     expect(await findBaseImage(engine(), IMAGE)).toBe("airlock/python:3.13");
     expect(requests[1]).toContain(`{"label":["io.airlock.stands-in-for=${IMAGE}"]}`);
-    labelled = [{ Id: "sha256:1", RepoTags: null, ...rest }];
+    labelled = [image("sha256:1", null)];
     expect(await findBaseImage(engine(), IMAGE)).toBe("sha256:1");
   });
 
   test("an image derived from a stand-in, which has its label, is not a stand-in", async () => {
-    const [RepoTags, RootFS] = [["team/app:1"], { Layers: ["sha256:0"] }];
     labelled = [
-      { Id: "sha256:3", RepoTags, Created: "2026-01-03T00:00:00Z", RootFS },
-      {
-        Id: "sha256:2",
-        RepoTags,
-        Created: "2025-01-01T00:00:00Z",
-        RootFS: { Layers: ["sha256:0", "sha256:5"] },
-      },
-      {
-        Id: "sha256:1",
-        RepoTags: ["airlock/python:3.13"],
-        Created: "2026-01-01T00:00:00Z",
-        RootFS,
-      },
+      image("sha256:3", ["team/app:1"], 2027),
+      image("sha256:2", ["team/app:1"], 2025, "sha256:5"),
+      image("sha256:1", ["airlock/python:3.13"]),
     ];
     expect(await findBaseImage(engine(), IMAGE)).toBe("airlock/python:3.13");
     labelled = labelled.slice(1, 2);

@@ -201,15 +201,21 @@ async function failure(check: Promise<void>): Promise<string> {
   return (error as Error).message;
 }
 
+/** A folder with `scripts/run` alone, and these other folders and empty files. */
+function projectWith(folders: readonly string[], files: readonly string[]): string {
+  const folder = tempFolder();
+  for (const name of ["scripts", ...folders]) mkdirSync(join(folder, name), { recursive: true });
+  for (const name of files) writeFileSync(join(folder, name), "");
+  copyFileSync("scripts/run", join(folder, "scripts/run"));
+  return folder;
+}
+
 /** Stands for the Node that `npm ci` installs. */
 const pinned = "#!/bin/sh\necho pinned >&2\n";
 
 /** Runs `scripts/run` where the machine's Node says that it is new enough, or not. Returns which Node npm ran on. */
 function install({ isNewEnough }: { isNewEnough: boolean }): string[] {
-  const folder = tempFolder();
-  for (const name of ["scripts", "path"]) mkdirSync(join(folder, name));
-  copyFileSync("scripts/run", join(folder, "scripts/run"));
-  writeFileSync(join(folder, "package-lock.json"), "{}");
+  const folder = projectWith(["path"], ["package-lock.json"]);
   write(join(folder, "path/node"), `#!/bin/sh\nexit ${isNewEnough ? 0 : 1}\n`);
   const npm = `#!/bin/sh
 if grep -q pinned "$(command -v node)"; then which=pinned; else which=machine; fi
@@ -243,15 +249,11 @@ test("where the machine's Node is too old, npm runs again on the pinned one, for
 });
 
 test("the generated part of the TypeScript client is made if it is missing, and again if its sources are newer", () => {
-  const folder = tempFolder();
   const [made, source] = ["clients/typescript/src/generated.ts", "api/files/routes.ts"];
-  for (const name of ["scripts", "node_modules/.bin", dirname(made), dirname(source)]) {
-    mkdirSync(join(folder, name), { recursive: true });
-  }
-  copyFileSync("scripts/run", join(folder, "scripts/run"));
-  for (const name of ["package-lock.json", "node_modules/.package-lock.json", source]) {
-    writeFileSync(join(folder, name), "");
-  }
+  const folder = projectWith(
+    ["node_modules/.bin", dirname(made), dirname(source)],
+    ["package-lock.json", "node_modules/.package-lock.json", source],
+  );
   const node = join(folder, "node_modules/.bin/node");
   write(node, `#!/bin/sh\ncase $* in *write-typescript.ts) echo made; touch ${made} ;; esac\n`);
   const run = () => execFileSync("sh", [join(folder, "scripts/run"), "x.ts"], { stdio: "pipe" });
@@ -266,13 +268,10 @@ test.each([
 ])(
   "Node %s gets what it needs to run TypeScript, and a folder for compiled code",
   (version, args) => {
-    const folder = tempFolder();
-    for (const name of ["scripts", "node_modules/.bin"])
-      mkdirSync(join(folder, name), { recursive: true });
-    copyFileSync("scripts/run", join(folder, "scripts/run"));
-    for (const name of ["package-lock.json", "node_modules/.package-lock.json"]) {
-      writeFileSync(join(folder, name), "");
-    }
+    const folder = projectWith(
+      ["node_modules/.bin"],
+      ["package-lock.json", "node_modules/.package-lock.json"],
+    );
     const said = `case $1 in --version) echo ${version} ;; *) echo "$*; $NODE_COMPILE_CACHE" ;; esac`;
     write(join(folder, "node_modules/.bin/node"), `#!/bin/sh\n${said}\n`);
     const run = (env: NodeJS.ProcessEnv) =>

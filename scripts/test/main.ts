@@ -1,24 +1,14 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { globSync } from "node:fs";
 import { OperatorError, readConfig, runMain, say, toolEnv } from "../operate/command.ts";
 import { ensureScienceImage } from "../setup/derived-images.ts";
 import { connect } from "../setup/engine.ts";
 import { setUp } from "../setup/set-up.ts";
 import { installTools, type Tier, toolsOf } from "../setup/tools.ts";
 import { runChecks } from "./checks.ts";
-import {
-  closingLines,
-  type FileResult,
-  isGreen,
-  RESULTS_FILE,
-  type RunResult,
-  tierLines,
-  type Unavailable,
-} from "./reporter.ts";
-import { HELP, readTestArguments, stages, testFiles, tiersOf } from "./tiers.ts";
+import { type Told, TOLD } from "./reporter.ts";
+import { HELP, readTestArguments, testFiles, tiersOf } from "./tiers.ts";
 
 type SetUpTiers = {
   dockerHost?: string;
@@ -34,7 +24,7 @@ async function setUpTiers(tiers: readonly Tier[]): Promise<SetUpTiers> {
     if (!(error instanceof OperatorError)) throw error;
     say(`not all tools could be installed: ${error.message}`);
   }
-  if (!needsEngine(tiers)) return {};
+  if (!tiers.some(needsEngine)) return {};
   try {
     const { dockerHost, image } = await setUp(readConfig(process.env));
     say(`testing against the engine at ${dockerHost} with the image ${image}`);
@@ -46,34 +36,14 @@ async function setUpTiers(tiers: readonly Tier[]): Promise<SetUpTiers> {
   }
 }
 
-function needsEngine(tiers: readonly Tier[]): boolean {
-  return (["engine", "zygote", "lab"] as const).some((tier) => tiers.includes(tier));
-}
+const needsEngine = (tier: Tier): boolean => !["unit", "service"].includes(tier);
 
-/** Runs the tests of some tiers side by side. */
-async function runTests(
-  tiers: readonly Tier[],
-  args: readonly string[],
-  env: Record<string, string> = {},
-): Promise<RunResult> {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-test-"));
-  const file = join(folder, "results.json");
-  try {
-    const projects = tiers.map((tier) => `--project=${tier}`);
-    const reporters = ["--reporter=default", "--reporter=./scripts/test/reporter.ts"];
-    const vitest = spawn(
-      "vitest",
-      ["run", "--passWithNoTests", ...projects, ...reporters, ...args],
-      { stdio: "inherit", env: { ...toolEnv, ...env, [RESULTS_FILE]: file } },
-    );
-    const [code] = (await once(vitest, "exit")) as [number | null];
-    if (!existsSync(file)) throw new OperatorError("vitest ended without a result, see above");
-    const run = JSON.parse(readFileSync(file, "utf8")) as RunResult;
-    const explained = run.errorsOutsideTests > 0 || run.files.some(({ failed }) => failed > 0);
-    return code === 0 || explained ? run : { ...run, errorsOutsideTests: 1 };
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+/** What of these tiers cannot run for this reason. */
+function unavailable(tiers: readonly Tier[], reason: string): Told["unavailable"] {
+  return tiers.map((tier) => {
+    const files = globSync(testFiles).filter((file) => tiersOf(file).includes(tier)).length;
+    return { what: `${tier} tests`, files, reason };
+  });
 }
 
 await runMain(async () => {
@@ -85,41 +55,22 @@ await runMain(async () => {
   const { dockerHost, noEngine } = await setUpTiers(args.tiers);
   const checked = !args.checks || (await runChecks());
 
-  const run: RunResult = { files: [], errorsOutsideTests: 0 };
-  const unavailable: Unavailable[] = [];
-  for (const stage of stages) {
-    const [possible, impossible] = partition(
-      stage.filter((tier) => args.tiers.includes(tier)),
-      (tier) => noEngine === undefined || !needsEngine([tier]),
-    );
-    for (const tier of impossible) {
-      const files = globSync(testFiles).filter((file) => tiersOf(file).includes(tier)).length;
-      unavailable.push({ what: `${tier} tests`, files, reason: noEngine ?? "" });
-    }
-    if (possible.length === 0) continue;
-    const env = dockerHost === undefined ? {} : { AIRLOCK_DOCKER_HOST: dockerHost };
-    const { files, errorsOutsideTests } = await runTests(possible, args.vitest, env);
-    const chosen = args.choosesRows ? files.map(withoutUnchosen) : files;
-    run.files.push(...chosen);
-    run.errorsOutsideTests += errorsOutsideTests;
-    print(tierLines(chosen));
-  }
-
+  const possible = args.tiers.filter((tier) => noEngine === undefined || !needsEngine(tier));
+  const impossible = args.tiers.filter((tier) => !possible.includes(tier));
+  const told: Told = {
+    unavailable: unavailable(impossible, noEngine ?? ""),
+    choosesRows: args.choosesRows,
+  };
+  if (possible.length === 0) throw new OperatorError(noEngine ?? "");
+  const projects = possible.map((tier) => `--project=${tier}`);
+  const reporters = ["--reporter=default", "--reporter=./scripts/test/reporter.ts"];
+  const env = dockerHost === undefined ? {} : { AIRLOCK_DOCKER_HOST: dockerHost };
+  // The tiers run in the order of `stages`: vitest.config.ts.
+  const vitest = spawn("vitest", ["run", ...projects, ...reporters, ...args.vitest], {
+    stdio: "inherit",
+    env: { ...toolEnv, ...env, [TOLD]: JSON.stringify(told) },
+  });
+  const [code] = (await once(vitest, "exit")) as [number | null];
   if (!checked) say("not all checks passed, see above the tests");
-  print(closingLines(run, unavailable));
-  const isCI = (process.env["CI"] ?? "") !== "";
-  process.exitCode = checked && isGreen(run, unavailable, isCI) ? 0 : 1;
+  process.exitCode = checked && code === 0 ? 0 : 1;
 });
-
-/** Vitest skips the rows that were not chosen, without a reason. */
-function withoutUnchosen(file: FileResult): FileResult {
-  return { ...file, skipped: file.skipped.filter(({ reason }) => reason !== undefined) };
-}
-
-function partition<T>(all: readonly T[], isFirst: (one: T) => boolean): [T[], T[]] {
-  return [all.filter(isFirst), all.filter((one) => !isFirst(one))];
-}
-
-function print(lines: readonly string[]): void {
-  process.stdout.write(lines.map((line) => `${line}\n`).join(""));
-}

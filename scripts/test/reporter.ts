@@ -1,4 +1,3 @@
-import { writeFileSync } from "node:fs";
 import type { Reporter, TestCase, TestModule } from "vitest/node";
 import { type Tier, tiers } from "../setup/tools.ts";
 
@@ -17,26 +16,35 @@ export type FileResult = {
   retried: RetriedRow[];
 };
 
-export type SkippedRow = {
+type SkippedRow = {
   title: string;
   /** What this machine lacks; undefined where the test names nothing. */
   reason?: string | undefined;
 };
 
-export type RetriedRow = {
+type RetriedRow = {
   title: string;
   /** Message of the first try's error. */
   error: string;
 };
 
-/** What one run of vitest reports. */
 export type RunResult = { files: FileResult[]; errorsOutsideTests: number };
 
-/** Names the file that the results go to. */
-export const RESULTS_FILE = "TEST_RESULTS_FILE";
+/** Something that did not run at all, with the reason. */
+export type Unavailable = { what: string; files: number; reason: string };
 
-/** A vitest reporter that writes what became of every file, for the closing lines of `npm test`. */
-export default class ResultsReporter implements Reporter {
+/** What vitest cannot know of a run. */
+export type Told = {
+  unavailable: Unavailable[];
+  /** Only some rows were chosen: vitest skips the others without a reason. */
+  choosesRows: boolean;
+};
+
+/** Names the variable with what `npm test` tells the reporter, as JSON. */
+export const TOLD = "TEST_TOLD";
+
+/** A vitest reporter that prints the closing lines of `npm test`, and decides whether the run was green. */
+export default class ClosingLines implements Reporter {
   readonly #startedAt = new Map<string, number>();
   readonly #endedAt = new Map<string, number>();
 
@@ -49,14 +57,15 @@ export default class ResultsReporter implements Reporter {
   }
 
   onTestRunEnd(modules: readonly TestModule[], errors: readonly unknown[]): void {
-    const file = process.env[RESULTS_FILE];
-    if (file === undefined) throw new Error(`${RESULTS_FILE} must name a file`);
-    const files = modules.map((module) => this.#read(module));
-    const result: RunResult = { files, errorsOutsideTests: errors.length };
-    writeFileSync(file, JSON.stringify(result));
+    const { unavailable, choosesRows } = JSON.parse(process.env[TOLD]!) as Told;
+    const files = modules.map((module) => this.#read(module, choosesRows));
+    const run = { files, errorsOutsideTests: errors.length };
+    process.stdout.write(`${closingLines(run, unavailable).join("\n")}\n`);
+    const isCI = (process.env["CI"] ?? "") !== "";
+    if (!isGreen(run, unavailable, isCI)) process.exitCode = 1;
   }
 
-  #read(module: TestModule): FileResult {
+  #read(module: TestModule, choosesRows: boolean): FileResult {
     const rows = [...module.children.allTests()];
     const inState = (state: string) => rows.filter((row) => row.result().state === state);
     const failed = inState("failed").length;
@@ -69,10 +78,9 @@ export default class ResultsReporter implements Reporter {
       endedAt: this.#endedAt.get(module.moduleId) ?? startedAt,
       passed: inState("passed").length,
       failed: failed + (isBroken ? 1 : 0),
-      skipped: inState("skipped").map((row) => ({
-        title: row.fullName,
-        reason: whySkipped(row),
-      })),
+      skipped: inState("skipped")
+        .map((row) => ({ title: row.fullName, reason: whySkipped(row) }))
+        .filter(({ reason }) => reason !== undefined || !choosesRows),
       retried: rows
         .filter((row) => row.diagnostic()?.flaky)
         .map((row) => ({ title: row.fullName, error: row.result().errors?.[0]?.message ?? "" })),
@@ -85,9 +93,6 @@ function whySkipped(row: TestCase): string | undefined {
   return row.meta().cannot ?? (result.state === "skipped" ? result.note : undefined);
 }
 
-/** Something that did not run at all, with the reason. */
-export type Unavailable = { what: string; files: number; reason: string };
-
 const SLOWEST = 10;
 
 /** `N passed, N failed`, and how many were skipped if any. */
@@ -96,16 +101,13 @@ export function countLine(run: RunResult, unavailable: readonly Unavailable[] = 
   return `${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ""}`;
 }
 
-export function count(
-  { files, errorsOutsideTests }: RunResult,
-  unavailable: readonly Unavailable[] = [],
-): Record<"passed" | "failed" | "skipped", number> {
+function count({ files, errorsOutsideTests }: RunResult, unavailable: readonly Unavailable[]) {
   const sum = (of: (file: FileResult) => number) => files.reduce((n, file) => n + of(file), 0);
+  const missing = unavailable.reduce((n, { files }) => n + files, 0);
   return {
-    passed: sum((file) => file.passed),
-    failed: sum((file) => file.failed) + errorsOutsideTests,
-    skipped:
-      sum((file) => file.skipped.length) + unavailable.reduce((n, { files }) => n + files, 0),
+    passed: sum(({ passed }) => passed),
+    failed: sum(({ failed }) => failed) + errorsOutsideTests,
+    skipped: sum(({ skipped }) => skipped.length) + missing,
   };
 }
 
@@ -124,32 +126,27 @@ export function tierLines(all: readonly FileResult[]): string[] {
   return tiers.flatMap((tier) => {
     const files = all.filter((file) => file.tier === tier);
     if (files.length === 0) return [];
-    return [`${tier}:`, countLine({ files, errorsOutsideTests: 0 }), timeLine(tier, files)];
+    const first = Math.min(...files.map(({ startedAt }) => startedAt));
+    const last = Math.max(...files.map(({ endedAt }) => endedAt));
+    return [
+      `${tier}:`,
+      countLine({ files, errorsOutsideTests: 0 }),
+      `${tier} took ${seconds(last - first)} in ${files.length} files`,
+    ];
   });
 }
 
 /** What is worth knowing about the whole run, and the counts of all of it in the last line. */
 export function closingLines(run: RunResult, unavailable: readonly Unavailable[]): string[] {
-  const times = tiers.flatMap((tier) => {
-    const files = run.files.filter((file) => file.tier === tier);
-    return files.length > 0 ? [timeLine(tier, files)] : [];
-  });
+  const { files, errorsOutsideTests } = run;
   return [
-    ...section("slowest files", slowest(run.files)),
-    ...section("passed at the second try", retried(run.files)),
-    ...section("not possible on this machine", impossible(run.files, unavailable)),
-    ...section("time", times),
-    ...(run.errorsOutsideTests
-      ? [`${run.errorsOutsideTests} errors outside tests, see above`]
-      : []),
+    ...section("slowest files", slowest(files)),
+    ...section("passed at the second try", retried(files)),
+    ...section("not possible on this machine", impossible(files, unavailable)),
+    ...tierLines(files),
+    ...(errorsOutsideTests ? [`${errorsOutsideTests} errors outside tests, see above`] : []),
     countLine(run, unavailable),
   ];
-}
-
-function timeLine(tier: Tier, files: readonly FileResult[]): string {
-  const first = Math.min(...files.map(({ startedAt }) => startedAt));
-  const last = Math.max(...files.map(({ endedAt }) => endedAt));
-  return `${tier} took ${seconds(last - first)} in ${files.length} files`;
 }
 
 function slowest(files: readonly FileResult[]): string[] {
@@ -171,7 +168,7 @@ function retried(files: readonly FileResult[]): string[] {
 /** Rows of one file with the same reason share a line. */
 function impossible(files: readonly FileResult[], unavailable: readonly Unavailable[]): string[] {
   const rows = files.flatMap(({ file, skipped }) =>
-    [...Map.groupBy(skipped, reasonOf)].map(
+    [...Map.groupBy(skipped, ({ title, reason }) => reason ?? `no reason given (${title})`)].map(
       ([reason, { length }]) => `${file}: ${length} rows: ${reason}`,
     ),
   );
@@ -179,10 +176,6 @@ function impossible(files: readonly FileResult[], unavailable: readonly Unavaila
     ...unavailable.map(({ what, files, reason }) => `${what} (${files} files): ${reason}`),
     ...rows,
   ];
-}
-
-function reasonOf({ title, reason }: SkippedRow): string {
-  return reason ?? `no reason given (${title})`;
 }
 
 function section(title: string, lines: string[]): string[] {

@@ -25,22 +25,13 @@ import {
 } from "../setup/engine.ts";
 import { findBaseImage } from "../setup/set-up.ts";
 
-/** A dockerd of a test's own: its files lie in one folder, and it has a network of its own. */
-export type PrivateDockerd = AsyncDisposable & {
-  readonly dir: string;
-  readonly place: DockerdPlace;
-  readonly host: string;
-  readonly start: () => Promise<number>;
-  /** Ends it, where it runs; resolves once it is gone. */
-  readonly end: (signal: NodeJS.Signals) => Promise<void>;
-  /** What there is of it: command lines of its processes, and its mounts. */
-  readonly traces: () => string[];
-};
+export type PrivateDockerd = ReturnType<typeof makePrivateDockerd>;
 
-/** In a new folder, or in that of one which a killed process left. */
-export function makePrivateDockerd(
-  dir: string = mkdtempSync("/var/tmp/airlock-dockerd-"),
-): PrivateDockerd {
+/**
+ * A dockerd of a test's own, in a new folder, or in that of one which a killed process left: its files lie in one folder,
+ * and it has a network of its own.
+ */
+export function makePrivateDockerd(dir: string = mkdtempSync("/var/tmp/airlock-dockerd-")) {
   const place = placeIn(dir);
   writeFileSync(`${dir}/daemon.json`, "{}");
 
@@ -56,9 +47,14 @@ export function makePrivateDockerd(
     place,
     host: `unix://${place.socket}`,
     start: () => startDockerd(place),
+    /** Ends it, where it runs; resolves once it is gone. */
     end,
-    traces: () => [...processesOf(dir).map(({ args }) => args.join(" ")), ...mountsIn(dir)],
-    [Symbol.asyncDispose]: async () => {
+    /** What there is of it: command lines of its processes, and its mounts. */
+    traces: (): string[] => [
+      ...processesOf(dir).map(({ args }) => args.join(" ")),
+      ...mountsIn(dir),
+    ],
+    [Symbol.asyncDispose]: async (): Promise<void> => {
       // A killed one leaves containers that run; another one ends them.
       if (!runningDockerd(place) && processesOf(dir).length > 0) await startDockerd(place);
       await end("SIGTERM");
@@ -132,33 +128,17 @@ export async function copyBaseImage(from: string, to: string): Promise<void> {
   await once(load.resume(), "end");
 }
 
-/**
- * Hosts on a wire of their own: a bridge in this network namespace, and for each host a namespace
- * joined to it by a veth pair. Needs root, `ip`, `tc` and `iptables`.
- */
-export type Network = Disposable & {
-  /** The address of this side, which the hosts reach. */
-  readonly address: string;
-  readonly hosts: readonly NetworkHost[];
-};
-
-export type NetworkHost = {
-  readonly address: string;
-  /** A command and its arguments that run what follows them on this host. */
-  readonly enter: readonly [string, ...string[]];
-  /** Drops every packet that leaves, arrives, or either; no end of a connection hears of it. */
-  readonly cut: (which: "out" | "in" | "both") => void;
-  /** Loses packets, in both directions, with this probability. */
-  readonly lose: (probability: number) => void;
-  /** Lets this many kilobits a second leave: what a host sends waits in line, up to a second and a half. */
-  readonly slow: (kilobits: number) => void;
-  readonly heal: () => void;
-};
+export type Network = ReturnType<typeof makeNetwork>;
+export type NetworkHost = ReturnType<typeof makeHost>;
 
 /** A name says whose it is, so that what a killed process left can be told. */
 const prefix = "alk";
 
-export function makeNetwork(size: number): Network {
+/**
+ * Hosts on a wire of their own: a bridge in this network namespace, and for each host a namespace joined to it by a veth
+ * pair. Needs root, `ip`, `tc` and `iptables`.
+ */
+export function makeNetwork(size: number) {
   removeDead();
   const name = `${prefix}${process.pid}`;
   const subnet = `198.18.${process.pid % 256}`;
@@ -170,6 +150,7 @@ export function makeNetwork(size: number): Network {
     const hosts = Array.from({ length: size }, (_, i) =>
       makeHost(name, `${name}h${i}`, `${subnet}.${i + 2}`),
     );
+    /** `address` is that of this side, which the hosts reach. */
     return { address: `${subnet}.1`, hosts, [Symbol.dispose]: remove };
   } catch (error) {
     remove();
@@ -177,7 +158,7 @@ export function makeNetwork(size: number): Network {
   }
 }
 
-function makeHost(bridge: string, name: string, address: string): NetworkHost {
+function makeHost(bridge: string, name: string, address: string) {
   ip("netns", "add", name);
   ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name);
   ip("link", "set", name, "master", bridge, "up");
@@ -192,17 +173,21 @@ function makeHost(bridge: string, name: string, address: string): NetworkHost {
   const chains = { out: ["OUTPUT"], in: ["INPUT"], both: ["OUTPUT", "INPUT"] };
   return {
     address,
-    enter: [...enter],
-    cut: (which) => chains[which].forEach((chain) => drop(chain)),
-    lose: (probability) => {
+    /** A command and its arguments that run what follows them on this host. */
+    enter,
+    /** Drops every packet that leaves, arrives, or either; no end of a connection hears of it. */
+    cut: (which: keyof typeof chains) => chains[which].forEach((chain) => drop(chain)),
+    /** Loses packets, in both directions, with this probability. */
+    lose: (probability: number): void => {
       const some = ["-m", "statistic", "--mode", "random", "--probability", String(probability)];
       for (const chain of chains.both) drop(chain, ...some);
     },
-    slow: (kilobits) => {
+    /** Lets this many kilobits a second leave: what a host sends waits in line, up to a second and a half. */
+    slow: (kilobits: number): void => {
       const rate = ["rate", `${kilobits}kbit`, "burst", "2kb", "latency", "1500ms"];
       inside("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", ...rate);
     },
-    heal: () => {
+    heal: (): void => {
       inside("iptables", "-w", "-F");
       inside("tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo");
     },
@@ -242,14 +227,10 @@ function run(command: string, ...args: string[]): string {
   return execFileSync(command, args, { encoding: "utf8", env, stdio: ["ignore", "pipe", "pipe"] });
 }
 
-/** A file system of its own, in memory, that can be filled to its last byte. Needs root. */
-export type SmallDisk = Disposable & {
-  readonly path: string;
-  readonly fill: () => void;
-  readonly free: () => void;
-};
+export type SmallDisk = ReturnType<typeof makeSmallDisk>;
 
-export function makeSmallDisk(path: string, sizeMb: number): SmallDisk {
+/** A file system of its own, in memory, that can be filled to its last byte. Needs root. */
+export function makeSmallDisk(path: string, sizeMb: number) {
   mkdirSync(path, { recursive: true });
   execFileSync("mount", ["-t", "tmpfs", "-o", `size=${sizeMb}m,mode=755`, "tmpfs", path]);
   const ballast = join(path, "ballast");
@@ -258,7 +239,7 @@ export function makeSmallDisk(path: string, sizeMb: number): SmallDisk {
     fill: () => fill(ballast),
     free: () => rmSync(ballast, { force: true }),
     // What is left open by a process that was killed keeps a plain umount from it.
-    [Symbol.dispose]: () => void execFileSync("umount", ["--lazy", path]),
+    [Symbol.dispose]: (): void => void execFileSync("umount", ["--lazy", path]),
   };
 }
 

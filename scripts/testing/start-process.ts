@@ -6,19 +6,10 @@ import { join, resolve } from "node:path";
 import { onTestFailed } from "vitest";
 import { programArgs } from "../../shared/testing/program.ts";
 
-export type StartProcess = {
-  pid: number;
-  /** All that it has printed so far. */
-  output(): string;
-  /** Resolves when the output contains `text`; rejects when the process ends first. */
-  printed(text: string): Promise<void>;
-  signal(signal: NodeJS.Signals): void;
-  /** Resolves with its exit code; null after a signal that it did not handle. */
-  exited: Promise<number | null>;
-};
+export type StartProcess = ReturnType<typeof startProcess>;
 
 /** Runs `npm start` without npm, in `cwd`, with these additions to the environment. API and agent start from source. */
-export function startProcess(cwd: string, env: Record<string, string>): StartProcess {
+export function startProcess(cwd: string, env: Record<string, string>) {
   // As scripts/run starts it.
   const args = ["--max-semi-space-size=8", ...programArgs("scripts/start/main.ts")];
   const child = spawn(process.execPath, args, { cwd, env: { ...process.env, ...env } });
@@ -44,9 +35,12 @@ export function startProcess(cwd: string, env: Record<string, string>): StartPro
 
   return {
     pid: child.pid ?? 0,
+    /** All that it has printed so far. */
     output: () => output,
+    /** Resolves when the output contains `text`; rejects when the process ends first. */
     printed,
-    signal: (signal) => child.kill(signal),
+    signal: (signal: NodeJS.Signals) => child.kill(signal),
+    /** Resolves with its exit code; null after a signal that it did not handle. */
     exited,
   };
 }
@@ -107,16 +101,10 @@ note("agent-ready");
 process.send?.({ type: "ready" });
 `;
 
-export type StubProject = {
-  dir: string;
-  /** What the stubs did so far, in order. */
-  notes(): string[];
-  /** The pid of the last stub that noted this. */
-  pidOf(note: string): number;
-};
+export type StubProject = ReturnType<typeof stubProject>;
 
 /** A copy of this project, by links, whose API and agent only play their part towards npm start. */
-export function stubProject(): StubProject {
+export function stubProject() {
   const dir = mkdtempSync(join(tmpdir(), "airlock-start-"));
   for (const name of SHARED) symlinkSync(resolve(name), join(dir, name));
   for (const [folder, file, text] of [
@@ -134,7 +122,9 @@ export function stubProject(): StubProject {
       .map((line) => line.split(" "));
   return {
     dir,
-    notes: () => lines().map(([what = ""]) => what),
-    pidOf: (note) => Number(lines().findLast(([what]) => what === note)?.[1]),
+    /** What the stubs did so far, in order. */
+    notes: (): string[] => lines().map(([what = ""]) => what),
+    /** The pid of the last stub that noted this. */
+    pidOf: (note: string) => Number(lines().findLast(([what]) => what === note)?.[1]),
   };
 }

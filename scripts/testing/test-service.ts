@@ -9,12 +9,12 @@ import { afterAll, beforeAll, expect } from "vitest";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
 import { imagesOf, removeContainersOf, removeImages } from "../../agent/testing/raw-engine.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
-import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
+import { startNodeIn } from "../../api/testing/start-node.ts";
 import { isLab, waitUntil } from "../../shared/testing/test-file.ts";
 import type { ExecutionRecord } from "../../shared/wire/executions.ts";
 import type { Build, BuildResult, JobTypeView } from "../../shared/wire/job-types.ts";
 import { jsonRequest } from "../operate/command.ts";
-import { type Acknowledged, checkLedger, type Ledger, startAudit } from "./ledger.ts";
+import { type Acknowledged, checkLedger, startAudit } from "./ledger.ts";
 
 export type Variables = Readonly<Record<string, string>>;
 
@@ -30,36 +30,21 @@ export type ServiceOptions = {
 };
 
 /** An API, and agents on the real engine. Disposing of it removes all that they made. */
-export type TestService<Api extends RunningApi = RunningApi> = AsyncDisposable &
-  ServiceCalls & {
-    /** No other service has it: the names of its agents and images begin with it. */
-    readonly name: string;
-    readonly folder: string;
-    readonly url: string;
-    readonly token: string;
-    readonly db: Client;
-    /** The API that runs now. */
-    readonly api: () => Api;
-    readonly startApi: () => Promise<void>;
-    /** Starts an agent, with a command that enters its host; resolves once it has polled. */
-    readonly startAgent: (
-      name?: string,
-      vars?: Variables,
-      enter?: readonly string[],
-    ) => Promise<TestAgent>;
-    /** The books, once nothing runs any more. */
-    readonly ledger: (acknowledged: readonly Acknowledged[]) => Promise<Ledger>;
-  };
+export type TestService<Api extends RunningApi = RunningApi> = Awaited<
+  ReturnType<typeof startTestServiceOn<Api>>
+>;
 
 /** An agent under its whole name. */
-export type TestAgent = AgentProcess & { readonly name: string };
+export type TestAgent = AgentProcess & {
+  readonly name: string;
+  /** Ends it by this signal; resolves with its exit code, null for a signal that it did not handle. */
+  readonly end: (signal: NodeJS.Signals) => Promise<number | null>;
+};
 
 type RunningApi = { readonly url: string; readonly databaseUrl: string; close(): Promise<unknown> };
 
 /** With the API on Node over a file, at an address that stays. */
-export async function startTestService(
-  options: ServiceOptions = {},
-): Promise<TestService<NodeProcess>> {
+export async function startTestService(options: ServiceOptions = {}) {
   const { folder = makeFolder() } = options;
   const port = await reservePort(options.api?.["AIRLOCK_HOST"]);
   const start = (vars: Variables) => startNodeIn(folder, { AIRLOCK_PORT: String(port), ...vars });
@@ -70,7 +55,7 @@ export async function startTestService(
 export async function startTestServiceOn<Api extends RunningApi>(
   start: (vars: Record<string, string>) => Promise<Api>,
   { folder = makeFolder(), key, api: apiVars = {}, agents: agentVars = {} }: ServiceOptions = {},
-): Promise<TestService<Api>> {
+) {
   const name = `airlock-test-${randomUUID()}`;
   const token = `token-${randomUUID()}`;
   const agents: TestAgent[] = [];
@@ -88,18 +73,25 @@ export async function startTestServiceOn<Api extends RunningApi>(
   await startAudit(db);
 
   return {
+    /** No other service has it: the names of its agents and images begin with it. */
     name,
     folder,
     token,
     db,
-    get url() {
+    get url(): string {
       return api.url;
     },
-    api: () => api,
-    startApi: async () => {
+    /** The API that runs now. */
+    api: (): Api => api,
+    startApi: async (): Promise<void> => {
       api = await startNext();
     },
-    startAgent: async (own = "agent", vars = {}, enter = []) => {
+    /** Starts an agent, with a command that enters its host; resolves once it has polled. */
+    startAgent: async (
+      own = "agent",
+      vars: Variables = {},
+      enter: readonly string[] = [],
+    ): Promise<TestAgent> => {
       const agentName = `${name}-${own}`;
       const env = {
         AIRLOCK_API_URL: api.url,
@@ -111,14 +103,25 @@ export async function startTestServiceOn<Api extends RunningApi>(
         ...agentVars,
         ...vars,
       };
-      const agent = { ...startAgent(env, enter), name: agentName };
+      const started = startAgent(env, enter);
+      const end: TestAgent["end"] = (signal) => {
+        started.process.kill(signal);
+        return started.exit;
+      };
+      const agent = { ...started, name: agentName, end };
       agents.push(agent);
       await agent.ready;
       return agent;
     },
     ...serviceCalls(() => api.url, db, key),
-    ledger: (acknowledged) => checkLedger(db, acknowledged),
-    [Symbol.asyncDispose]: async () => {
+    /** The books, once nothing runs any more. */
+    ledger: (acknowledged: readonly Acknowledged[]) => checkLedger(db, acknowledged),
+    /** Expects that these jobs have succeeded, with so many second attempts, and that the books balance. */
+    expectSucceeded: async (ids: readonly string[], retried: number): Promise<void> => {
+      const books = ids.map((id) => ({ id, ends: ["succeeded"] }));
+      expect(await checkLedger(db, books)).toMatchObject({ retried, faults: [] });
+    },
+    [Symbol.asyncDispose]: async (): Promise<void> => {
       await Promise.all(agents.map(endAgent));
       db.close();
       await api.close();
@@ -152,23 +155,12 @@ type Reply<T = Json> = {
   readonly json: T;
 };
 
-/** What a client asks of a service. */
-type ServiceCalls = {
-  readonly send: <T = Json>(method: string, path: string, body?: unknown) => Promise<Reply<T>>;
-  /** Runs code to its end. */
-  readonly execute: (code: string, more?: Json) => Promise<Json>;
-  /** Submits code; resolves with its id once that is acknowledged. */
-  readonly submit: (code: string, input?: Json, more?: Json) => Promise<string>;
-  readonly record: (id: string) => Promise<ExecutionRecord>;
-  /** Resolves once the code of this attempt runs. */
-  readonly untilBegun: (id: string, attempt?: number) => Promise<void>;
-  readonly untilStatus: (id: string, status: string) => Promise<void>;
-  /** The record, once the job has ended. */
-  readonly ended: (id: string) => Promise<ExecutionRecord>;
-};
-
-/** @param url Where the API is now. */
-function serviceCalls(url: () => string, db: Client, key?: string): ServiceCalls {
+/**
+ * What a client asks of a service.
+ *
+ * @param url Where the API is now.
+ */
+function serviceCalls(url: () => string, db: Client, key?: string) {
   const keyHeader: Record<string, string> = key === undefined ? {} : { "X-API-Key": key };
 
   async function send<T = Json>(method: string, path: string, body?: unknown): Promise<Reply<T>> {
@@ -192,8 +184,11 @@ function serviceCalls(url: () => string, db: Client, key?: string): ServiceCalls
 
   return {
     send,
-    execute: async (code, more = {}) => (await send("POST", "/execute", { code, ...more })).json,
-    submit: async (code, input = {}, more = {}) => {
+    /** Runs code to its end. */
+    execute: async (code: string, more: Json = {}): Promise<Json> =>
+      (await send("POST", "/execute", { code, ...more })).json,
+    /** Submits code; resolves with its id once that is acknowledged. */
+    submit: async (code: string, input: Json = {}, more: Json = {}): Promise<string> => {
       // A busy machine's engine takes its time.
       const body = { code, input_data: input, startup_timeout: 600, ...more };
       const { status, text, json } = await send("POST", "/execute/async", body);
@@ -201,15 +196,26 @@ function serviceCalls(url: () => string, db: Client, key?: string): ServiceCalls
       return json["job_id"] as string;
     },
     record,
-    untilBegun: (id, attempt = 1) =>
+    /** Resolves once the code of this attempt runs. */
+    untilBegun: (id: string, attempt = 1): Promise<void> =>
       waitUntil(`attempt ${attempt} of ${id} begins`, async () => (await lastBegun(id)) >= attempt),
-    untilStatus: (id, status) =>
+    untilStatus: (id: string, status: string): Promise<void> =>
       waitUntil(`${id} is ${status}`, async () => (await record(id)).status === status),
-    ended: async (id) => {
+    /** The record, once the job has ended. */
+    ended: async (id: string): Promise<ExecutionRecord> => {
       await waitUntil(`${id} ends`, async () => (await record(id)).ended_at !== null);
       return record(id);
     },
   };
+}
+
+/** Expects that a job which prints its run's name and leaves it in `run.txt` shows one run, and no other. */
+export async function expectOneRun({ url, ended }: TestService, id: string) {
+  const record = await ended(id);
+  expect(record).toMatchObject({ status: "succeeded", artifacts: [{ name: "run.txt" }] });
+  const run = await (await fetch(`${url}/jobs/${id}/artifacts/run.txt`)).text();
+  expect(record.stdout).toBe(`${run}\n`);
+  return { record, run };
 }
 
 /** The service of the tests that run. */

@@ -1,5 +1,5 @@
 import { connectEngine } from "../../../agent/engine/engine.ts";
-import { readConfig, runMain, say } from "../../operate/command.ts";
+import { readConfig, runMain, say, table } from "../../operate/command.ts";
 import { connect } from "../../setup/engine.ts";
 import { setUp } from "../../setup/set-up.ts";
 import {
@@ -11,7 +11,6 @@ import {
   measureRow,
   mergeResults,
   parseBenchOptions,
-  plainTable,
   readResults,
   type RowResult,
   tableCells,
@@ -51,8 +50,8 @@ await runMain(async () => {
   const results = mergeResults(readResults(RESULTS_FILE), { machine, rows: measured }, names);
   if (!options.quick) writeResults(RESULTS_FILE, results);
   if (options.writeDocs) writeDocs(results);
-  const table = options.markdown ? markdownTable : plainTable;
-  process.stdout.write(`\n${table(tableCells(measured))}\n`);
+  const show = options.markdown ? markdownTable : table;
+  process.stdout.write(`\n${show(tableCells(measured))}\n`);
   say(Object.values(machine).join("; "));
   if (options.writeDocs) say(`wrote ${docsFile}`);
   process.exit(0);

@@ -1,4 +1,4 @@
-import type { World } from "./world.ts";
+import type { Service, World } from "./world.ts";
 
 /** One line of the bench: something measured beside what it is compared with. */
 export type Row = {
@@ -60,6 +60,19 @@ export async function timed(task: () => Promise<unknown>): Promise<number> {
   await task();
   return performance.now() - beganAt;
 }
+
+/** A side that waits for a service to come to rest before each sample, and takes the time of `task`. */
+export const whenSettled = (
+  service: Service,
+  name: string,
+  task: () => Promise<unknown>,
+): Side => ({
+  name,
+  once: async () => {
+    await service.settled();
+    return timed(task);
+  },
+});
 
 /**
  * Times per second that `workers` at once get a task done: what ends in `forMs`, after a lead-in that

@@ -8,16 +8,6 @@ import { OperatorError, parseCommandLine } from "../../operate/command.ts";
 import { type Row, summarize, type Summary, type Unit } from "./measure.ts";
 import type { World } from "./world.ts";
 
-type BenchOptions = {
-  readonly help: boolean;
-  /** Names of rows; empty for all. */
-  readonly only: readonly string[];
-  /** Few samples: whether everything works, not how fast it is. */
-  readonly quick: boolean;
-  readonly markdown: boolean;
-  readonly writeDocs: boolean;
-};
-
 export function benchHelp(rows: readonly { name: string; what: string }[]): string {
   const list = rows.map(({ name, what }) => `  ${name.padEnd(18)}${what}`).join("\n");
   return `Usage: npm run bench -- [options]
@@ -38,32 +28,26 @@ ${list}
 }
 
 /** Reads the arguments of `npm run bench --`. Throws OperatorError on one that it does not know. */
-export function parseBenchOptions(args: string[], rows: readonly string[]): BenchOptions {
+export function parseBenchOptions(args: string[], rows: readonly string[]) {
   const { values } = parseCommandLine("npm run bench", {
     args,
     options: {
-      help: { type: "boolean", short: "h" },
-      only: { type: "string", multiple: true },
-      quick: { type: "boolean" },
-      markdown: { type: "boolean" },
-      "write-docs": { type: "boolean" },
+      help: { type: "boolean", short: "h", default: false },
+      only: { type: "string", multiple: true, default: [] },
+      quick: { type: "boolean", default: false },
+      markdown: { type: "boolean", default: false },
+      "write-docs": { type: "boolean", default: false },
     },
   });
-  const only = values.only ?? [];
+  const { help, only, quick, markdown, "write-docs": writeDocs } = values;
   const unknown = only.find((name) => !rows.includes(name));
   if (unknown !== undefined) {
     throw new OperatorError(`--only ${unknown}: no such row; there are ${rows.join(", ")}`);
   }
-  if (values.quick && values["write-docs"]) {
+  if (quick && writeDocs) {
     throw new OperatorError("--quick measures too little for --write-docs");
   }
-  return {
-    help: values.help ?? false,
-    only,
-    quick: values.quick ?? false,
-    markdown: values.markdown ?? false,
-    writeDocs: values["write-docs"] ?? false,
-  };
+  return { help, only, quick, markdown, writeDocs };
 }
 
 /** What was measured of a row. */
@@ -161,16 +145,6 @@ function number(value: number): string {
   return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }
 
-export function plainTable(cells: readonly string[][]): string {
-  const widths = (cells[0] ?? []).map((_, column) =>
-    Math.max(...cells.map((line) => line[column]?.length ?? 0)),
-  );
-  const lines = cells.map((line) =>
-    line.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  "),
-  );
-  return lines.map((line) => `${line.trimEnd()}\n`).join("");
-}
-
 export function markdownTable(cells: readonly string[][]): string {
   const [titles = [], ...lines] = cells;
   return [titles, titles.map(() => "---"), ...lines]
@@ -196,18 +170,10 @@ export function filledDocs(page: string, { machine, rows }: Results): string {
   });
 }
 
-/** Where and on what was measured. */
-type Machine = {
-  readonly cpu: string;
-  readonly cores: string;
-  readonly memory: string;
-  readonly kernel: string;
-  readonly node: string;
-  readonly engine: string;
-  readonly airlock: string;
-};
+type Machine = Awaited<ReturnType<typeof describeMachine>>;
 
-export async function describeMachine(docker: Docker): Promise<Machine> {
+/** Where and on what was measured. */
+export async function describeMachine(docker: Docker) {
   const { Version, Components = [] } = (await docker.version()) as EngineVersion;
   const parts = Components.filter(({ Name }) => Name !== "Engine" && Name !== "docker-init");
   return {

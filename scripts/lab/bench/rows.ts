@@ -1,10 +1,16 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { Agent, request } from "undici";
 import { ScriptedAgent, success } from "../../../api/testing/scripted-agent.ts";
 import { connect } from "../../../clients/typescript/src/index.ts";
-import type { JobEvent } from "../../../shared/wire/executions.ts";
 import type { PollReply } from "../../../shared/wire/leases.ts";
-import { interleave, rate, type Row, type Series, type Side, timed } from "./measure.ts";
+import {
+  interleave,
+  rate,
+  type Row,
+  type Series,
+  type Side,
+  timed,
+  whenSettled,
+} from "./measure.ts";
 import { cpu, creates, forked, idle, memory, preload } from "./sandbox-rows.ts";
 import {
   anchors,
@@ -82,14 +88,16 @@ async function measure(world: World, name: string, container_backend: string): P
   const session = await openSession(service);
   for (let n = 0; n < world.samples(100); n++) await callSession(service, session, helloCall);
   const opened: string[] = [];
-  const side = (what: string, run: () => Promise<unknown>): Side => ({
-    name: `${name}: ${what}`,
-    once: async () => {
-      for (const id of opened.splice(0)) await endSession(service, id);
-      await service.settled();
-      return timed(run);
-    },
-  });
+  const side = (what: string, run: () => Promise<unknown>): Side => {
+    const rested = whenSettled(service, `${name}: ${what}`, run);
+    return {
+      ...rested,
+      once: async () => {
+        for (const id of opened.splice(0)) await endSession(service, id);
+        return rested.once();
+      },
+    };
+  };
   const sides = [
     side("hello", () => service.execute(HELLO)),
     side("call", () => callSession(service, session, helloCall)),
@@ -140,9 +148,8 @@ const turns: Row = {
       return tookMs;
     };
     await service.warmUp(world.samples(50));
-    const alone = async () => (await service.settled(), runLight());
     const sides = [
-      { name: "alone", once: alone },
+      whenSettled(service, "alone", () => light.api.execute({ executeRequest: job })),
       { name: `beside ${LOADS.join(" and ")}`, once: beside },
     ];
     return await interleave("ms", sides, { warmUp: world.samples(2), rounds: world.samples(20) });
@@ -222,25 +229,11 @@ const live: Row = {
 
 /** Milliseconds from each print of a running job to the client that follows it. */
 async function printTimes(url: string, lines: number): Promise<number[]> {
-  await using ends = new AsyncDisposableStack();
-  const dispatcher = ends.adopt(new Agent(), (agent) => agent.destroy());
-  const answer = await request(`${url}/execute/async`, {
-    dispatcher,
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ code: printingProgram(lines), timeout: 30 + lines }),
-  });
-  const { job_id } = (await answer.body.json()) as { job_id: string };
-  const { statusCode, body } = await request(`${url}/jobs/${job_id}/events`, {
-    dispatcher,
-    headers: { accept: "text/event-stream", "accept-encoding": "identity" },
-    bodyTimeout: 0,
-  });
-  body.setEncoding("utf8");
-  if (statusCode !== 200) throw new Error(`events: ${statusCode} ${await body.text()}`);
+  const client = connect({ url });
+  const { job_id } = await client.submit({ code: printingProgram(lines), timeout: 30 + lines });
   const times: number[] = [];
   let begun = "";
-  for await (const { event, data } of eventsIn(body as AsyncIterable<string>)) {
+  for await (const { event, data } of client.stream(job_id)) {
     const now = performance.timeOrigin + performance.now();
     if (event === "stdout") {
       const whole = (begun + data.text).split("\n");
@@ -253,19 +246,6 @@ async function printTimes(url: string, lines: number): Promise<number[]> {
   }
   if (times.length !== lines) throw new Error(`${times.length} of ${lines} lines came`);
   return times;
-}
-
-async function* eventsIn(stream: AsyncIterable<string>): AsyncGenerator<JobEvent> {
-  let waiting = "";
-  for await (const piece of stream) {
-    const blocks = (waiting + piece).split("\n\n");
-    waiting = blocks.pop() ?? "";
-    for (const block of blocks) {
-      const [, event] = /^event: (.*)$/m.exec(block) ?? [];
-      const [, data] = /^data: (.*)$/m.exec(block) ?? [];
-      if (event && data) yield { event, data: JSON.parse(data) as unknown } as JobEvent;
-    }
-  }
 }
 
 const SUBMITTERS = 64;
@@ -378,11 +358,7 @@ async function measureBatches(api: ApiService, quick: boolean): Promise<Series[]
   for (let n = 0; n < count; n++) {
     rates.push((BATCH / (await timed(() => submitBatch(api, n)))) * 1000);
   }
-  const series = await others.stop();
-  return [
-    { name: "batched jobs", unit: "/s", samples: rates },
-    ...Object.entries(series).map(([name, samples]) => ({ name, unit: "ms" as const, samples })),
-  ];
+  return [{ name: "batched jobs", unit: "/s", samples: rates }, ...(await others.stop())];
 }
 
 async function submitBatch(api: ApiService, batch: number): Promise<void> {
@@ -403,15 +379,19 @@ const paths = {
 };
 
 /** Another client, which reads in turns until it is stopped. */
-function startOthers(api: ApiService): { stop: () => Promise<Record<string, number[]>> } {
+function startOthers(api: ApiService): { stop: () => Promise<Series[]> } {
   const stopping = new AbortController();
-  const series = Object.fromEntries(Object.keys(paths).map((name) => [name, [] as number[]]));
+  const all = Object.entries(paths).map(([name, path]) => ({
+    name,
+    path,
+    samples: [] as number[],
+  }));
   const read = async (): Promise<void> => {
     const { text } = await api.send("POST", "/execute/async", { code: "pass" });
     const { job_id } = JSON.parse(text) as { job_id: string };
     while (!stopping.signal.aborted) {
-      for (const [name, path] of Object.entries(paths)) {
-        series[name]?.push(await timed(() => api.send("GET", path(job_id))));
+      for (const { path, samples } of all) {
+        samples.push(await timed(() => api.send("GET", path(job_id))));
         await sleep(OTHERS_PAUSE_MS);
       }
     }
@@ -423,7 +403,7 @@ function startOthers(api: ApiService): { stop: () => Promise<Record<string, numb
     stop: async () => {
       stopping.abort();
       await reading;
-      return series;
+      return all.map(({ name, samples }) => ({ name, unit: "ms", samples }));
     },
   };
 }

@@ -1,10 +1,11 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { labels } from "../../../agent/sandbox/sandbox.ts";
+import { peakBytes } from "../../../agent/testing/agent-process.ts";
 import type { PoolStats } from "../../../shared/wire/health.ts";
 import type { Session } from "../../../shared/wire/sessions.ts";
 import { ensureScienceImage } from "../../setup/derived-images.ts";
-import { interleave, type Row, type Series, type Side, timed } from "./measure.ts";
+import { interleave, type Row, type Series, type Side, timed, whenSettled } from "./measure.ts";
 import {
   anchors,
   callSession,
@@ -16,7 +17,6 @@ import {
   HELLO,
   msPerTick,
   openSession,
-  peakMbOf,
   type Service,
   storedKbOf,
   usedByContainers,
@@ -124,22 +124,12 @@ export const forked: Row = {
       : [];
     const sides: Side[] = [
       alone("alone", forks),
-      {
-        name: "one after the other",
-        perRound: 20,
-        once: () => timed(() => forks.execute(HELLO)),
-      },
+      { name: "one after the other", perRound: 20, once: () => timed(() => forks.execute(HELLO)) },
       { name: "200 at once", once: () => timed(() => burst(forks)) },
       ...anchors.map(({ name, run }) => ({ name, once: () => timed(run) })),
       alone("in a container", containers),
       ...gvisor,
-      {
-        name: "bare engine, cold cycle",
-        once: async () => {
-          await containers.settled();
-          return timed(() => coldCycle(engine, image));
-        },
-      },
+      whenSettled(containers, "bare engine, cold cycle", () => coldCycle(engine, image)),
       ...(hasDockerCommand
         ? [{ name: "docker run", once: () => timed(() => dockerRun(dockerHost, image)) }]
         : []),
@@ -154,15 +144,8 @@ export const forked: Row = {
     (!has("gVisor") || of("gVisor").p50 <= 60),
 };
 
-function alone(name: string, service: Service): Side {
-  return {
-    name,
-    once: async () => {
-      await service.settled();
-      return timed(() => service.execute(HELLO));
-    },
-  };
-}
+const alone = (name: string, service: Service): Side =>
+  whenSettled(service, name, () => service.execute(HELLO));
 
 async function burst(service: Service): Promise<void> {
   await Promise.all(Array.from({ length: BURST }, () => service.execute(HELLO)));
@@ -211,12 +194,8 @@ function side(
   job_type: string,
 ): Side & { warmUp: (times: number) => Promise<void> } {
   return {
-    name,
+    ...whenSettled(service, name, () => service.execute(code, { job_type })),
     warmUp: (times) => service.warmUp(times, { job_type }),
-    once: async () => {
-      await service.settled();
-      return timed(() => service.execute(code, { job_type }));
-    },
   };
 }
 
@@ -320,12 +299,12 @@ export const memory: Row = {
 async function ofAgent(world: World): Promise<Series[]> {
   await using service = await world.startService();
   const { agent } = service.pids();
-  const before = peakMbOf(agent);
+  const before = peakBytes(agent) / 1e6;
   const chunks = world.quick ? 256 : 10 * 1024;
   const code = `import os\nchunk = b"x" * ${MiB}\nfor _ in range(${chunks}): os.write(1, chunk)`;
   await service.execute(code, { timeout: 240 });
   return [
-    { name: "agent, peak", unit: "MB", samples: [peakMbOf(agent)] },
+    { name: "agent, peak", unit: "MB", samples: [peakBytes(agent) / 1e6] },
     { name: "agent, before the job", unit: "MB", samples: [before] },
   ];
 }

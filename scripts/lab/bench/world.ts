@@ -1,18 +1,17 @@
-import { execFile, fork, spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import type Docker from "dockerode";
 import { Agent, Pool, request } from "undici";
 import { containerProfile } from "../../../agent/backends/profiles.ts";
 import type { Engine } from "../../../agent/engine/engine.ts";
 import { labels, plainSpec } from "../../../agent/sandbox/sandbox.ts";
-import { sourceFlags } from "../../../shared/testing/program.ts";
+import { startNode } from "../../../api/testing/start-node.ts";
 import type { SyncResult } from "../../../shared/wire/executions.ts";
 import type { Session } from "../../../shared/wire/sessions.ts";
 import { hasCommand } from "../../setup/steps.ts";
@@ -57,21 +56,7 @@ type ServiceOptions = {
 type Method = "GET" | "POST" | "DELETE";
 
 /** A running service with one agent, as a row uses it. */
-export type Service = AsyncDisposable & {
-  readonly url: string;
-  /** What the containers of the agent are labelled with. */
-  readonly agentName: string;
-  /** Process ids by the entry point. */
-  readonly pids: () => { readonly api: number; readonly agent: number };
-  /** Sends a request, and returns what the answer says. Throws Error on one that is no success. */
-  readonly send: <T>(method: Method, path: string, body?: object) => Promise<T>;
-  /** Runs code by POST /execute. Throws Error unless it succeeded. */
-  readonly execute: (code: string, more?: object) => Promise<SyncResult>;
-  /** Runs hello so often, a few at once, so that both processes have compiled what they run. */
-  readonly warmUp: (times: number, more?: object) => Promise<void>;
-  /** Waits until the pool has been filled again, and until nothing has changed for a while. */
-  readonly settled: () => Promise<void>;
-};
+export type Service = Awaited<ReturnType<typeof startService>>;
 
 const WARM_UP_AT_ONCE = 4;
 const LOOK_MS = 25;
@@ -86,7 +71,7 @@ async function startService(
   engine: Engine,
   dockerHost: string,
   { config = {}, toml = "" }: ServiceOptions = {},
-): Promise<Service> {
+) {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bench-"));
   const file = join(folder, "airlock.toml");
   writeFileSync(file, toml);
@@ -120,7 +105,7 @@ async function startService(
   }
   const url = /documented at (http:\S+)\/docs;/.exec(started.output())?.[1] ?? "";
 
-  const send: Service["send"] = async <T>(method: Method, path: string, body?: object) => {
+  const send = async <T>(method: Method, path: string, body?: object): Promise<T> => {
     const answer = await request(`${url}${path}`, {
       dispatcher,
       method,
@@ -133,7 +118,7 @@ async function startService(
     }
     return (text === "" ? undefined : JSON.parse(text)) as T;
   };
-  const execute: Service["execute"] = async (code, more = {}) => {
+  const execute = async (code: string, more: object = {}): Promise<SyncResult> => {
     const result = await send<SyncResult>("POST", "/execute", { code, ...more });
     if (!result.success) throw new Error(`a job failed: ${JSON.stringify(result)}`);
     return result;
@@ -147,21 +132,27 @@ async function startService(
 
   return {
     url,
+    /** What the containers of the agent are labelled with. */
     agentName,
+    /** Sends a request, and returns what the answer says. Throws Error on one that is no success. */
     send,
+    /** Runs code by POST /execute. Throws Error unless it succeeded. */
     execute,
+    /** Process ids by the entry point. */
     pids: () => ({
       api: childRunning(started.pid, "api/node.ts"),
       agent: childRunning(started.pid, "agent/main.ts"),
     }),
-    warmUp: async (times, more) => {
+    /** Runs hello so often, a few at once, so that both processes have compiled what they run. */
+    warmUp: async (times: number, more?: object): Promise<void> => {
       const left = Array.from({ length: times }).values();
       const work = async (): Promise<void> => {
         for (const _ of left) await execute(HELLO, more);
       };
       await Promise.all(Array.from({ length: WARM_UP_AT_ONCE }, work));
     },
-    settled: async () => {
+    /** Waits until the pool has been filled again, and until nothing has changed for a while. */
+    settled: async (): Promise<void> => {
       const limit = performance.now() + SETTLE_LIMIT_MS;
       let before = await containers();
       for (let quietSince = performance.now(); performance.now() < quietSince + QUIET_MS;) {
@@ -319,12 +310,6 @@ export function cpuMsOf(pid: number): number {
   return (Number(words[11]) + Number(words[12])) * msPerTick;
 }
 
-/** The most resident memory that a process had. Source: proc_pid_status(5). */
-export function peakMbOf(pid: number): number {
-  const kB = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-  return (Number(kB) * 1024) / 1e6;
-}
-
 /** What a process has given the kernel to store so far. Source: proc_pid_io(5). */
 export function storedKbOf(pid: number): number {
   const bytes = /^write_bytes: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1];
@@ -335,53 +320,30 @@ const CLIENT_KEYS = Array.from({ length: 4 }, (_, i) => `bench-client-key-012345
 const AGENT_TOKEN = "bench-agent-token-0123456789";
 const CONNECTIONS = 64;
 
-const entry = fileURLToPath(new URL("../../../api/node.ts", import.meta.url));
 const meter = new URL("stall-meter.ts", import.meta.url).href;
 
-type Answer = { readonly status: number; readonly text: string };
+export type ApiService = Awaited<ReturnType<typeof startApi>>;
 
-/** The API alone, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to it. */
-export type ApiService = AsyncDisposable & {
-  readonly url: string;
-  /** Sends by one of four clients' keys. Throws Error on an answer that is no success. */
-  readonly send: (
-    method: "GET" | "POST",
-    path: string,
-    body?: object | string,
-    client?: number,
-  ) => Promise<Answer>;
-  /** CPU time used so far, in ms. */
-  readonly cpuMs: () => number;
-  /** The longest that its event loop stood still since this was last asked, in ms. */
-  readonly worstStallMs: () => Promise<number>;
-};
-
-/** Starts it on an empty database file. */
-export async function startApi(): Promise<ApiService> {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-bench-api-"));
-  const child = fork(entry, [], {
-    execArgv: ["--max-semi-space-size=8", ...sourceFlags, "--import", meter],
-    stdio: ["ignore", "ignore", "ignore", "ipc"],
-    env: {
-      PATH: process.env["PATH"],
-      AIRLOCK_PORT: "0",
-      AIRLOCK_DATA_DIR: folder,
-      AIRLOCK_API_AUTH_ENABLED: "true",
-      AIRLOCK_API_KEYS: CLIENT_KEYS.join(","),
-      AIRLOCK_AGENT_TOKENS: AGENT_TOKEN,
-      AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-      AIRLOCK_MAX_QUEUE_SIZE: "1000000",
-    },
+/**
+ * The API alone on an empty database file, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to
+ * it.
+ */
+export async function startApi() {
+  const api = await startNode({
+    NODE_OPTIONS: `--import ${meter}`,
+    AIRLOCK_API_AUTH_ENABLED: "true",
+    AIRLOCK_API_KEYS: CLIENT_KEYS.join(","),
+    AIRLOCK_AGENT_TOKENS: AGENT_TOKEN,
+    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
+    AIRLOCK_MAX_QUEUE_SIZE: "1000000",
   });
-  const exited = once(child, "exit");
-  const answer = async <T>(): Promise<T> => ((await once(child, "message")) as [T])[0];
-  const started = await Promise.race([answer<{ url: string }>(), exited.then(() => undefined)]);
-  if (!started) throw new Error("the API did not start");
-  const pool = new Pool(started.url, { connections: CONNECTIONS, keepAliveTimeout: 60_000 });
+  const { url, child } = api;
+  const pool = new Pool(url, { connections: CONNECTIONS, keepAliveTimeout: 60_000 });
 
   return {
-    url: started.url,
-    send: async (method, path, body, client = 0) => {
+    url,
+    /** Sends by one of four clients' keys. Throws Error on an answer that is no success. */
+    send: async (method: "GET" | "POST", path: string, body?: object, client = 0) => {
       const isAgents = path.startsWith("/agent/");
       const key = CLIENT_KEYS[client % CLIENT_KEYS.length];
       const { statusCode, body: read } = await pool.request({
@@ -391,23 +353,23 @@ export async function startApi(): Promise<ApiService> {
           authorization: `Bearer ${isAgents ? AGENT_TOKEN : key}`,
           "content-type": "application/json",
         },
-        ...(body !== undefined && { body: typeof body === "string" ? body : JSON.stringify(body) }),
+        ...(body !== undefined && { body: JSON.stringify(body) }),
       });
       const text = await read.text();
       if (statusCode >= 300) throw new Error(`${method} ${path}: ${statusCode} ${text}`);
       return { status: statusCode, text };
     },
+    /** CPU time used so far, in ms. */
     cpuMs: () => cpuMsOf(child.pid!),
-    worstStallMs: async () => {
-      const told = answer<number>();
+    /** The longest that its event loop stood still since this was last asked, in ms. */
+    worstStallMs: async (): Promise<number> => {
+      const told = once(child, "message") as Promise<[number]>;
       child.send("stall?");
-      return told;
+      return (await told)[0];
     },
-    [Symbol.asyncDispose]: async () => {
+    [Symbol.asyncDispose]: async (): Promise<void> => {
       await pool.destroy();
-      child.kill("SIGTERM");
-      await exited;
-      rmSync(folder, { recursive: true, force: true });
+      await api.close();
     },
   };
 }

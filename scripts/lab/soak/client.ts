@@ -54,14 +54,38 @@ export type Answer = {
   readonly told: string;
 };
 
+/** Where a client asks: the endpoint, as `GET /jobs/{}`, and the path with the values in their places. */
+export type Place = {
+  readonly endpoint: string;
+  readonly method: string;
+  readonly path: string;
+  readonly values: readonly string[];
+};
+
+/** A place below `root`, by its method and path: the values of a template are encoded. */
+export const below =
+  (root: string) =>
+  (parts: TemplateStringsArray | string[], ...values: readonly (string | number)[]): Place => {
+    const [method = "", path = ""] = parts.join("{}").split(" ");
+    const left = values.values();
+    return {
+      endpoint: `${method} ${root}${path.split("?")[0]}`,
+      method,
+      path: root + path.replaceAll("{}", () => encodeURIComponent(left.next().value!)),
+      values: values.map(String),
+    };
+  };
+
+/** A place of the interface, as in at`GET /jobs/${id}?view=all`. */
+export const at = below("");
+
 export type Ask = {
-  /** Values for the names in the endpoint's path. */
-  readonly path?: Readonly<Record<string, string>>;
-  readonly query?: Readonly<Record<string, string | number | boolean>>;
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   /** The statuses that the model allows. */
   readonly expect?: readonly number[];
+  /** What the answer is as a text. */
+  readonly text?: string;
   /** Sent without the tenant's key. */
   readonly isKeyless?: boolean;
   /** An operator's, about all tenants. */
@@ -134,23 +158,23 @@ export class Client {
   }
 
   /**
-   * Sends a request, such as `GET /jobs/{id}`, and checks what holds for every answer: it is described, and has nothing
-   * of another tenant.
+   * Sends a request, and checks what holds for every answer: it is described, and has nothing of another tenant.
    */
-  async ask(endpoint: string, asked: Ask = {}): Promise<Answer> {
+  async ask(place: Place, asked: Ask = {}): Promise<Answer> {
     const { expect = well } = asked;
-    const told = `${endpoint} ${JSON.stringify(asked.path ?? {})} ${show(asked.body)}`;
+    const { endpoint } = place;
+    const told = `${place.method} ${place.path} ${show(asked.body)}`;
     this.watch.requests += 1;
     const begunMs = performance.now();
     const tookMs = () => Math.round(performance.now() - begunMs);
     let response: Response;
     let text: string;
     try {
-      response = await this.send(endpoint, asked);
+      response = await this.#send(place, asked);
       text = await response.text();
     } catch (error) {
       if (asked.signal?.aborted) throw error;
-      if (!this.watch.isCalm) throw new LostToFault(`${endpoint} unanswered`);
+      this.loseIf(true, `${endpoint} unanswered`);
       const { cause } = error as Error;
       throw new Violation(
         `${told}: no answer after ${tookMs()} ms: ${String(error)} ${String(cause)}`,
@@ -161,57 +185,50 @@ export class Client {
     const isJson = /^application\/(problem\+)?json$/.test(type) && text !== "";
     const json = (isJson ? JSON.parse(text) : {}) as Json;
     const answer = { status, headers, text, json, told: `${told} → ${status} ${show(text)}` };
-    if (!asked.seesAll) this.#scan(answer, asked.path ?? {});
-    this.#compare(endpoint, response.url, answer);
+    if (!asked.seesAll) this.#scan(answer, place.values);
+    this.#compare(place.method, response.url, answer);
     if (!expect.includes(status)) {
-      if (
-        hasNoRoom(endpoint, answer, tookMs()) ||
-        (!this.watch.isCalm && isOfFault(endpoint, answer))
-      ) {
-        throw new LostToFault(`${endpoint} ${status}`);
-      }
+      const lost = `${endpoint} ${status}`;
+      this.loseIf(isOfFault(endpoint, answer), lost);
+      if (hasNoRoom(endpoint, answer, tookMs())) throw new LostToFault(lost);
       throw new Violation(`${answer.told} after ${tookMs()} ms; expected ${expect.join(" or ")}`);
     }
     this.watch.checks += 1;
     if (status < 400) count(this.watch.answered, endpoint);
+    if (asked.text !== undefined) this.check(answer, asked.text, text);
     return answer;
   }
 
-  send(
-    endpoint: string,
-    { path = {}, query, body, headers, signal, isKeyless, patienceMs = usualPatienceMs }: Ask,
-  ): Promise<Response> {
-    const [method = "", template = ""] = endpoint.split(" ");
-    const place = template.replaceAll(/\{(\w+)\}/g, (_, name: string) =>
-      encodeURIComponent(path[name]!),
-    );
-    const search = query
-      ? `?${Object.entries(query)
-          .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
-          .join("&")}`
-      : "";
+  #send({ method, path }: Place, asked: Ask): Promise<Response> {
+    const { body, signal, patienceMs = usualPatienceMs } = asked;
     const isJson = body !== undefined && Object.getPrototypeOf(body) === Object.prototype;
-    return fetch(this.random.pick(this.watch.urls) + place + search, {
+    return fetch(this.random.pick(this.watch.urls) + path, {
       method,
       headers: {
-        ...(!isKeyless && { "X-API-Key": this.tenant.key }),
+        ...(!asked.isKeyless && { "X-API-Key": this.tenant.key }),
         // An edge runtime compresses text, and a compressed answer has no Content-Length.
         "Accept-Encoding": "identity",
         ...(isJson && { "Content-Type": "application/json" }),
-        ...headers,
+        ...asked.headers,
       },
       ...(body !== undefined && {
         body: (isJson ? JSON.stringify(body) : body) as NonNullable<RequestInit["body"]>,
+        duplex: "half",
       }),
       signal: AbortSignal.any([...(signal ? [signal] : []), AbortSignal.timeout(patienceMs)]),
     });
   }
 
+  /** @throws LostToFault where something is lost and a fault may have done it. */
+  loseIf(isLost: boolean, what: string): void {
+    if (isLost && !this.watch.isCalm) throw new LostToFault(what);
+  }
+
   /** Sends a request and hangs up before, or while, it is answered. */
-  async hangUp(endpoint: string, asked: Ask, afterMs: number): Promise<void> {
+  async hangUp(place: Place, asked: Ask, afterMs: number): Promise<void> {
     const end = new AbortController();
     const waited = sleep(afterMs).then(() => end.abort());
-    await this.ask(endpoint, { ...asked, signal: end.signal }).catch((error: unknown) => {
+    await this.ask(place, { ...asked, signal: end.signal }).catch((error: unknown) => {
       if (error instanceof Violation) throw error;
     });
     await waited;
@@ -224,18 +241,13 @@ export class Client {
   }
 
   /** Asks until it is answered as expected, for what becomes true soon. */
-  async until(
-    endpoint: string,
-    asked: Ask,
-    expected: Expected,
-    ms = usualPatienceMs / 2,
-  ): Promise<Answer> {
-    const deadline = performance.now() + ms;
+  async until(place: Place, expected: Expected): Promise<Answer> {
+    const deadline = performance.now() + usualPatienceMs / 2;
     for (;;) {
-      const answer = await this.ask(endpoint, asked);
+      const answer = await this.ask(place);
       if (differenceOf(answer.json, expected, "") === undefined) return answer;
       if (performance.now() > deadline) {
-        if (!this.watch.isCalm) throw new LostToFault(`${endpoint} waited too long`);
+        this.loseIf(true, `${place.endpoint} waited too long`);
         this.check(answer, expected);
         return answer;
       }
@@ -244,15 +256,21 @@ export class Client {
   }
 
   /** Asks until no fault takes the answer. */
-  async insist(endpoint: string, asked: Ask = {}): Promise<Answer> {
+  async insist(place: Place, asked: Ask = {}): Promise<Answer> {
     for (;;) {
       try {
-        return await this.ask(endpoint, asked);
+        return await this.ask(place, asked);
       } catch (error) {
         if (!(error instanceof LostToFault)) throw error;
         await sleep(300);
       }
     }
+  }
+
+  /** Whether this tenant's client has marked it, or nobody. */
+  owns({ metadata }: Json, { token } = this.tenant): boolean {
+    const mark = (metadata as Json | undefined)?.["mark"] as string | undefined;
+    return mark === undefined || mark.startsWith(token);
   }
 
   /** What a session does; a fault that has ended the session explains what is wrong. */
@@ -261,7 +279,7 @@ export class Client {
       return await work();
     } catch (error) {
       if (this.watch.isCalm || !(error instanceof Violation) || error instanceof Leak) throw error;
-      const { json } = await this.ask("GET /sessions/{id}", { path: { id } });
+      const { json } = await this.ask(at`GET /sessions/${id}`);
       if (json["reason"] === null || json["reason"] === "deleted") throw error;
       throw new LostToFault(`a session ended: ${json["reason"] as string}`);
     }
@@ -279,7 +297,7 @@ export class Client {
   }
 
   /** Nothing of another tenant: neither its token nor an id that it was told of. */
-  #scan({ text, headers, status, told }: Answer, path: Readonly<Record<string, string>>): void {
+  #scan({ text, headers, status, told }: Answer, asked: readonly string[]): void {
     const { watch, tenant } = this;
     const all = `${text}\n${[...headers].join("\n")}`;
     for (const other of watch.tenants) {
@@ -297,15 +315,14 @@ export class Client {
         throw new Leak(`${told}; has the id ${id} of ${owner.name}: ${around(text, id)}`);
       }
     }
-    for (const id of Object.values(path)) {
+    for (const id of asked) {
       const owner = watch.owners.get(id);
       if (owner && owner !== tenant) throw new Leak(`${told}; ${id} is of ${owner.name}`);
     }
   }
 
-  #compare(endpoint: string, url: string, { status, headers, text, told }: Answer): void {
+  #compare(method: string, url: string, { status, headers, text, told }: Answer): void {
     const { document } = this.watch;
-    const [method = ""] = endpoint.split(" ");
     const { pathname } = new URL(url);
     if (!document.describes(method, pathname)) return;
     this.watch.checks += 1;
@@ -385,11 +402,7 @@ function isOfFault(endpoint: string, { status, json, text }: Answer): boolean {
   return status === 429 || status >= 500 || /The agent was lost|has ended \(/.test(text);
 }
 
-export function differenceOf(
-  actual: unknown,
-  expected: Expected,
-  path: string,
-): string | undefined {
+function differenceOf(actual: unknown, expected: Expected, path: string): string | undefined {
   const wrong = `${path || "the answer"} is ${show(actual)}, and should be ${show(expected)}`;
   if (typeof expected === "function") return expected(actual as never) ? undefined : wrong;
   if (expected === null || typeof expected !== "object") {
@@ -403,6 +416,12 @@ export function differenceOf(
   }
   return undefined;
 }
+
+/** A list with something like this. */
+export const some =
+  (wanted: Expected) =>
+  (all: readonly Json[]): boolean =>
+    all.some((one) => differenceOf(one, wanted, "") === undefined);
 
 export function count(counts: Map<string, number>, what: string): void {
   counts.set(what, (counts.get(what) ?? 0) + 1);

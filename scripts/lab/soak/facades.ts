@@ -1,11 +1,13 @@
 import { frame } from "../../../api/facades/e2b-envd.ts";
 import {
   type Answer,
+  at,
+  below,
   type Client,
   type Expected,
   type Json,
-  LostToFault,
   type Operation,
+  type Place,
   withPlace,
 } from "./client.ts";
 
@@ -16,35 +18,43 @@ const says = (mark: string, name = "main"): string => `# ${name} of ${mark}\npri
 /** Where the protocol has no keys, requests are of the tenant of `compat_key`. */
 const isDefault = ({ tenant }: Client): boolean => tenant.name === "default";
 
+const base64 = (text: string): string => Buffer.from(text).toString("base64");
+
 async function runDify(client: Client): Promise<void> {
   const mark = client.mark();
   const body = { language: "python3", code: says(mark), preload: `# preload of ${mark}` };
-  const answer = await client.ask("POST /compat/dify/v1/sandbox/run", { body });
+  const answer = await client.ask(at`POST /compat/dify/v1/sandbox/run`, { body });
   const data = { stdout: `said ${mark}\n`, stderr: "", error: "", exit_code: 0 };
   client.check(answer, { code: 0, message: "success", data });
-  await client.ask("GET /compat/dify/v1/sandbox/dependencies");
-  await client.ask("GET /compat/dify/health");
+  await client.ask(at`GET /compat/dify/v1/sandbox/dependencies`);
+  await client.ask(at`GET /compat/dify/health`);
 }
 
 async function runPiston(client: Client): Promise<void> {
+  const piston = below("/compat/piston/api/v2");
   const mark = client.mark();
-  const runtimes = await client.ask("GET /compat/piston/api/v2/runtimes", { isKeyless: true });
+  const runtimes = await client.ask(piston`GET /runtimes`, { isKeyless: true });
   client.check(runtimes, true, runtimes.text.includes('"python"'));
-  const files = [{ name: "main.py", content: `${says(mark)}\nprint(input())` }];
   const body = {
     language: "python",
     version: "*",
-    files,
+    files: [{ name: "main.py", content: `${says(mark)}\nprint(input())` }],
     stdin: `stdin of ${mark}`,
     run_timeout: 20_000,
   };
-  const answer = await client.ask("POST /compat/piston/api/v2/execute", { body, isKeyless: true });
-  client.check(answer, {
-    run: { stdout: `said ${mark}\nstdin of ${mark}\n`, code: 0, signal: null },
+  const stdout = `said ${mark}\nstdin of ${mark}\n`;
+  client.check(await client.ask(piston`POST /execute`, { body, isKeyless: true }), {
+    run: { stdout, code: 0, signal: null },
   });
 }
 
-const base64 = (text: string): string => Buffer.from(text).toString("base64");
+const fusion = below("/compat/sandbox-fusion");
+
+async function askFusion(client: Client, place: Place, body: Json): Promise<Answer> {
+  const answer = await client.ask(place, { body, isKeyless: true });
+  client.loseIf(answer.json["status"] === "SandboxError", "a run of SandboxFusion");
+  return answer;
+}
 
 async function runFusion(client: Client): Promise<void> {
   const mark = client.mark();
@@ -55,65 +65,49 @@ async function runFusion(client: Client): Promise<void> {
     fetch_files: ["out.txt"],
     run_timeout: 60,
   };
-  const answer = await client.ask("POST /compat/sandbox-fusion/run_code", {
-    body,
-    isKeyless: true,
-  });
-  if (!client.watch.isCalm && answer.json["status"] === "SandboxError")
-    throw new LostToFault("a run of SandboxFusion");
-  const out = base64(`file of ${mark}`.toUpperCase());
-  client.check(answer, {
+  client.check(await askFusion(client, fusion`POST /run_code`, body), {
     status: "Success",
     run_result: { stdout: `said ${mark}\n` },
-    files: { "out.txt": out },
+    files: { "out.txt": base64(`file of ${mark}`.toUpperCase()) },
   });
-  await client.ask("GET /compat/sandbox-fusion/v1/ping", { isKeyless: true });
+  await client.ask(fusion`GET /v1/ping`, { isKeyless: true });
 }
 
 async function runJupyter(client: Client): Promise<void> {
   const mark = client.mark();
-  const cells = [`x = "x of ${mark}"`, "x"];
-  const body = { cells, total_timeout: 120 };
-  const answer = await client.ask("POST /compat/sandbox-fusion/run_jupyter", {
-    body,
-    isKeyless: true,
-  });
-  if (!client.watch.isCalm && answer.json["status"] === "SandboxError")
-    throw new LostToFault("a notebook of SandboxFusion");
+  const body = { cells: [`x = "x of ${mark}"`, "x"], total_timeout: 120 };
+  const answer = await askFusion(client, fusion`POST /run_jupyter`, body);
   client.check(answer, { status: "Success" });
   client.check(answer, true, answer.text.includes(`'x of ${mark}'`));
 }
 
-const chat = (place: string): string => place.replace(" ", " /compat/librechat/v1");
-const e2b = (place: string): string => place.replace(" ", " /compat/e2b");
-
 async function useLibreChat(client: Client): Promise<void> {
+  const chat = below("/compat/librechat/v1");
   const mark = client.mark();
   const form = new FormData();
   const name = `${mark}.csv`;
   form.append("file", new Blob([`row of ${mark}`]), name);
-  const uploaded = await client.ask(chat("POST /upload"), { body: form });
+  const uploaded = await client.ask(chat`POST /upload`, { body: form });
   const session = uploaded.json["storage_session_id"] as string;
-  const id = (uploaded.json["files"] as { fileId: string }[])[0]!.fileId;
-  const given = [{ id, name, storage_session_id: session }];
+  const [{ fileId: id }] = uploaded.json["files"] as [{ fileId: string }];
   const code = `${says(mark)}\nprint(open("${name}").read())\nopen("left.txt", "w").write("left of ${mark}")`;
-  const ran = await client.ask(chat("POST /exec"), { body: { lang: "py", code, files: given } });
+  const given = [{ id, name, storage_session_id: session }];
+  const ran = await client.ask(chat`POST /exec`, { body: { lang: "py", code, files: given } });
   client.check(ran, { stdout: `said ${mark}\nrow of ${mark}\n`, stderr: "" });
   const files = ran.json["files"] as { id: string; name: string; storage_session_id: string }[];
   const left = files.find((file) => file.name === "left.txt");
   client.check(ran, true, left !== undefined);
-  const path = { session: left!.storage_session_id, id: left!.id };
-  const download = await client.ask(chat("GET /download/{session}/{id}"), { path });
-  client.check(download, `left of ${mark}`, download.text);
-  const list = await client.ask(chat("GET /files/{session}"), { path: { session } });
+  await client.ask(chat`GET /download/${left!.storage_session_id}/${left!.id}`, {
+    text: `left of ${mark}`,
+  });
+  const list = await client.ask(chat`GET /files/${session}`);
   client.check(list, true, list.text.includes(id));
-  await client.ask(chat("GET /sessions/{session}/objects/{id}"), { path: { session, id } });
+  await client.ask(chat`GET /sessions/${session}/objects/${id}`);
 
   const tools = [{ name: "ask", parameters: { properties: { what: {} } } }];
   const asks = `print(await ask(what="question of ${mark}"))`;
-  const waits = await client.ask(chat("POST /exec/programmatic"), {
-    body: { lang: "py", code: asks, tools },
-  });
+  const programmatic = chat`POST /exec/programmatic`;
+  const waits = await client.ask(programmatic, { body: { lang: "py", code: asks, tools } });
   client.check(waits, {
     status: "tool_call_required",
     tool_calls: [{ name: "ask", input: { what: `question of ${mark}` } }],
@@ -121,16 +115,15 @@ async function useLibreChat(client: Client): Promise<void> {
   const [call] = waits.json["tool_calls"] as { id: string }[];
   const tool_results = [{ call_id: call!.id, result: `answer to ${mark}` }];
   const { continuation_token } = waits.json;
-  const done = await client.ask(chat("POST /exec/programmatic"), {
-    body: { continuation_token, tool_results },
-  });
+  const done = await client.ask(programmatic, { body: { continuation_token, tool_results } });
   client.check(done, { status: "completed", stdout: `answer to ${mark}\n` });
 
-  await client.ask(chat("DELETE /files/{session}/{id}"), { path: { session, id } });
-  await client.ask(chat("GET /download/{session}/{id}"), { path: { session, id }, expect: [404] });
+  await client.ask(chat`DELETE /files/${session}/${id}`);
+  await client.ask(chat`GET /download/${session}/${id}`, { expect: [404] });
 }
 
 async function useE2b(client: Client): Promise<void> {
+  const e2b = below("/compat/e2b");
   const mark = client.mark();
   const body = {
     templateID: "code-interpreter-v1",
@@ -138,67 +131,53 @@ async function useE2b(client: Client): Promise<void> {
     metadata: { mark },
     envVars: { MARK: `env of ${mark}` },
   };
-  const made = await client.ask(e2b("POST /v2/sandboxes"), { body });
-  const { sandboxID: id, envdAccessToken: token } = made.json as Record<string, string>;
-  const path = { id: id! };
-  const inside = { "E2b-Sandbox-Id": id!, "X-Access-Token": token! };
-  const ask = (place: string, more: Json = {}): Promise<Answer> =>
-    client.ask(e2b(place), { headers: inside, isKeyless: true, ...more });
-  const use = async (): Promise<void> => {
-    const one = await client.ask(e2b("GET /sandboxes/{id}"), { path });
-    client.check(one, { sandboxID: id!, state: "running", metadata: { mark } });
-    const list = await client.ask(e2b("GET /v2/sandboxes"), {
-      query: { metadata: `mark=${mark}` },
-    });
-    client.check(list, [{ sandboxID: id!, metadata: { mark } }]);
-    await client.ask(e2b("POST /sandboxes/{id}/timeout"), { path, body: { timeout: 600 } });
-    client.check(await client.ask(e2b("POST /v2/sandboxes/{id}/connect"), { path, body: {} }), {
-      sandboxID: id!,
-    });
-    await ask("GET /health");
+  const made = await client.ask(e2b`POST /v2/sandboxes`, { body });
+  const { sandboxID: id = "", envdAccessToken: token = "" } = made.json as Record<string, string>;
+  const inside = { "E2b-Sandbox-Id": id, "X-Access-Token": token };
+  const ask = (place: Place, more: Json = {}): Promise<Answer> =>
+    client.ask(place, { headers: inside, isKeyless: true, ...more });
 
-    const lines = async (code: string, more: Json = {}): Promise<[Answer, Json[]]> => {
-      const answer = await ask("POST /execute", { body: { code, ...more } });
-      return [
-        answer,
-        answer.text
-          .trim()
-          .split("\n")
-          .map((line) => JSON.parse(line) as Json),
-      ];
-    };
-    const expectLine = async (code: string, expected: Expected, more: Json = {}): Promise<void> => {
-      const [answer, all] = await lines(code, more);
-      if (
-        !client.watch.isCalm &&
-        all.some(({ type, name }) => type === "error" && name !== "NameError")
-      ) {
-        throw new LostToFault("a cell of a sandbox failed");
-      }
-      const { type } = expected as { type: string };
-      client.check(
-        answer,
-        expected,
-        all.find((line) => line["type"] === type),
-      );
-    };
-    const x = `x = "x of ${mark}"`;
-    await expectLine(`${x}\nx`, { type: "result", text: `x of ${mark}` });
+  /** Runs a cell; resolves with the lines of its answer. */
+  const lines = async (code: string, more: Json = {}): Promise<[Answer, Json[]]> => {
+    const answer = await ask(e2b`POST /execute`, { body: { code, ...more } });
+    const all = answer.text.trim().split("\n");
+    return [answer, all.map((line) => JSON.parse(line) as Json)];
+  };
+  const expectLine = async (code: string, expected: Json, more: Json = {}): Promise<void> => {
+    const [answer, all] = await lines(code, more);
+    const failed = all.find(({ type, name }) => type === "error" && name !== "NameError");
+    client.loseIf(failed !== undefined, "a cell of a sandbox failed");
+    const line = all.find(({ type }) => type === expected["type"]);
+    client.check(answer, expected as Expected, line);
+  };
+  const x = `x = "x of ${mark}"`;
+  const shown = { type: "result", text: `x of ${mark}` };
+
+  const use = async (): Promise<void> => {
+    const one = await client.ask(e2b`GET /sandboxes/${id}`);
+    client.check(one, { sandboxID: id, state: "running", metadata: { mark } });
+    const list = await client.ask(e2b`GET /v2/sandboxes?metadata=${`mark=${mark}`}`);
+    client.check(list, [{ sandboxID: id, metadata: { mark } }]);
+    await client.ask(e2b`POST /sandboxes/${id}/timeout`, { body: { timeout: 600 } });
+    const connected = await client.ask(e2b`POST /v2/sandboxes/${id}/connect`, { body: {} });
+    client.check(connected, { sandboxID: id });
+    await ask(e2b`GET /health`);
+
+    await expectLine(`${x}\nx`, shown);
     await expectLine('import os; os.environ["MARK"]', { type: "result", text: `env of ${mark}` });
-    const context = await ask("POST /contexts", { body: {} });
+    const context = await ask(e2b`POST /contexts`, { body: {} });
     const context_id = context.json["id"] as string;
     await expectLine("x", { type: "error", name: "NameError" }, { context_id });
-    await expectLine("x", { type: "result", text: `x of ${mark}` });
-    await ask("GET /contexts");
-    await ask("DELETE /contexts/{context}", { path: { context: context_id } });
+    await expectLine("x", shown);
+    await ask(e2b`GET /contexts`);
+    await ask(e2b`DELETE /contexts/${context_id}`);
 
     const form = new FormData();
     form.append("file", new Blob([`file of ${mark}`]), "a.txt");
-    await ask("POST /files", { query: { path: "/home/user/a.txt" }, body: form });
-    const file = await ask("GET /files", { query: { path: "/home/user/a.txt" } });
-    client.check(file, `file of ${mark}`, file.text);
+    await ask(e2b`POST /files?path=/home/user/a.txt`, { body: form });
+    await ask(e2b`GET /files?path=/home/user/a.txt`, { text: `file of ${mark}` });
     const rpc = (method: string, asked: Json) =>
-      ask(`POST /filesystem.Filesystem/${method}`, { body: asked });
+      ask(e2b([`POST /filesystem.Filesystem/${method}`]), { body: asked });
     client.check(await rpc("Stat", { path: "/home/user/a.txt" }), {
       entry: { name: "a.txt", type: "FILE_TYPE_FILE" },
     });
@@ -209,32 +188,32 @@ async function useE2b(client: Client): Promise<void> {
     await rpc("Remove", { path: "/home/user/d" });
     const start = frame({ process: { cmd: "echo", args: [`said ${mark}`], envs: {} } });
     const headers = { ...inside, "Content-Type": "application/connect+json" };
-    const said = await ask("POST /process.Process/Start", { headers, body: start });
-    if (!client.watch.isCalm && said.text.includes("The agent was lost"))
-      throw new LostToFault("a command of a sandbox failed");
+    const said = await ask(e2b`POST /process.Process/Start`, { headers, body: start });
+    client.loseIf(said.text.includes("The agent was lost"), "a command of a sandbox failed");
     client.check(said, true, said.text.includes(base64(`said ${mark}\n`)));
     const hungUpMs = performance.now();
-    await client.hangUp(
-      e2b("POST /execute"),
-      { headers: inside, isKeyless: true, body: { code: "import time; time.sleep(60)" } },
-      client.random.between(5, 400),
-    );
+    const hungUp = {
+      headers: inside,
+      isKeyless: true,
+      body: { code: "import time; time.sleep(60)" },
+    };
+    await client.hangUp(e2b`POST /execute`, hungUp, client.random.between(5, 400));
     const [, after] = await lines("x");
     if (after.some(({ name }) => name === "interpreter_ended")) {
       client.noteKill(hungUpMs);
-      await ask("POST /contexts/{context}/restart", { path: { context: "default" } });
+      await ask(e2b`POST /contexts/${"default"}/restart`);
       await lines(x);
     }
-    await expectLine("x", { type: "result", text: `x of ${mark}` });
+    await expectLine("x", shown);
 
     // A token is for its own sandbox.
     const foreign = [...client.watch.owners].find(([, owner]) => owner !== client.tenant);
     const other = { ...inside, "E2b-Sandbox-Id": foreign?.[0] ?? "none" };
-    await ask("GET /health", { headers: other, expect: [401] });
+    await ask(e2b`GET /health`, { headers: other, expect: [401] });
   };
-  await client.unlessLost(id!, use);
-  await client.ask(e2b("DELETE /sandboxes/{id}"), { path });
-  await ask("GET /health", { expect: [502] });
+  await client.unlessLost(id, use);
+  await client.ask(e2b`DELETE /sandboxes/${id}`);
+  await ask(e2b`GET /health`, { expect: [502] });
 }
 
 const accept = { Accept: "application/json, text/event-stream" };
@@ -243,13 +222,12 @@ const accept = { Accept: "application/json, text/event-stream" };
 async function callMcp(client: Client, method: string, params: Json): Promise<[Answer, Json]> {
   const body = { jsonrpc: "2.0", id: 1, method, params };
   const name = params["name"] === undefined ? "" : `#${params["name"] as string}`;
-  const answer = await client.ask(`POST /mcp${name}`, { headers: accept, body });
+  const answer = await client.ask(at([`POST /mcp${name}`]), { headers: accept, body });
   const text = answer.text.startsWith("{")
     ? answer.text
     : /^data: (\{.*"id":1.*)$/m.exec(answer.text)?.[1];
   const { result } = JSON.parse(text ?? "{}") as { result?: Json };
-  if (!client.watch.isCalm && (result === undefined || result["isError"]))
-    throw new LostToFault(`MCP ${method}`);
+  client.loseIf(result === undefined || result["isError"] === true, `MCP ${method}`);
   client.check(answer, true, result !== undefined);
   return [answer, result!];
 }
@@ -269,18 +247,12 @@ async function useMcp(client: Client): Promise<void> {
   };
   const code = `${says(mark)}\nopen("left.txt", "w").write("left of ${mark}")\n"shown ${mark}"`;
   const input_data = { mark };
-  const ran = await tool(
-    "execute_code",
-    { code, input_data, wait_seconds: 50 },
-    {
-      status: "succeeded",
-      stdout: `said ${mark}\n`,
-      results: [`'shown ${mark}'`],
-    },
-  );
-  const { job_id } = ran;
+  const succeeded = { status: "succeeded", stdout: `said ${mark}\n` };
+  const asked = { code, input_data, wait_seconds: 50 };
+  const results = [`'shown ${mark}'`];
+  const { job_id } = await tool("execute_code", asked, { ...succeeded, results });
   client.acknowledge(job_id as string, ["succeeded"], `said ${mark}\n`);
-  await tool("get_job", { job_id }, { status: "succeeded", stdout: `said ${mark}\n` });
+  await tool("get_job", { job_id }, succeeded);
   await tool("cancel_job", { job_id }, { status: "succeeded" });
   await tool("list_artifacts", { job_id }, { files: [{ name: "left.txt" }] });
   await tool("read_artifact", { job_id, name: "left.txt" }, { text: `left of ${mark}` });
@@ -288,16 +260,12 @@ async function useMcp(client: Client): Promise<void> {
   const [read, resource] = await callMcp(client, "resources/read", { uri });
   client.check(read, { contents: [{ uri, text: `left of ${mark}` }] }, resource);
 
-  const made = await tool("create_session", { wait_seconds: 50 }, {});
-  const { session_id } = made;
+  const { session_id } = await tool("create_session", { wait_seconds: 50 }, {});
   const run = (source: string) => ({ session_id, code: source, wait_seconds: 50 });
   await tool("run_in_session", run(`x = "x of ${mark}"\nx`), { results: [`'x of ${mark}'`] });
   await tool("run_in_session", run("x"), { results: [`'x of ${mark}'`] });
-  await tool(
-    "close_session",
-    { session_id },
-    { session_id: session_id as string, status: "ended" },
-  );
+  const closed = { session_id: session_id as string, status: "ended" };
+  await tool("close_session", { session_id }, closed);
 }
 
 export const facadeOperations: readonly Operation[] = [

@@ -2,12 +2,15 @@ import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   type Answer,
+  at,
   type Client,
   type Expected,
   type Json,
   LostToFault,
   newId,
   type Operation,
+  type Place,
+  some,
   Violation,
 } from "./client.ts";
 
@@ -117,21 +120,31 @@ export function checkEnd(
 ): void {
   const { status, error } = record as { status: string; error: { type: string } | null };
   const end = error === null ? status : `${status}/${error.type}`;
-  if (!client.watch.isCalm && !ends.includes(end) && [...ofFaults, ...more].includes(end)) {
-    throw new LostToFault(`a job ended as ${end}`);
-  }
+  const isLost = !ends.includes(end) && [...ofFaults, ...more].includes(end);
+  client.loseIf(isLost, `a job ended as ${end}`);
   client.check(answer, (is: string) => ends.includes(is), end);
 }
 
-/** The record of a job that has ended, and everything that the service has of it. */
-export async function checkRecord(
+/** Waits for the end of a job. */
+export async function untilEnded(client: Client, id: string): Promise<void> {
+  const end = at`GET /jobs/${id}/result?wait=true&timeout=20&view=full`;
+  while ((await client.ask(end, { expect: [200, 408] })).status !== 200);
+}
+
+const artifact = (id: string, name: string): Place => at`GET /jobs/${id}/artifacts/${name}`;
+
+/**
+ * Waits for the end of a job, and checks its record and everything else that the service has of it. The record must not
+ * change any more: it is remembered.
+ */
+async function checkEnded(
   client: Client,
   id: string,
   job: Job,
   more: Expected = {},
 ): Promise<Json> {
-  const path = { id };
-  const answer = await client.ask("GET /executions/{id}", { path, query: { view: "all" } });
+  await untilEnded(client, id);
+  const answer = await client.ask(at`GET /executions/${id}?view=all`);
   checkEnd(client, answer, job.ends);
   const { code, stdin, args } = job.request as { code: string; stdin?: string; args?: string[] };
   const isWell = answer.json["status"] === "succeeded";
@@ -145,24 +158,19 @@ export async function checkRecord(
     ...(more as object),
   });
   if (isWell && job.files) {
-    const at = { job_id: id, artifact_name: "run.txt" };
-    const file = await client.ask("GET /jobs/{job_id}/artifacts/{artifact_name}", { path: at });
-    client.check(answer, file.text, (answer.json["output"] as Json)["run"]);
+    const { text } = await client.ask(artifact(id, "run.txt"));
+    client.check(answer, text, (answer.json["output"] as Json)["run"]);
   }
+  remember(client, id, answer.json);
   return answer.json;
 }
 
-const withoutNames = (attempts: unknown): Expected =>
-  (attempts as Record<string, Expected>[]).map(({ attempt, agent_id, outcome }) => ({
-    attempt,
-    agent_id,
-    outcome,
-  }));
-
-/** Remembers a record, which must not change any more; agents that are gone lose their names. */
-export function remember(client: Client, id: string, record: Json): void {
-  const { attempts, ...lasting } = record;
-  client.ended.push({ id, record: { ...lasting, attempts: withoutNames(attempts) } });
+/** Agents that are gone lose their names. */
+function remember(client: Client, id: string, { attempts, ...lasting }: Json): void {
+  const nameless = (attempts as Record<string, Expected>[]).map(
+    ({ attempt, agent_id, outcome }) => ({ attempt, agent_id, outcome }),
+  );
+  client.ended.push({ id, record: { ...lasting, attempts: nameless } });
   if (client.ended.length > 30) client.ended.shift();
 }
 
@@ -176,7 +184,7 @@ export async function submit(
   const isTwice = client.random.next() < 0.2;
   for (;;) {
     const sent = Array.from({ length: isTwice ? 2 : 1 }, () =>
-      client.ask("POST /execute/async", { body, headers, expect: [200, 202] }),
+      client.ask(at`POST /execute/async`, { body, headers, expect: [200, 202] }),
     );
     const answers = await Promise.allSettled(sent);
     const told = answers.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
@@ -195,19 +203,6 @@ export async function submit(
   }
 }
 
-/** Waits for the end of a job. */
-export async function untilEnded(client: Client, id: string): Promise<void> {
-  const query = { wait: true, timeout: 20, view: "full" };
-  for (;;) {
-    const { status } = await client.ask("GET /jobs/{id}/result", {
-      path: { id },
-      query,
-      expect: [200, 408],
-    });
-    if (status === 200) return;
-  }
-}
-
 type Told = { id?: string; event: string; data: Json };
 /** Follows a job to its end, now and then over several connections. */
 async function follow(client: Client, id: string): Promise<Told[]> {
@@ -215,9 +210,9 @@ async function follow(client: Client, id: string): Promise<Told[]> {
   const headers = { Accept: "application/x-ndjson" };
   let after = "";
   for (;;) {
-    const query: Json = after === "" ? {} : { after };
-    const asked = { path: { id }, headers, query: query as Record<string, string> };
-    const answer = await client.ask("GET /jobs/{id}/events", asked);
+    const events =
+      after === "" ? at`GET /jobs/${id}/events` : at`GET /jobs/${id}/events?after=${after}`;
+    const answer = await client.ask(events, { headers });
     for (const line of answer.text.split("\n").filter(Boolean)) {
       const event = JSON.parse(line) as Told;
       client.check(answer, id, event.data["job_id"]);
@@ -234,29 +229,54 @@ const textOf = (events: readonly Told[], stream: string): string =>
     .map(({ data }) => data["text"])
     .join("");
 
-async function readFiles(client: Client, id: string, job: Job): Promise<void> {
-  const path = { id };
-  const logs = await client.ask("GET /jobs/{id}/logs", { path, query: { stream: "stdout" } });
-  if (job.stdout !== undefined) client.check(logs, job.stdout, logs.text);
-  const list = await client.ask("GET /jobs/{id}/artifacts", { path });
-  const items = list.json["artifacts"] as { name: string }[];
-  const names = [...Object.keys(job.files ?? {}), ...(job.files ? ["run.txt"] : [])];
-  client.check(list, names.sort(), items.map(({ name }) => name).sort());
-  for (const { name } of items) {
-    const at = { job_id: id, artifact_name: name };
-    const file = await client.ask("GET /jobs/{job_id}/artifacts/{artifact_name}", { path: at });
-    if (name !== "run.txt") client.check(file, job.files![name], file.text);
+async function readFiles(
+  client: Client,
+  id: string,
+  { stdout, files, request }: Job,
+): Promise<void> {
+  await client.ask(
+    at`GET /jobs/${id}/logs?stream=stdout`,
+    stdout === undefined ? {} : { text: stdout },
+  );
+  const list = await client.ask(at`GET /jobs/${id}/artifacts`);
+  const names = (list.json["artifacts"] as { name: string }[]).map(({ name }) => name);
+  client.check(list, files ? [...Object.keys(files), "run.txt"].sort() : [], names.toSorted());
+  for (const name of names) {
+    const file = await client.ask(artifact(id, name));
+    if (name !== "run.txt") client.check(file, files![name], file.text);
     const headers = { "If-None-Match": file.headers.get("ETag")! };
-    const same = { path: at, headers, expect: [304] };
-    await client.ask("GET /jobs/{job_id}/artifacts/{artifact_name}", same);
-    const head = await client.ask("HEAD /jobs/{job_id}/artifacts/{artifact_name}", { path: at });
+    await client.ask(artifact(id, name), { headers, expect: [304] });
+    const head = await client.ask(at`HEAD /jobs/${id}/artifacts/${name}`);
     client.check(head, String(Buffer.byteLength(file.text)), head.headers.get("Content-Length"));
   }
-  const at = { job_id: id, artifact_name: "_code.py" };
-  const code = { path: at, query: { from: "input" } };
-  const read = await client.ask("GET /jobs/{job_id}/artifacts/{artifact_name}", code);
-  client.check(read, job.request.code, read.text);
+  await client.ask(at`GET /jobs/${id}/artifacts/_code.py?from=input`, { text: request.code });
 }
+
+/** What a client may ask for by the id of something that another tenant has. */
+const ofOthers = [
+  "GET /jobs/{}",
+  "GET /jobs/{}/result",
+  "GET /jobs/{}/events",
+  "GET /jobs/{}/logs?stream=stdout",
+  "GET /jobs/{}/artifacts",
+  "GET /jobs/{}/tool-calls",
+  "POST /jobs/{}/cancel",
+  "POST /jobs/{}/rerun",
+  "GET /executions/{}",
+  "DELETE /executions/{}",
+  "GET /batches/{}",
+  "POST /batches/{}/cancel",
+  "GET /files/{}",
+  "DELETE /files/{}",
+  "GET /sessions/{}",
+  "PATCH /sessions/{}",
+  "DELETE /sessions/{}",
+  "POST /sessions/{}/execute",
+  "POST /sessions/{}/interrupt",
+  "POST /sessions/{}/contexts",
+  "GET /sessions/{}/contexts",
+  "GET /sessions/{}/files",
+];
 
 /** Operations on jobs and batches. */
 export const jobOperations: readonly Operation[] = [
@@ -265,22 +285,16 @@ export const jobOperations: readonly Operation[] = [
     weight: 8,
     async run(client) {
       const job = makeJob(client);
-      const answer = await client.ask("POST /execute", { body: job.request });
-      const {
-        job_id: id,
-        success,
-        error,
-      } = answer.json as { job_id: string; success: boolean; error: Json };
+      const answer = await client.ask(at`POST /execute`, { body: job.request });
+      type Result = { job_id: string; success: boolean; error: Json };
+      const { job_id: id, success, error } = answer.json as Result;
       // Where the API stops meanwhile, the job is cancelled.
       const isStopped = !client.watch.isCalm && error?.["type"] === "cancelled";
-      client.acknowledge(
-        id,
-        [...job.ends, ...(isStopped ? ["cancelled/cancelled"] : [])],
-        job.stdout,
-      );
-      if (isStopped) throw new LostToFault("a job was cancelled by the end of its API");
+      const ends = isStopped ? [...job.ends, "cancelled/cancelled"] : job.ends;
+      client.acknowledge(id, ends, job.stdout);
+      client.loseIf(isStopped, "a job was cancelled by the end of its API");
       if (success) client.check(answer, { stdout: job.stdout, exit_code: 0 });
-      remember(client, id, await checkRecord(client, id, job));
+      await checkEnded(client, id, job);
     },
   },
   {
@@ -290,20 +304,15 @@ export const jobOperations: readonly Operation[] = [
       const job = makeJob(client);
       const id = await submit(client, job);
       const other = { ...job.request, code: "2", idempotency_key: `key of ${job.mark}` };
-      const refused = await client.ask("POST /execute/async", { body: other, expect: [409] });
+      const refused = await client.ask(at`POST /execute/async`, { body: other, expect: [409] });
       client.check(refused, { existing_job_id: id });
-      const status = await client.ask("GET /jobs/{id}", { path: { id } });
-      client.check(status, { job_id: id });
+      client.check(await client.ask(at`GET /jobs/${id}`), { job_id: id });
       const events = await follow(client, id);
-      const record = await checkRecord(client, id, job);
-      const answer = await client.ask("GET /jobs/{id}/result", { path: { id } });
-      client.check(answer, record["stdout"] as string, textOf(events, "stdout"));
-      client.check(answer, {
-        status: record["status"] as string,
-        stdout: record["stdout"] as string,
-      });
-      if (record["status"] === "succeeded") await readFiles(client, id, job);
-      remember(client, id, record);
+      const { status, stdout } = (await checkEnded(client, id, job)) as Record<string, string>;
+      const answer = await client.ask(at`GET /jobs/${id}/result`);
+      client.check(answer, stdout, textOf(events, "stdout"));
+      client.check(answer, { status, stdout });
+      if (status === "succeeded") await readFiles(client, id, job);
     },
   },
   {
@@ -312,8 +321,7 @@ export const jobOperations: readonly Operation[] = [
     async run(client) {
       const job = makeJob(client, kinds[1]);
       const id = await submit(client, job, { Prefer: "wait=5" });
-      await untilEnded(client, id);
-      remember(client, id, await checkRecord(client, id, job));
+      await checkEnded(client, id, job);
       await readFiles(client, id, job);
     },
   },
@@ -323,15 +331,11 @@ export const jobOperations: readonly Operation[] = [
     isPossible: ({ ended }) => ended.length > 0,
     async run(client) {
       const { id, record } = client.random.pick(client.ended);
-      const path = { id };
-      const answer = await client.ask("GET /executions/{id}", { path, query: { view: "all" } });
-      client.check(answer, record as Expected);
+      client.check(await client.ask(at`GET /executions/${id}?view=all`), record as Expected);
       const mark = (record["metadata"] as Json)["mark"] as string;
-      const query = { metadata: `mark:${mark}`, view: "full" };
-      const list = await client.ask("GET /executions", { query });
-      client.check(list, {
+      client.check(await client.ask(at`GET /executions?metadata=${`mark:${mark}`}&view=full`), {
         count: (n: number) => n > 0,
-        items: (items: Json[]) => items.some((one) => one["execution_id"] === id),
+        items: some({ execution_id: id }),
       });
     },
   },
@@ -341,22 +345,18 @@ export const jobOperations: readonly Operation[] = [
     async run(client) {
       const job = printJob(client);
       const parent = await submit(client, job);
-      const again = await client.ask("POST /jobs/{id}/rerun", { path: { id: parent }, body: {} });
       const code = `# fork of ${job.mark}\n${print}`;
-      const fork = await client.ask("POST /jobs/{id}/fork", {
-        path: { id: parent },
-        body: { code },
-      });
+      const again = await client.ask(at`POST /jobs/${parent}/rerun`, { body: {} });
+      const fork = await client.ask(at`POST /jobs/${parent}/fork`, { body: { code } });
       for (const [answer, relationship, own] of [
         [again, "rerun", job],
         [fork, "fork", { ...job, request: { ...job.request, code } }],
       ] as const) {
         const id = answer.json["job_id"] as string;
-        client.check(answer, { parent_execution_id: parent, relationship });
-        client.acknowledge(id, own.ends, own.stdout);
-        await untilEnded(client, id);
         const lineage = { parent_execution_id: parent, relationship };
-        remember(client, id, await checkRecord(client, id, own, lineage));
+        client.check(answer, lineage);
+        client.acknowledge(id, own.ends, own.stdout);
+        await checkEnded(client, id, own, lineage);
       }
     },
   },
@@ -367,11 +367,9 @@ export const jobOperations: readonly Operation[] = [
       const job = longJob(client);
       const id = await submit(client, job);
       await sleep(client.random.between(0, 1000));
-      await client.ask("POST /jobs/{id}/cancel", { path: { id } });
-      await client.ask("POST /jobs/{id}/cancel", { path: { id } });
-      await untilEnded(client, id);
+      for (const _ of [1, 2]) await client.ask(at`POST /jobs/${id}/cancel`);
       const ends = client.watch.isCalm ? ["cancelled/cancelled"] : job.ends;
-      remember(client, id, await checkRecord(client, id, { ...job, ends }));
+      await checkEnded(client, id, { ...job, ends });
     },
   },
   {
@@ -381,31 +379,23 @@ export const jobOperations: readonly Operation[] = [
       const jobs = [printJob(client), makeJob(client), printJob(client)];
       const key = `key of batch ${client.mark()}`;
       const body = { jobs: jobs.map(({ request }) => request), idempotency_key: key };
-      const answer = await client.ask("POST /execute/batch", { body });
-      const again = await client.ask("POST /execute/batch", { body });
-      const members = answer.json["jobs"] as { job_id: string }[];
-      const same = members.map(({ job_id }) => ({ job_id }));
-      client.check(again, { batch_id: answer.json["batch_id"] as string, jobs: same });
+      const answer = await client.ask(at`POST /execute/batch`, { body });
+      const again = await client.ask(at`POST /execute/batch`, { body });
+      const batch_id = answer.json["batch_id"] as string;
+      const ids = (answer.json["jobs"] as { job_id: string }[]).map(({ job_id }) => job_id);
+      client.check(again, { batch_id, jobs: ids.map((job_id) => ({ job_id })) });
       const isCancelled = client.random.next() < 0.4;
-      const ends = isCancelled ? ["cancelled/cancelled"] : [];
-      const all = jobs.map((job, n) => ({
-        ...job,
-        id: members[n]!.job_id,
-        ends: [...job.ends, ...ends],
-      }));
-      for (const { id, ends: expected, stdout } of all) client.acknowledge(id, expected, stdout);
-      const path = { id: answer.json["batch_id"] as string };
-      if (isCancelled) await client.ask("POST /batches/{id}/cancel", { path });
-      for (const { id } of all) await untilEnded(client, id);
-      for (const { id, ...job } of all)
-        remember(client, id, await checkRecord(client, id, job, { batch_id: path.id }));
-      const batch = await client.ask("GET /batches/{id}", { path });
+      const more = isCancelled ? ["cancelled/cancelled"] : [];
+      const all = jobs.map((job) => ({ ...job, ends: [...job.ends, ...more] }));
+      all.forEach(({ ends, stdout }, n) => client.acknowledge(ids[n]!, ends, stdout));
+      if (isCancelled) await client.ask(at`POST /batches/${batch_id}/cancel`);
+      for (const [n, job] of all.entries()) await checkEnded(client, ids[n]!, job, { batch_id });
+      const batch = await client.ask(at`GET /batches/${batch_id}`);
       client.check(batch, { total: 3, finished: true });
-      const late = await client.ask("POST /batches/{id}/cancel", { path });
-      client.check(late, batch.json as Expected);
-      const list = await client.ask("GET /executions", { query: { batch_id: path.id } });
+      client.check(await client.ask(at`POST /batches/${batch_id}/cancel`), batch.json as Expected);
+      const list = await client.ask(at`GET /executions?batch_id=${batch_id}`);
       const shown = (list.json["items"] as Json[]).map((one) => one["execution_id"] as string);
-      client.check(list, all.map(({ id }) => id).toSorted(), shown.toSorted());
+      client.check(list, ids.toSorted(), shown.toSorted());
     },
   },
   {
@@ -414,19 +404,17 @@ export const jobOperations: readonly Operation[] = [
     async run(client) {
       const job = makeJob(client);
       const id = await submit(client, job);
-      await untilEnded(client, id);
-      await checkRecord(client, id, job);
+      await checkEnded(client, id, job);
+      client.ended.pop();
       // From here on its row may be gone.
       client.watch.acknowledged.delete(id);
-      const path = { id };
-      await client.ask("DELETE /executions/{id}", { path });
-      for (const endpoint of [
-        "GET /executions/{id}",
-        "GET /jobs/{id}",
-        "GET /jobs/{id}/artifacts",
-      ]) {
-        await client.ask(endpoint, { path, expect: [404] });
-      }
+      await client.ask(at`DELETE /executions/${id}`);
+      for (const place of [
+        at`GET /executions/${id}`,
+        at`GET /jobs/${id}`,
+        at`GET /jobs/${id}/artifacts`,
+      ])
+        await client.ask(place, { expect: [404] });
     },
   },
   {
@@ -435,30 +423,25 @@ export const jobOperations: readonly Operation[] = [
     async run(client) {
       const job = makeJob(client, kinds[3]);
       const id = await submit(client, job);
-      await untilEnded(client, id);
-      remember(client, id, await checkRecord(client, id, job));
+      await checkEnded(client, id, job);
       type Letter = { id: number; job_id: string; job_data: Json };
       let letter: Letter | undefined;
       for (let before = ""; letter === undefined;) {
-        const query = { error_type: "value_error", limit: 50, ...(before !== "" && { before }) };
-        const page = await client.ask("GET /dlq", { query });
+        const from = before === "" ? "" : `&before=${before}`;
+        const page = await client.ask(at([`GET /dlq?error_type=value_error&limit=50${from}`]));
         const items = page.json["items"] as Letter[];
         letter = items.find((one) => one.job_id === id);
-        if (letter)
-          client.check(
-            page,
-            { code: job.request.code, input_data: { mark: job.mark } },
-            letter.job_data,
-          );
+        const data = { code: job.request.code, input_data: { mark: job.mark } };
+        if (letter) client.check(page, data, letter.job_data);
         else client.check(page, true, page.json["has_more"]);
         before = String(items.at(-1)?.id);
       }
-      const stats = await client.ask("GET /dlq/stats");
-      client.check(stats, { by_error_type: { value_error: (n: number) => n > 0 } });
+      client.check(await client.ask(at`GET /dlq/stats`), {
+        by_error_type: { value_error: (n: number) => n > 0 },
+      });
       client.watch.lettersRemoved.add(id);
-      const path = { id: String(letter.id) };
-      await client.ask("DELETE /dlq/{id}", { path });
-      await client.ask("DELETE /dlq/{id}", { path, expect: [404] });
+      await client.ask(at`DELETE /dlq/${letter.id}`);
+      await client.ask(at`DELETE /dlq/${letter.id}`, { expect: [404] });
     },
   },
   {
@@ -470,32 +453,27 @@ export const jobOperations: readonly Operation[] = [
       const tools = [{ name: "ask_caller", parameters: { properties: { question: {} } } }];
       const body = { code, tools, metadata: { mark }, startup_timeout: 300, idempotency_key: mark };
       // Its call would hold a slot for tool_timeout if its client did not insist.
-      const submitted = await client.insist("POST /execute/async", { body });
+      const submitted = await client.insist(at`POST /execute/async`, { body });
       const id = (submitted.json["job_id"] ?? submitted.json["execution_id"]) as string;
       const stdout = `answer to ${mark}\n`;
       // Code with tools starts once.
       client.acknowledge(id, ["succeeded", ...(client.watch.isCalm ? [] : ofFaults)], stdout);
       for (;;) {
-        const waiting = { path: { id }, query: { wait: 20 } };
-        const told = await client.insist("GET /jobs/{id}/tool-calls", waiting);
+        const told = await client.insist(at`GET /jobs/${id}/tool-calls?wait=20`);
         const [call] = told.json["calls"] as { number: number; arguments: Json }[];
         if (call === undefined) {
           const { status } = told.json as { status: string };
-          const isLost = !client.watch.isCalm && status === "failed";
-          if (isLost) throw new LostToFault("a job with tools failed");
+          client.loseIf(status === "failed", "a job with tools failed");
           client.check(told, true, ["queued", "running"].includes(status));
           continue;
         }
         client.check(told, { question: `question of ${mark}` }, call.arguments);
-        const path = { id, number: String(call.number) };
         const expect = client.watch.isCalm ? {} : { expect: [200, 409] };
-        const answer = { path, body: { result: `answer to ${mark}` }, ...expect };
-        await client.insist("POST /jobs/{id}/tool-calls/{number}", answer);
+        const answer = { body: { result: `answer to ${mark}` }, ...expect };
+        await client.insist(at`POST /jobs/${id}/tool-calls/${call.number}`, answer);
         break;
       }
-      await untilEnded(client, id);
-      const job = { mark, request: { code }, ends: ["succeeded"], stdout };
-      remember(client, id, await checkRecord(client, id, job));
+      await checkEnded(client, id, { mark, request: { code }, ends: ["succeeded"], stdout });
     },
   },
   {
@@ -505,13 +483,12 @@ export const jobOperations: readonly Operation[] = [
       const afterMs = Math.round(client.random.between(1, 600));
       const { request } = longJob(client);
       const choice = client.random.next();
-      if (choice < 0.5) return client.hangUp("POST /execute", { body: request }, afterMs);
+      if (choice < 0.5) return client.hangUp(at`POST /execute`, { body: request }, afterMs);
       if (choice < 0.75) {
         const job = makeJob(client);
         const id = await submit(client, job);
-        await client.hangUp("GET /jobs/{id}/events", { path: { id } }, afterMs);
-        await untilEnded(client, id);
-        return checkRecord(client, id, job);
+        await client.hangUp(at`GET /jobs/${id}/events`, {}, afterMs);
+        return checkEnded(client, id, job);
       }
       const name = `cut of ${client.mark()}`;
       const body = new ReadableStream({
@@ -520,20 +497,9 @@ export const jobOperations: readonly Operation[] = [
           stream.enqueue(new TextEncoder().encode(name));
         },
       });
-      const end = AbortSignal.timeout(afterMs);
-      await fetch(`${client.watch.urls[0]}/files?name=${encodeURIComponent(name)}`, {
-        method: "POST",
-        headers: { "X-API-Key": client.tenant.key },
-        body,
-        duplex: "half",
-        signal: end,
-      }).catch(() => {});
-      const list = await client.ask("GET /files", { query: { limit: 1000 } });
-      client.check(
-        list,
-        false,
-        (list.json["items"] as Json[]).some((one) => one["name"] === name),
-      );
+      await client.hangUp(at`POST /files?name=${name}`, { body }, afterMs);
+      const list = await client.ask(at`GET /files?limit=1000`);
+      client.check(list, false, some({ name })(list.json["items"] as Json[]));
     },
   },
   {
@@ -542,39 +508,25 @@ export const jobOperations: readonly Operation[] = [
     async run(client) {
       const mark = client.mark();
       const [name, content] = [`name of ${mark}.txt`, `content of ${mark}`];
-      const headers = { "Idempotency-Key": `upload of ${mark}` };
-      const upload = { query: { name }, body: content, headers };
-      const sent = await client.ask("POST /files", upload);
+      const upload = { body: content, headers: { "Idempotency-Key": `upload of ${mark}` } };
+      const sent = await client.ask(at`POST /files?name=${name}`, upload);
       const id = sent.json["file_id"] as string;
-      const again = await client.ask("POST /files", upload);
-      client.check(again, { file_id: id });
-      const path = { id };
-      const file = await client.ask("GET /files/{id}", { path });
-      client.check(file, content, file.text);
-      const part = await client.ask("GET /files/{id}", {
-        path,
-        headers: { Range: "bytes=0-6" },
-        expect: [206],
-      });
-      client.check(part, "content", part.text);
-      await client.ask("HEAD /files/{id}", { path });
-      const list = await client.ask("GET /files", { query: { limit: 1000 } });
-      client.check(list, {
-        items: (all: Json[]) => all.some((one) => one["file_id"] === id && one["name"] === name),
+      client.check(await client.ask(at`POST /files?name=${name}`, upload), { file_id: id });
+      const file = at`GET /files/${id}`;
+      await client.ask(file, { text: content });
+      await client.ask(file, { headers: { Range: "bytes=0-6" }, expect: [206], text: "content" });
+      await client.ask(at`HEAD /files/${id}`);
+      client.check(await client.ask(at`GET /files?limit=1000`), {
+        items: some({ file_id: id, name }),
       });
       const code = 'print(open("/input/given.txt").read())';
       const files = [{ name: "given.txt", file_id: id }];
-      const job: Job = {
-        mark,
-        request: { code, files, metadata: { mark }, startup_timeout: 300 },
-        ends: ["succeeded"],
-        stdout: `${content}\n`,
-      };
+      const request = { code, files, metadata: { mark }, startup_timeout: 300 };
+      const job: Job = { mark, request, ends: ["succeeded"], stdout: `${content}\n` };
       const job_id = await submit(client, job);
-      await client.ask("DELETE /files/{id}", { path });
-      await client.ask("GET /files/{id}", { path, expect: [404] });
-      await untilEnded(client, job_id);
-      remember(client, job_id, await checkRecord(client, job_id, job));
+      await client.ask(at`DELETE /files/${id}`);
+      await client.ask(file, { expect: [404] });
+      await checkEnded(client, job_id, job);
     },
   },
   {
@@ -584,35 +536,10 @@ export const jobOperations: readonly Operation[] = [
     async run(client) {
       const foreign = [...client.watch.owners].filter(([, owner]) => owner !== client.tenant);
       const [id] = client.random.pick([...foreign, [newId()] as const]);
-      const endpoint = client.random.pick([
-        "GET /jobs/{id}",
-        "GET /jobs/{id}/result",
-        "GET /jobs/{id}/events",
-        "GET /jobs/{id}/logs",
-        "GET /jobs/{id}/artifacts",
-        "GET /jobs/{id}/tool-calls",
-        "POST /jobs/{id}/cancel",
-        "POST /jobs/{id}/rerun",
-        "GET /executions/{id}",
-        "DELETE /executions/{id}",
-        "GET /batches/{id}",
-        "POST /batches/{id}/cancel",
-        "GET /files/{id}",
-        "DELETE /files/{id}",
-        "GET /sessions/{id}",
-        "PATCH /sessions/{id}",
-        "DELETE /sessions/{id}",
-        "POST /sessions/{id}/execute",
-        "POST /sessions/{id}/interrupt",
-        "POST /sessions/{id}/contexts",
-        "GET /sessions/{id}/contexts",
-        "GET /sessions/{id}/files",
-      ]);
-      const body = /PATCH|execute$/.test(endpoint)
-        ? { body: endpoint.startsWith("PATCH") ? {} : { code: "1" } }
-        : {};
-      const query = endpoint.endsWith("/logs") ? { query: { stream: "stdout" } } : {};
-      await client.ask(endpoint, { path: { id }, ...body, ...query, expect: [404] });
+      const endpoint = client.random.pick(ofOthers);
+      const body = endpoint.startsWith("PATCH") ? {} : { code: "1" };
+      const hasBody = /PATCH|execute$/.test(endpoint);
+      await client.ask(at(endpoint.split("{}"), id), { ...(hasBody && { body }), expect: [404] });
     },
   },
 ];

@@ -12,6 +12,7 @@ import {
 import { jsonRequest } from "../../operate/command.ts";
 import { checkLedger, type Ledger } from "../../testing/ledger.ts";
 import {
+  at,
   Client,
   count,
   type Json,
@@ -158,7 +159,9 @@ export async function startLoad({
     checks: 0,
     end: end.signal,
   };
-  const needed = endpointsOf(document).map(({ method, path }) => `${method} ${path}`);
+  const needed = endpointsOf(document).map(
+    ({ method, path }) => `${method} ${path.replaceAll(/\{\w+\}/g, "{}")}`,
+  );
 
   const deal = dealer(operations, seed, watch);
   const working = tenants.flatMap((tenant, t) =>
@@ -290,27 +293,26 @@ async function recount(db: Database, watch: Watch): Promise<string[]> {
   for (const tenant of watch.tenants) {
     const client = new Client(watch, tenant, -1, 0);
     const { name } = tenant;
-    const { usage } = (await client.insist("GET /usage")).json as { usage: Json };
+    const { usage } = (await client.insist(at`GET /usage`)).json as { usage: Json };
     const [row] = await rowsOf("SELECT stored_bytes FROM tenants WHERE name = ?", name);
     compare(`stored_bytes of ${name}`, usage["stored_bytes"], row?.["stored_bytes"]);
     for (const what of ["queued", "running"]) compare(`${what} of ${name}`, usage[what], 0);
     const letters = await numberOf("SELECT count(*) AS n FROM dead_letters WHERE tenant = ?", name);
-    compare(`dlq/stats of ${name}`, (await client.insist("GET /dlq/stats")).json["total"], letters);
+    compare(
+      `dlq/stats of ${name}`,
+      (await client.insist(at`GET /dlq/stats`)).json["total"],
+      letters,
+    );
     const heard = new Set(tenant.receiver.received.map(({ path, id }) => `${path} ${id}`));
     const sent = "SELECT count(*) AS n FROM webhook_deliveries WHERE tenant = ?";
     compare(`webhooks that the receiver of ${name} got`, heard.size, await numberOf(sent, name));
     let listed = 0;
-    for (let before = "", isMore = true; isMore;) {
-      const query = {
-        limit: 1000,
-        kind: "all",
-        fields: "status",
-        ...(before !== "" && { before }),
-      };
-      const page = (await client.insist("GET /executions", { query })).json;
+    for (let from = "", isMore = true; isMore;) {
+      const place = at([`GET /executions?limit=1000&kind=all&fields=status${from}`]);
+      const page = (await client.insist(place)).json;
       const items = page["items"] as Json[];
       listed += items.length;
-      before = items.at(-1)?.["execution_id"] as string;
+      from = `&before=${items.at(-1)?.["execution_id"] as string}`;
       isMore = page["has_more"] as boolean;
     }
     const executions = await numberOf(
@@ -320,10 +322,10 @@ async function recount(db: Database, watch: Watch): Promise<string[]> {
     compare(`the list of executions of ${name}`, listed, executions);
   }
   const client = new Client(watch, watch.tenants[0]!, -1, 0);
-  const { queue_stats } = (await client.insist("GET /health")).json as { queue_stats: Json };
+  const { queue_stats } = (await client.insist(at`GET /health`)).json as { queue_stats: Json };
   compare("pending", queue_stats["pending"], 0);
   compare("running", queue_stats["running"], 0);
-  const metrics = (await client.insist("GET /metrics")).text;
+  const metrics = (await client.insist(at`GET /metrics`)).text;
   const metric = (name: string): number =>
     [...metrics.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (\\S+)$`, "gm"))].reduce(
       (sum, [, n]) => sum + Number(n),
@@ -353,9 +355,9 @@ export async function closeBooks(db: Database, watch: Watch): Promise<Ledger> {
   for (const tenant of watch.tenants) {
     const client = new Client(watch, tenant, -1, 0);
     for (const status of ["queued", "starting", "ready"]) {
-      const list = await client.insist("GET /sessions", { query: { status, limit: 1000 } });
+      const list = await client.insist(at`GET /sessions?status=${status}&limit=1000`);
       for (const { session_id: id } of list.json["items"] as { session_id: string }[])
-        await client.insist("DELETE /sessions/{id}", { path: { id }, expect: [204, 404] });
+        await client.insist(at`DELETE /sessions/${id}`, { expect: [204, 404] });
     }
   }
   const left = await untilAtRest(db, watch);

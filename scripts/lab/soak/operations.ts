@@ -1,29 +1,19 @@
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import {
-  type Client,
-  type Expected,
-  type Json,
-  LostToFault,
-  newId,
-  type Operation,
-  withPlace,
-} from "./client.ts";
+import { at, type Client, type Json, newId, type Operation, some, withPlace } from "./client.ts";
 import { facadeOperations } from "./facades.ts";
 import { checkEnd, jobOperations, printJob, submit, untilEnded } from "./jobs.ts";
-
-type Names = Readonly<Record<string, string>>;
 
 /** A session of a client, with what its model says of it. */
 class Session {
   readonly client: Client;
   readonly mark: string;
-  readonly path: { readonly id: string };
+  readonly id: string;
 
   constructor(client: Client, mark: string, id: string) {
     this.client = client;
     this.mark = mark;
-    this.path = { id };
+    this.id = id;
   }
 
   static async open(client: Client, more: Json = {}): Promise<Session> {
@@ -35,14 +25,9 @@ class Session {
       idempotency_key: mark,
       ...more,
     };
-    const made = await client.ask("POST /sessions", { body });
+    const made = await client.ask(at`POST /sessions`, { body });
     client.check(made, { metadata: { mark }, contexts: ["default"], calls: 0 });
     return new Session(client, mark, made.json["session_id"] as string);
-  }
-
-  ask(endpoint: string, body?: unknown, expect?: readonly number[], more: Names = {}) {
-    const asked = { path: { ...this.path, ...more }, body, ...(expect && { expect }) };
-    return this.client.ask(endpoint.replace("/", "/sessions/{id}/").replace(/\/$/, ""), asked);
   }
 
   /** Runs a cell, and checks how it ends and what it shows. Resolves with how it ended. */
@@ -52,9 +37,9 @@ class Session {
     ends = ["succeeded"],
     more: Json = {},
   ): Promise<string> {
-    const { client, mark } = this;
+    const { client, mark, id: session } = this;
     const body = { code: `# call of ${mark}\n${code}`, metadata: { mark }, ...more };
-    const answer = await this.ask("POST /execute", body);
+    const answer = await client.ask(at`POST /sessions/${session}/execute`, { body });
     const id = answer.json["job_id"] as string;
     client.acknowledge(id, [...ends, ...(client.watch.isCalm ? [] : lostCall)]);
     const { success, error } = answer.json as { success: boolean; error: { type: string } | null };
@@ -74,23 +59,25 @@ class Session {
   }
 
   async patch(more: Json = {}): Promise<void> {
-    const mark = this.client.mark();
-    const idle_timeout = Math.round(this.client.random.between(100, 900));
-    const changed = await this.ask("PATCH /", { metadata: { mark }, idle_timeout, ...more });
-    const expected = { session_id: this.path.id, metadata: { mark }, idle_timeout };
-    this.client.check(changed, expected);
-    this.client.check(await this.ask("GET /"), expected);
+    const { client, id } = this;
+    const mark = client.mark();
+    const idle_timeout = Math.round(client.random.between(100, 900));
+    const body = { metadata: { mark }, idle_timeout, ...more };
+    const expected = { session_id: id, metadata: { mark }, idle_timeout };
+    client.check(await client.ask(at`PATCH /sessions/${id}`, { body }), expected);
+    client.check(await client.ask(at`GET /sessions/${id}`), expected);
   }
 
   async close(): Promise<void> {
-    await this.ask("DELETE /");
-    const gone = await this.ask("GET /");
-    this.client.check(gone, {
+    const { client, id } = this;
+    await client.ask(at`DELETE /sessions/${id}`);
+    client.check(await client.ask(at`GET /sessions/${id}`), {
       status: "ended",
-      reason: this.client.watch.isCalm ? "deleted" : (is: unknown) => is !== null,
+      reason: client.watch.isCalm ? "deleted" : (is: unknown) => is !== null,
     });
-    const refused = await this.ask("POST /execute", { code: "1" }, [409]);
-    this.client.check(refused, { code: "session_ended", session_id: this.path.id });
+    const asked = { body: { code: "1" }, expect: [409] };
+    const refused = await client.ask(at`POST /sessions/${id}/execute`, asked);
+    client.check(refused, { code: "session_ended", session_id: id });
   }
 }
 
@@ -105,13 +92,12 @@ const lostCall = [
 
 async function useSession(client: Client): Promise<void> {
   const session = await Session.open(client, { wait: 60 });
-  await client.unlessLost(session.path.id, () => workIn(session));
+  await client.unlessLost(session.id, () => workIn(session));
 }
 
 async function workIn(session: Session): Promise<void> {
-  const { client } = session;
-  const { mark, path } = session;
-  await client.until("GET /sessions/{id}", { path, query: { wait: 30 } }, { status: "ready" });
+  const { client, mark, id } = session;
+  await client.until(at`GET /sessions/${id}?wait=30`, { status: "ready" });
   const [x, quoted] = [`x = "x of ${mark}"`, `'x of ${mark}'`];
   await session.call(`${x}\nx`, quoted);
   await session.call('import os; os.environ["MARK"]', `'env of ${mark}'`);
@@ -119,61 +105,52 @@ async function workIn(session: Session): Promise<void> {
 
   // Files.
   const [name, content] = [`file of ${mark}.txt`, `content of ${mark}`];
-  const at = { path: name };
-  await session.ask("PUT /files/{path}", content, [204], at);
-  const file = await session.ask("GET /files/{path}", undefined, [200], at);
-  client.check(file, content, file.text);
-  await session.ask("HEAD /files/{path}", undefined, [200], at);
+  await client.ask(at`PUT /sessions/${id}/files/${name}`, { body: content, expect: [204] });
+  await client.ask(at`GET /sessions/${id}/files/${name}`, { text: content });
+  await client.ask(at`HEAD /sessions/${id}/files/${name}`);
   await session.call(`open(${JSON.stringify(name)}).read()`, `'${content}'`);
-  const files = await session.ask("GET /files");
-  client.check(files, { items: (all: Json[]) => all.some((one) => one["path"] === name) });
-  await session.ask("DELETE /files/{path}", undefined, [204], at);
-  await session.ask("GET /files/{path}", undefined, [404], at);
+  client.check(await client.ask(at`GET /sessions/${id}/files`), { items: some({ path: name }) });
+  await client.ask(at`DELETE /sessions/${id}/files/${name}`, { expect: [204] });
+  await client.ask(at`GET /sessions/${id}/files/${name}`, { expect: [404] });
 
   // Another interpreter.
-  const made = await session.ask("POST /contexts");
+  const made = await client.ask(at`POST /sessions/${id}/contexts`);
   const context = made.json["context_id"] as string;
   await session.call(`x = "other of ${mark}"\nx`, `'other of ${mark}'`, ["succeeded"], { context });
   await session.call("x", quoted);
-  const contexts = await session.ask("GET /contexts");
-  client.check(contexts, { items: [{ context_id: "default" }, { context_id: context }] });
-  await session.ask("DELETE /contexts/{context_id}", undefined, [204], { context_id: context });
+  client.check(await client.ask(at`GET /sessions/${id}/contexts`), {
+    items: [{ context_id: "default" }, { context_id: context }],
+  });
+  await client.ask(at`DELETE /sessions/${id}/contexts/${context}`, { expect: [204] });
 
   // Calls that are ended keep the variables.
-  client.check(await session.ask("POST /interrupt"), { job_id: null });
+  const interrupt = at`POST /sessions/${id}/interrupt`;
+  client.check(await client.ask(interrupt), { job_id: null });
   const code = `# long call of ${mark}\nprint("begun", flush=True)\nimport time\ntime.sleep(60)`;
-  const long = await session.ask("POST /execute/async", { code, metadata: { mark } });
-  const id = long.json["job_id"] as string;
-  client.acknowledge(id, ["cancelled/cancelled", ...(client.watch.isCalm ? [] : lostCall)]);
-  const running = await client.until(
-    "GET /jobs/{id}",
-    { path: { id } },
-    { status: (is: string) => is !== "queued" },
-  );
-  const isLost = !client.watch.isCalm && running.json["status"] !== "running";
-  if (isLost) throw new LostToFault("a call ended early");
+  const body = { code, metadata: { mark } };
+  const long = await client.ask(at`POST /sessions/${id}/execute/async`, { body });
+  const call = long.json["job_id"] as string;
+  client.acknowledge(call, ["cancelled/cancelled", ...(client.watch.isCalm ? [] : lostCall)]);
+  const begun = { status: (is: string) => is !== "queued" };
+  const running = await client.until(at`GET /jobs/${call}`, begun);
+  client.loseIf(running.json["status"] !== "running", "a call ended early");
   client.check(running, { status: "running" });
   await sleep(client.random.between(0, 300));
   let endMs = performance.now();
-  if (client.random.next() < 0.5)
-    client.check(await session.ask("POST /interrupt"), { job_id: id });
-  else await client.ask("POST /jobs/{id}/cancel", { path: { id } });
-  await untilEnded(client, id);
-  const end = await client.ask("GET /executions/{id}", { path: { id } });
-  checkEnd(client, end, ["cancelled/cancelled"]);
+  if (client.random.next() < 0.5) client.check(await client.ask(interrupt), { job_id: call });
+  else await client.ask(at`POST /jobs/${call}/cancel`);
+  await untilEnded(client, call);
+  checkEnd(client, await client.ask(at`GET /executions/${call}`), ["cancelled/cancelled"]);
   await session.callAfter(endMs, "x", quoted, x);
   endMs = performance.now();
-  const hungUp = { code: "import time\ntime.sleep(60)", metadata: { mark } };
-  await client.hangUp(
-    "POST /sessions/{id}/execute",
-    { path, body: hungUp },
-    client.random.between(5, 400),
-  );
+  const hungUp = { body: { code: "import time\ntime.sleep(60)", metadata: { mark } } };
+  const afterMs = client.random.between(5, 400);
+  await client.hangUp(at`POST /sessions/${id}/execute`, hungUp, afterMs);
   await session.callAfter(endMs, "x", quoted, x);
-  await session.ask("POST /restart", {});
+  await client.ask(at`POST /sessions/${id}/restart`, { body: {} });
   await session.call("x", null, ["failed/name_error"]);
 
-  const list = await client.ask("GET /executions", { query: { session_id: path.id, limit: 100 } });
+  const list = await client.ask(at`GET /executions?session_id=${id}&limit=100`);
   for (const one of list.json["items"] as { metadata?: Json }[])
     client.check(list, true, one.metadata === undefined || one.metadata["mark"] === mark);
   await session.close();
@@ -185,91 +162,88 @@ async function changeWaiting(client: Client): Promise<void> {
   const times = client.random.between(3, 12);
   for (let n = 0; n < times; n++) {
     await session.patch({ lifetime: Math.round(client.random.between(600, 3000)) });
-    if (client.random.next() < 0.2) {
-      const list = await client.ask("GET /sessions", { query: { limit: 100, status: "queued" } });
-      client.check(list, {
-        items: (all: Json[]) => all.some((one) => one["session_id"] === session.path.id),
-      });
-    }
+    if (client.random.next() >= 0.2) continue;
+    client.check(await client.ask(at`GET /sessions?limit=100&status=queued`), {
+      items: some({ session_id: session.id }),
+    });
   }
   await session.close();
 }
 
 async function hearOfEnd(client: Client): Promise<void> {
-  const { tenant, watch } = client;
-  const start = await client.ask("GET /webhooks/events");
+  const { tenant } = client;
+  const start = await client.ask(at`GET /webhooks/events`);
   const job = printJob(client);
-  const hook = `${tenant.receiver.url}/hook`;
-  const id = await submit(client, { ...job, request: { ...job.request, callback_url: hook } });
+  const callback_url = `${tenant.receiver.url}/hook`;
+  const id = await submit(client, { ...job, request: { ...job.request, callback_url } });
   let cursor = start.json["cursor"] as string;
   for (let isHeard = false; !isHeard;) {
-    const query = { after: cursor, wait: 20 };
-    const page = await client.ask("GET /webhooks/events", { query });
+    const page = await client.ask(at`GET /webhooks/events?after=${cursor}&wait=20`);
     const items = page.json["items"] as { event: { data: Json } }[];
     for (const { event } of items) {
       client.check(page, tenant.name, event.data["tenant"]);
       isHeard ||= event.data["job_id"] === id;
     }
-    const record = await client.ask("GET /executions/{id}", { path: { id } });
+    const record = await client.ask(at`GET /executions/${id}`);
     const endedAt = record.json["ended_at"] as string | null;
     const isLate = endedAt !== null && Date.parse(endedAt) < Date.now() - 30_000;
-    if (!isHeard && isLate && !watch.isCalm) throw new LostToFault("an event came late");
+    client.loseIf(!isHeard && isLate, "an event came late");
     client.check(page, false, !isHeard && isLate && items.length === 0);
     cursor = page.json["cursor"] as string;
   }
-  const ofJob = { query: { job_id: id } };
-  const delivered = {
-    items: (all: Json[]) =>
-      all.some((one) => one["status"] === "delivered" && one["callback_url"] === hook),
+  const deliveries = at`GET /webhooks/deliveries?job_id=${id}`;
+  const delivered = { items: some({ status: "delivered", callback_url }) };
+  const list = await client.until(deliveries, delivered);
+  const all = list.json["items"] as Json[];
+  const { id: delivery } = all.find((one) => one["callback_url"] === callback_url) as {
+    id: string;
   };
-  const list = await client.until("GET /webhooks/deliveries", ofJob, delivered);
-  const [delivery] = (list.json["items"] as Json[]).filter((one) => one["callback_url"] === hook);
-  const path = { id: String(delivery!["id"]) };
-  await client.ask("POST /webhooks/deliveries/{id}/resend", { path });
-  await client.until("GET /webhooks/deliveries", ofJob, delivered);
-  const calls = () =>
-    tenant.receiver.received.filter(
-      ({ event }) => event.data.job_id === id && event.data.metadata?.["mark"] === job.mark,
-    );
-  client.check(list, (n: number) => n >= 2, calls().length);
+  await client.ask(at`POST /webhooks/deliveries/${delivery}/resend`);
+  await client.until(deliveries, delivered);
+  const calls = tenant.receiver.received.filter(
+    ({ event }) => event.data.job_id === id && event.data.metadata?.["mark"] === job.mark,
+  );
+  client.check(list, (n: number) => n >= 2, calls.length);
 }
 
 /** Lists by pages: each shows this tenant's own. */
 async function readLists(client: Client): Promise<void> {
   const { tenant, random } = client;
   const status = random.pick(["succeeded", "failed", "cancelled", "timeout"]);
-  let before = "";
+  let from = "";
   const seen = new Set<string>();
   for (let n = 0; n < 4; n++) {
-    const query = { status, limit: 20, view: "full", ...(before !== "" && { before }) };
-    const page = await client.ask("GET /executions", { query });
+    const page = await client.ask(
+      at([`GET /executions?status=${status}&limit=20&view=full${from}`]),
+    );
     for (const one of page.json["items"] as Json[]) {
-      before = one["execution_id"] as string;
+      const id = one["execution_id"] as string;
       client.check(page, { status }, one);
-      client.check(page, false, seen.has(before));
-      seen.add(before);
-      const mark = (one["metadata"] as Json | undefined)?.["mark"] as string | undefined;
-      client.check(page, true, mark === undefined || mark.startsWith(tenant.token));
+      client.check(page, false, seen.has(id));
+      client.check(page, true, client.owns(one));
+      seen.add(id);
+      from = `&before=${id}`;
     }
     if (!page.json["has_more"]) break;
   }
-  client.check(await client.ask("GET /key"), { tenant: tenant.name });
-  client.check(await client.ask("GET /usage"), {
+  client.check(await client.ask(at`GET /key`), { tenant: tenant.name });
+  client.check(await client.ask(at`GET /usage`), {
     tenant: tenant.name,
     usage: { queued: (n: number) => n >= 0, running: (n: number) => n >= 0 },
   });
-  await client.ask("GET /sessions", { query: { limit: 20 } });
-  await client.ask("GET /webhooks/deliveries", { query: { limit: 20 } });
-  await client.ask("GET /job-types");
-  await client.ask("GET /job-types/{name}", { path: { name: "default" } });
+  await client.ask(at`GET /sessions?limit=20`);
+  await client.ask(at`GET /webhooks/deliveries?limit=20`);
+  await client.ask(at`GET /job-types`);
+  await client.ask(at`GET /job-types/${"default"}`);
 }
 
 async function readService(client: Client): Promise<void> {
   for (const path of ["/health", "/health/live", "/health/ready", "/pool/stats", "/pool/history"])
-    await client.ask(`GET ${path}`);
+    await client.ask(at([`GET ${path}`]));
   // Its examples have ids, which are of nobody.
-  for (const path of ["/docs", "/openapi.json"]) await client.ask(`GET ${path}`, { seesAll: true });
-  const metrics = await client.ask("GET /metrics");
+  for (const path of ["/docs", "/openapi.json"])
+    await client.ask(at([`GET ${path}`]), { seesAll: true });
+  const metrics = await client.ask(at`GET /metrics`);
   client.check(metrics, true, metrics.text.includes("airlock_executions_total"));
 }
 
@@ -284,134 +258,92 @@ export const operations: readonly Operation[] = [
   { name: "reads the state of the service", weight: 2, run: readService },
 ];
 
+const use = (key: unknown) => ({ isKeyless: true, headers: { "X-API-Key": key as string } });
+
+async function useKeys(client: Client): Promise<void> {
+  const name = `t${newId()}`;
+  const body = { name, tenant: name, scopes: ["run", "read"] };
+  const made = await client.ask(at`POST /keys`, { body });
+  const id = made.json["id"] as string;
+  await client.insist(at`GET /key`, use(made.json["key"]));
+  const limits = {
+    max_queued: 0,
+    max_running: 1,
+    max_stored_bytes: null,
+    max_cpu_s_day: null,
+    max_requests: null,
+  };
+  client.check(await client.ask(at`PUT /tenants/${name}`, { body: limits }), { limits });
+  client.check(await client.ask(at`GET /tenants/${name}`), { limits });
+  const over = { ...use(made.json["key"]), body: { code: "1" }, expect: [429] };
+  const refused = await client.insist(at`POST /execute/async`, over);
+  client.check(refused, { code: "quota_exceeded", quota: "max_queued", limit: 0, used: 0 });
+  const rotated = await client.ask(at`POST /keys/${id}/rotate`, { body: { old_valid_s: 60 } });
+  for (const key of [made.json["key"], rotated.json["key"]])
+    await client.insist(at`GET /usage`, use(key));
+  await client.ask(at`POST /keys/${id}/revoke`);
+  // Within a second.
+  await sleep(1500);
+  await client.insist(at`GET /key`, { ...use(rotated.json["key"]), expect: [401] });
+  client.check(await client.ask(at`GET /keys?tenant=${name}`), {
+    keys: [{ id, tenant: name, revoked_at: (when: unknown) => when !== null }],
+  });
+  client.check(await client.ask(at`GET /tenants`), { tenants: some({ name }) });
+  const actions = ["key.revoke", "key.rotate", "tenant.limits", "key.create"];
+  client.check(await client.ask(at`GET /audit?tenant=${name}`), {
+    items: actions.map((action) => ({ action })),
+  });
+}
+
+const hash = (text: string): string => createHash("sha256").update(text).digest("hex");
+
+async function inviteHost(client: Client): Promise<void> {
+  const name = `host-${newId()}`;
+  const invited = await client.ask(at`POST /hosts/invitations`, { body: { name } });
+  const body = { code: invited.json["code"], token_sha256: hash(`ala_${hash(name)}`), name };
+  const joined = await client.ask(at`POST /agent/v1/join`, { body, isKeyless: true });
+  const { id } = joined.json["agent"] as { id: string };
+  await client.ask(at`POST /hosts/${id}/rotate`);
+  await client.ask(at`POST /hosts/${id}/revoke`);
+  client.check(await client.ask(at`GET /hosts`), {
+    hosts: some({ id, name, revoked_at: (when: unknown) => when !== null }),
+  });
+}
+
+async function drainAgent(client: Client): Promise<void> {
+  const stats = await client.ask(at`GET /pool/stats`);
+  const [agent] = stats.json["agents"] as { id: string }[];
+  if (agent === undefined) return;
+  try {
+    await client.ask(at`POST /agents/${agent.id}/drain`);
+  } finally {
+    // An agent that is drained for good would end the soak.
+    await client.insist(at`POST /agents/${agent.id}/resume`, { expect: [200, 404] });
+  }
+}
+
+async function buildImage(client: Client): Promise<void> {
+  const job_type = "built";
+  // On a busy machine, longer than any other request; `fetch` itself waits for 300 s.
+  const built = await client.ask(at`POST /job-types/${job_type}/build`, { patienceMs: 280_000 });
+  client.check(built, { status: "built", job_type });
+  client.check(await client.ask(at`GET /job-types/${job_type}/build`), { job_type });
+}
+
+async function readAllRecords(client: Client): Promise<void> {
+  const asked = { headers: { "X-Airlock-Tenant": "*" }, seesAll: true };
+  const page = await client.ask(at`GET /executions?limit=100`, asked);
+  for (const one of page.json["items"] as Json[]) {
+    const owner = client.watch.tenants.find(({ name }) => name === one["tenant"]);
+    client.check(page, true, owner !== undefined && client.owns(one, owner));
+  }
+}
+
 /** What an operator does, with things of its own and in a tenant that nobody else uses. */
 export const operatorOperations: readonly Operation[] = [
-  {
-    name: "makes, rotates and revokes a key, and sets limits",
-    weight: 4,
-    async run(client) {
-      const name = `t${newId()}`;
-      const path = { name };
-      const made = await client.ask("POST /keys", {
-        body: { name, tenant: name, scopes: ["run", "read"] },
-      });
-      const id = { id: made.json["id"] as string };
-      const use = (key: unknown, endpoint: string, expect: number[], body?: Json) =>
-        client.insist(endpoint, {
-          isKeyless: true,
-          headers: { "X-API-Key": key as string },
-          ...(body && { body }),
-          expect,
-        });
-      await use(made.json["key"], "GET /key", [200]);
-      const limits = {
-        max_queued: 0,
-        max_running: 1,
-        max_stored_bytes: null,
-        max_cpu_s_day: null,
-        max_requests: null,
-      };
-      client.check(await client.ask("PUT /tenants/{name}", { path, body: limits }), { limits });
-      client.check(await client.ask("GET /tenants/{name}", { path }), { limits });
-      const refused = await use(made.json["key"], "POST /execute/async", [429], { code: "1" });
-      client.check(refused, { code: "quota_exceeded", quota: "max_queued", limit: 0, used: 0 });
-      const rotated = await client.ask("POST /keys/{id}/rotate", {
-        path: id,
-        body: { old_valid_s: 60 },
-      });
-      for (const key of [made.json["key"], rotated.json["key"]])
-        await use(key, "GET /usage", [200]);
-      await client.ask("POST /keys/{id}/revoke", { path: id });
-      // Within a second.
-      await sleep(1500);
-      await use(rotated.json["key"], "GET /key", [401]);
-      const list = await client.ask("GET /keys", { query: { tenant: name } });
-      client.check(list, {
-        keys: [{ ...id, tenant: name, revoked_at: (at: unknown) => at !== null }],
-      });
-      client.check(await client.ask("GET /tenants"), {
-        tenants: (all: Json[]) => all.some((one) => one["name"] === name),
-      });
-      const audit = await client.ask("GET /audit", { query: { tenant: name } });
-      const actions = ["key.revoke", "key.rotate", "tenant.limits", "key.create"];
-      client.check(
-        audit,
-        actions,
-        (audit.json["items"] as Json[]).map((one) => one["action"] as Expected),
-      );
-    },
-  },
-  {
-    name: "invites a host, and revokes it",
-    weight: 2,
-    async run(client) {
-      const name = `host-${newId()}`;
-      const invited = await client.ask("POST /hosts/invitations", { body: { name } });
-      const token = `ala_${createHash("sha256").update(name).digest("hex")}`;
-      const token_sha256 = createHash("sha256").update(token).digest("hex");
-      const body = { code: invited.json["code"], token_sha256, name };
-      const joined = await client.ask("POST /agent/v1/join", { body, isKeyless: true });
-      const path = { id: (joined.json["agent"] as Json)["id"] as string };
-      await client.ask("POST /hosts/{id}/rotate", { path });
-      await client.ask("POST /hosts/{id}/revoke", { path });
-      const list = await client.ask("GET /hosts");
-      client.check(list, {
-        hosts: (all: Json[]) =>
-          all.some(
-            (one) => one["id"] === path.id && one["name"] === name && one["revoked_at"] !== null,
-          ),
-      });
-    },
-  },
-  {
-    name: "drains an agent for a moment",
-    weight: 2,
-    async run(client) {
-      const stats = await client.ask("GET /pool/stats");
-      const [agent] = stats.json["agents"] as { id: string }[];
-      if (agent === undefined) return;
-      const path = { id: agent.id };
-      try {
-        await client.ask("POST /agents/{id}/drain", { path });
-      } finally {
-        // An agent that is drained for good would end the soak.
-        await client.insist("POST /agents/{id}/resume", { path, expect: [200, 404] });
-      }
-    },
-  },
-  {
-    name: "builds an image",
-    weight: 1,
-    async run(client) {
-      const path = { name: "built" };
-      // On a busy machine, longer than any other request; `fetch` itself waits for 300 s.
-      const patienceMs = 280_000;
-      const built = await client.ask("POST /job-types/{name}/build", { path, patienceMs });
-      client.check(built, { status: "built", job_type: "built" });
-      client.check(await client.ask("GET /job-types/{name}/build", { path }), {
-        job_type: "built",
-      });
-    },
-  },
-  {
-    name: "reads the records of all tenants",
-    weight: 2,
-    async run(client) {
-      const headers = { "X-Airlock-Tenant": "*" };
-      const page = await client.ask("GET /executions", {
-        headers,
-        query: { limit: 100 },
-        seesAll: true,
-      });
-      for (const one of page.json["items"] as Json[]) {
-        const owner = client.watch.tenants.find(({ name }) => name === one["tenant"]);
-        const mark = (one["metadata"] as Json | undefined)?.["mark"] as string | undefined;
-        client.check(
-          page,
-          true,
-          owner !== undefined && (mark === undefined || mark.startsWith(owner.token)),
-        );
-      }
-    },
-  },
+  { name: "makes, rotates and revokes a key, and sets limits", weight: 4, run: useKeys },
+  { name: "invites a host, and revokes it", weight: 2, run: inviteHost },
+  { name: "drains an agent for a moment", weight: 2, run: drainAgent },
+  { name: "builds an image", weight: 1, run: buildImage },
+  { name: "reads the records of all tenants", weight: 2, run: readAllRecords },
 ];

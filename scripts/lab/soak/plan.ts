@@ -2,14 +2,7 @@ import { uniformFloat64 } from "pure-rand/distribution/uniformFloat64";
 import { xoroshiro128plus } from "pure-rand/generator/xoroshiro128plus";
 import { OperatorError, parseCommandLine } from "../../operate/command.ts";
 
-export type SoakOptions = {
-  readonly help: boolean;
-  readonly minutes: number;
-  readonly seed: number;
-  readonly world: WorldName;
-  /** Seconds from one fault to the next, on average. */
-  readonly every: number;
-};
+export type SoakOptions = ReturnType<typeof parseSoakOptions>;
 
 export const soakHelp = `Usage: npm run soak -- [options]
 
@@ -29,7 +22,7 @@ Options:
 `;
 
 /** Reads the arguments of `npm run soak --`. Throws OperatorError on one that it does not know. */
-export function parseSoakOptions(args: string[], newSeed: () => number): SoakOptions {
+export function parseSoakOptions(args: string[], newSeed: () => number) {
   const { values } = parseCommandLine("npm run soak", {
     args,
     options: {
@@ -45,6 +38,7 @@ export function parseSoakOptions(args: string[], newSeed: () => number): SoakOpt
     minutes: number("minutes", values.minutes, 0.1) ?? 5,
     seed: number("seed", values.seed, 0) ?? newSeed(),
     world: worldOf(values.world ?? "file"),
+    /** Seconds from one fault to the next, on average. */
     every: number("every", values.every, 1) ?? 12,
   };
 }

@@ -19,26 +19,12 @@ import {
   makePrivateDockerd,
   makeSmallDisk,
   type NetworkHost,
-  type PrivateDockerd,
   type SmallDisk,
 } from "../../testing/machine.ts";
 import { type Fault, faultKinds, partsOf, type WorldName } from "./plan.ts";
 
 /** A whole service of a soak's own: every part can be broken without touching the machine's. */
-export type World = AsyncDisposable & {
-  readonly urls: readonly string[];
-  readonly apis: readonly KeptProcess[];
-  readonly agents: readonly KeptProcess[];
-  readonly database: KeptProcess | undefined;
-  readonly engine: PrivateDockerd;
-  readonly hosts: readonly NetworkHost[];
-  /** The disk of the database and the artifacts, but for those of workerd. */
-  readonly disk: SmallDisk;
-  readonly spools: readonly SmallDisk[];
-  readonly db: Client;
-  /** Ids of the containers that the engine has. */
-  readonly containers: () => Promise<string[]>;
-};
+export type World = Awaited<ReturnType<typeof startWorld>>;
 
 const leases = {
   AIRLOCK_LEASE_TTL_S: "6",
@@ -59,7 +45,7 @@ export async function startWorld(
   place: string,
   dockerHost: string,
   vars: Readonly<Record<string, string>>,
-): Promise<World> {
+) {
   const parts = partsOf[name];
   await using started = new AsyncDisposableStack();
   const network = parts.wire > 0 ? started.use(makeNetwork(parts.wire)) : undefined;
@@ -143,10 +129,12 @@ export async function startWorld(
     database,
     engine,
     hosts: network?.hosts ?? [],
+    /** The disk of the database and the artifacts, but for those of workerd. */
     disk,
     spools,
     db,
-    containers: async () => {
+    /** Ids of the containers that the engine has. */
+    containers: async (): Promise<string[]> => {
       const list = await connect(engine.host).listContainers({ all: true });
       return list.map(({ Id }) => Id);
     },
@@ -194,18 +182,7 @@ export async function isUp(url: string): Promise<boolean> {
   );
 }
 
-/** A process that is started again whenever it ends, as a supervisor would, until it is stopped. */
-type KeptProcess = {
-  readonly name: string;
-  /** Sends a signal to the process that runs now, if any. */
-  readonly signal: (signal: NodeJS.Signals) => void;
-  /** Ends it by this signal and leaves it down; resolves with its exit code, null for a signal. */
-  readonly down: (signal: NodeJS.Signals) => Promise<number | null>;
-  /** Starts it, and keeps it running. */
-  readonly up: () => void;
-  /** How often it ended though nobody told it to, by exit code. */
-  readonly ownEnds: ReadonlyMap<string, number>;
-};
+type KeptProcess = ReturnType<typeof keepProcess>;
 
 type Launch = {
   readonly name: string;
@@ -218,7 +195,8 @@ type Launch = {
 
 const restartMs = 500;
 
-function keepProcess(launch: Launch): KeptProcess {
+/** A process that is started again whenever it ends, as a supervisor would, until it is stopped. */
+function keepProcess(launch: Launch) {
   const ownEnds = new Map<string, number>();
   let wanted = new AbortController();
   let child: ChildProcess | undefined;
@@ -237,15 +215,19 @@ function keepProcess(launch: Launch): KeptProcess {
 
   return {
     name: launch.name,
+    /** How often it ended though nobody told it to, by exit code. */
     ownEnds,
-    signal: (signal) => void child?.kill(signal),
-    down: async (signal) => {
+    /** Sends a signal to the process that runs now, if any. */
+    signal: (signal: NodeJS.Signals) => void child?.kill(signal),
+    /** Ends it by this signal and leaves it down; resolves with its exit code, null for a signal. */
+    down: async (signal: NodeJS.Signals): Promise<number | null> => {
       wanted.abort();
       child?.kill(signal);
       await keeping;
       return child?.exitCode ?? null;
     },
-    up: () => {
+    /** Starts it, and keeps it running. */
+    up: (): void => {
       wanted = new AbortController();
       keeping = keep(wanted);
     },
@@ -275,58 +257,41 @@ type Breakage = {
   readonly mend: () => void | Promise<unknown>;
 };
 
-const killed = (part: KeptProcess): Breakage => ended(part, "SIGKILL");
-const toldToStop = (part: KeptProcess): Breakage => ended(part, "SIGTERM");
-const ended = (part: KeptProcess, signal: NodeJS.Signals): Breakage => ({
-  begin: () => part.down(signal),
-  mend: () => part.up(),
+const ended = (part: KeptProcess | undefined, signal: NodeJS.Signals): Breakage => ({
+  begin: () => part?.down(signal),
+  mend: () => part?.up(),
 });
-const frozen = (part: KeptProcess): Breakage => ({
-  begin: () => part.signal("SIGSTOP"),
-  mend: () => part.signal("SIGCONT"),
+const frozen = (part: KeptProcess | undefined): Breakage => ({
+  begin: () => part?.signal("SIGSTOP"),
+  mend: () => part?.signal("SIGCONT"),
 });
+const dockerd = ({ engine }: World, signal: NodeJS.Signals): Breakage => ({
+  begin: () => engine.end(signal),
+  mend: () => engine.start(),
+});
+const wire = (host: NetworkHost, begin: () => void): Breakage => ({ begin, mend: host.heal });
+const filled = ({ fill, free }: SmallDisk): Breakage => ({ begin: fill, mend: free });
 
-function breakage(world: World, { kind, on }: Fault): Breakage {
-  const { agents, apis, database, disk, engine } = world;
-  const [agent, api, spool] = [agents[on]!, apis[on]!, world.spools[on]!];
-  const host = world.hosts[on]!;
-  switch (kind) {
-    case "agent killed":
-      return killed(agent);
-    case "agent frozen":
-      return frozen(agent);
-    case "agent told to stop":
-      return toldToStop(agent);
-    case "api killed":
-      return killed(api);
-    case "api frozen":
-      return frozen(api);
-    case "api told to stop":
-      return toldToStop(api);
-    case "database killed":
-      return killed(database!);
-    case "database frozen":
-      return frozen(database!);
-    case "engine killed":
-      return { begin: () => engine.end("SIGKILL"), mend: () => engine.start() };
-    case "engine told to stop":
-      return { begin: () => engine.end("SIGTERM"), mend: () => engine.start() };
-    case "wire cut":
-      return { begin: () => host.cut("both"), mend: () => host.heal() };
-    case "wire cut from the agent":
-      return { begin: () => host.cut("out"), mend: () => host.heal() };
-    case "wire cut to the agent":
-      return { begin: () => host.cut("in"), mend: () => host.heal() };
-    case "wire loses packets":
-      return { begin: () => host.lose(0.3), mend: () => host.heal() };
-    case "wire slow":
-      return { begin: () => host.slow(64), mend: () => host.heal() };
-    case "disk full":
-      return { begin: disk.fill, mend: disk.free };
-    case "spool full":
-      return { begin: spool.fill, mend: spool.free };
-  }
-}
+/** What each kind of fault does to the world, to the part with this number. */
+const breakages: Readonly<Record<Fault["kind"], (world: World, on: number) => Breakage>> = {
+  "agent killed": ({ agents }, on) => ended(agents[on], "SIGKILL"),
+  "agent frozen": ({ agents }, on) => frozen(agents[on]),
+  "agent told to stop": ({ agents }, on) => ended(agents[on], "SIGTERM"),
+  "api killed": ({ apis }, on) => ended(apis[on], "SIGKILL"),
+  "api frozen": ({ apis }, on) => frozen(apis[on]),
+  "api told to stop": ({ apis }, on) => ended(apis[on], "SIGTERM"),
+  "database killed": ({ database }) => ended(database, "SIGKILL"),
+  "database frozen": ({ database }) => frozen(database),
+  "engine killed": (world) => dockerd(world, "SIGKILL"),
+  "engine told to stop": (world) => dockerd(world, "SIGTERM"),
+  "wire cut": ({ hosts }, on) => wire(hosts[on]!, () => hosts[on]!.cut("both")),
+  "wire cut from the agent": ({ hosts }, on) => wire(hosts[on]!, () => hosts[on]!.cut("out")),
+  "wire cut to the agent": ({ hosts }, on) => wire(hosts[on]!, () => hosts[on]!.cut("in")),
+  "wire loses packets": ({ hosts }, on) => wire(hosts[on]!, () => hosts[on]!.lose(0.3)),
+  "wire slow": ({ hosts }, on) => wire(hosts[on]!, () => hosts[on]!.slow(64)),
+  "disk full": ({ disk }) => filled(disk),
+  "spool full": ({ spools }, on) => filled(spools[on]!),
+};
 
 /** Follows the plan to its end; every fault is mended then, also where `signal` cut it short. */
 export async function followPlan(
@@ -340,7 +305,7 @@ export async function followPlan(
   const wait = (ms: number) => sleep(ms, undefined, { signal }).catch(() => {});
 
   async function befall(fault: Fault): Promise<void> {
-    const { begin, mend } = breakage(world, fault);
+    const { begin, mend } = breakages[fault.kind](world, fault.on);
     await begin();
     await wait(fault.forMs);
     await mend();
