@@ -1,9 +1,9 @@
-import { Argument, type Command, type Option } from "commander";
+import type { Argument, Command, Option } from "commander";
 import { type Airlock, connect } from "../typescript/src/index.ts";
 import { readSettings } from "./connection.ts";
 import { UsageError } from "./exit.ts";
 import { age, plain } from "./terminal.ts";
-import { addCommand, does, type GlobalOptions, type Tool } from "./tool.ts";
+import { addCommand, type GlobalOptions } from "./tool.ts";
 
 /** A person waits for this at every press of Tab. */
 const timeoutMs = 1500;
@@ -11,18 +11,15 @@ const timeoutMs = 1500;
 /** Commands that shells use to complete words. */
 export function addCompletion(program: Command): void {
   const shells = Object.keys(completionScripts);
-  const shell = new Argument("<shell>", 'such as bash: eval "$(airlock completion bash)"');
-  shell.argChoices = shells;
-  addCommand(program, "completion", "print the completion script of a shell")
-    .addArgument(shell)
-    .action(
-      does(async ({ terminal }: Tool, given: string) => {
-        const script = completionScripts[given];
-        if (script === undefined)
-          throw new UsageError(`"${given}" must be one of ${shells.join(", ")}`);
-        await terminal.write(script);
-      }),
-    );
+  const completion = addCommand(program, "completion", "print the completion script of a shell");
+  const about = 'such as bash: eval "$(airlock completion bash)"';
+  completion.argument("<shell>", about, shells).does(async ({ terminal }, shell) => {
+    const script = completionScripts[shell];
+    if (script === undefined) {
+      throw new UsageError(`"${shell}" must be one of ${shells.join(", ")}`);
+    }
+    await terminal.write(script);
+  });
 
   program
     .command("complete", { hidden: true })

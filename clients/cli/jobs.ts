@@ -5,6 +5,7 @@ import type {
   AsyncSubmitRequest,
   ExecutionErrorType,
   ExecutionRecord,
+  ExecutionStatus,
   Problem,
 } from "../typescript/src/index.ts";
 import { exitCode, interruptible, UsageError } from "./exit.ts";
@@ -17,140 +18,126 @@ import {
   submitAndFollow,
   waitingCalls,
 } from "./follow.ts";
-import { submitFields, type SubmitOptions, withJobOptions } from "./run.ts";
+import { pairs, submitFields, withJobOptions } from "./run.ts";
+import { age, between, bytes, duration, parseNumber, parseSince, plain } from "./terminal.ts";
 import {
-  age,
-  between,
-  bytes,
-  collect,
-  duration,
-  parseCount,
-  parseNumber,
-  parsePairs,
-  parseSince,
-  plain,
-} from "./terminal.ts";
-import { addCommand, does, forEach, oneOf, showPage, tenantColumn, type Tool } from "./tool.ts";
+  addCommand,
+  forEach,
+  given,
+  numberOption,
+  show,
+  showPage,
+  tenantColumn,
+  type Tool,
+} from "./tool.ts";
 
-interface ListOptions {
-  status?: string[];
-  error?: string;
-  jobType?: string;
-  batch?: string;
-  metadata?: string[];
-  number: string;
-}
-
-const statuses = ["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"];
+const statuses = [
+  "queued",
+  "running",
+  "succeeded",
+  "failed",
+  "timeout",
+  "oom",
+  "cancelled",
+] satisfies ExecutionStatus[];
 
 /** Commands about jobs that were submitted. */
 export function addJobs(program: Command): void {
   addCommand(program, "ps", "list executions, the newest first")
-    .addOption(
-      oneOf("-s, --status <status>", "with this status (repeatable)", statuses).argParser(collect),
-    )
+    .option("-s, --status <status>", "with this status (repeatable)", {
+      choices: statuses,
+      many: true,
+    })
     .option("-e, --error <text>", "with this text in the error")
     .option("-t, --job-type <name>", "of one job type")
     .option("--batch <id>", "of one batch")
-    .option("-m, --metadata <name=value>", "with these words (repeatable)", collect)
-    .option("-n, --number <count>", "at most so many", "20")
-    .action(does(listExecutions));
+    .option("-m, --metadata <name=value>", "with these words (repeatable)", pairs)
+    .option(...numberOption)
+    .does(async (tool, { status, error, jobType, batch, metadata, number }) => {
+      const page = await tool.airlock.api.listExecutions({
+        ...given({ status, error, jobType, batchId: batch }),
+        ...(metadata && { metadata: Object.entries(metadata).map((pair) => pair.join(":")) }),
+        limit: number,
+        fields: "status,job_type,created_at,started_at,ended_at,exit_code",
+      });
+      showPage(tool, page, number, "no executions", {
+        ID: (item) => item.execution_id,
+        STATUS: (item) => item.status ?? "",
+        WAITED: ({ created_at = null, started_at, ended_at = null }) =>
+          between(created_at, started_at ?? ended_at),
+        RAN: ({ started_at, ended_at = null }) =>
+          started_at ? between(started_at, ended_at) : "-",
+        AGE: (item) => age(item.created_at),
+        ...tenantColumn(tool),
+        TYPE: (item) => item.job_type ?? "",
+      });
+    });
 
   addCommand(program, "show", "show the record of a job")
     .argument("<job>", "id of the job, or the end of the id")
-    .action(
-      does(async ({ airlock, terminal, settings }: Tool, id: string) => {
-        const record = await airlock.api.getExecution({ id, view: "all" });
-        if (terminal.json) return terminal.document(record);
-        const job = record.status === "queued" ? await airlock.api.getJob({ id }) : undefined;
-        for (const line of describeRecord(record, job?.message)) terminal.line(line);
-        if (record.tools) {
-          for await (const line of waitingCalls(airlock, id)) terminal.line(row("tools", line));
-        }
-        terminal.line(`console    ${consoleAddress(settings.url, id)}`);
-      }),
-    );
+    .does(async ({ airlock, terminal, settings }, id) => {
+      const record = await airlock.api.getExecution({ id, view: "all" });
+      if (terminal.json) return terminal.document(record);
+      const job = record.status === "queued" ? await airlock.api.getJob({ id }) : undefined;
+      for (const line of describeRecord(record, job?.message)) terminal.line(line);
+      if (record.tools) {
+        for await (const line of waitingCalls(airlock, id)) terminal.line(row("tools", line));
+      }
+      terminal.line(`console    ${consoleAddress(settings.url, id)}`);
+    });
 
   addCommand(program, "logs", "show the output of a job")
     .argument("<job>", "id of the job, or the end of the id")
     .option("-f, --follow", "stay until the job has ended; Ctrl-C leaves it running")
-    .option("--since <time>", "only what came after a time, or in the last 30s, 10m, 2h")
-    .action(does(showLogs));
+    .option(
+      "--since <time>",
+      "only what came after a time, or in the last 30s, 10m, 2h",
+      (text: string) => parseSince(text),
+    )
+    .does(async (tool, id, { follow, since }) => showLogs(tool, id, follow === true, since));
 
   addCommand(program, "cancel", "end jobs")
     .argument("<job...>", "ids of the jobs, or their ends")
-    .action(
-      does(async (tool: Tool, ids: string[]) =>
-        forEach(
-          tool,
-          ids,
-          (id) => tool.airlock.cancel(id),
-          ({ status }, id) => `${id} ${status === "running" ? "is being cancelled" : status}`,
-        ),
+    .does(async (tool, ids) =>
+      forEach(
+        tool,
+        ids,
+        (id) => tool.airlock.cancel(id),
+        ({ status }, id) => `${id} ${status === "running" ? "is being cancelled" : status}`,
       ),
     );
 
-  const rerun = addCommand(program, "rerun", "run a job once more").argument(
-    "<job>",
-    "its id, or the end of it",
-  );
-  withJobOptions(rerun).action(
-    does(async (tool: Tool, id: string, options: SubmitOptions) => {
-      const rerunRequest = await submitFields(tool, options);
-      return submitAndFollow(tool, options, (signal) =>
-        tool.airlock.api.rerunJob({ id, rerunRequest }, { signal }),
-      );
-    }),
-  );
-
-  const fork = addCommand(program, "fork", "run other code on the input of a job")
-    .argument("<job>", "its id, or the end of it")
-    .argument("<file>", "the other code, or - for standard input");
-  withJobOptions(fork).action(
-    does(async (tool: Tool, id: string, file: string, options: SubmitOptions) => {
-      const forkRequest = {
-        ...(await submitFields(tool, options)),
-        code: await readText(file),
-      };
-      return submitAndFollow(tool, options, (signal) =>
-        tool.airlock.api.forkJob({ id, forkRequest }, { signal }),
-      );
-    }),
-  );
-}
-
-async function listExecutions(tool: Tool, options: ListOptions): Promise<void> {
-  const { status, error, jobType, batch, metadata, number } = options;
-  const page = await tool.airlock.api.listExecutions({
-    ...(status && { status: status as ExecutionRecord["status"][] }),
-    ...(error !== undefined && { error }),
-    ...(jobType !== undefined && { jobType }),
-    ...(batch !== undefined && { batchId: batch }),
-    ...(metadata && {
-      metadata: Object.entries(parsePairs(metadata, "--metadata")).map((pair) => pair.join(":")),
-    }),
-    limit: parseCount(number),
-    fields: "status,job_type,created_at,started_at,ended_at,exit_code",
+  withJobOptions(
+    addCommand(program, "rerun", "run a job once more").argument(
+      "<job>",
+      "its id, or the end of it",
+    ),
+  ).does(async (tool, id, options) => {
+    const rerunRequest = await submitFields(tool, options);
+    return submitAndFollow(tool, options, (signal) =>
+      tool.airlock.api.rerunJob({ id, rerunRequest }, { signal }),
+    );
   });
-  showPage(tool, page, number, "no executions", {
-    ID: (item) => item.execution_id,
-    STATUS: (item) => item.status ?? "",
-    WAITED: ({ created_at = null, started_at, ended_at = null }) =>
-      between(created_at, started_at ?? ended_at),
-    RAN: ({ started_at, ended_at = null }) => (started_at ? between(started_at, ended_at) : "-"),
-    AGE: (item) => age(item.created_at),
-    ...tenantColumn(tool),
-    TYPE: (item) => item.job_type ?? "",
+
+  withJobOptions(
+    addCommand(program, "fork", "run other code on the input of a job")
+      .argument("<job>", "its id, or the end of it")
+      .argument("<file>", "the other code, or - for standard input"),
+  ).does(async (tool, id, file, options) => {
+    const forkRequest = { ...(await submitFields(tool, options)), code: await readText(file) };
+    return submitAndFollow(tool, options, (signal) =>
+      tool.airlock.api.forkJob({ id, forkRequest }, { signal }),
+    );
   });
 }
 
 async function showLogs(
   tool: Tool,
   id: string,
-  { follow: stays = false, since }: { follow?: boolean; since?: string },
+  stays: boolean,
+  since: number | undefined,
 ): Promise<number> {
   const { airlock, terminal } = tool;
-  const from = since === undefined ? undefined : parseSince(since);
   const record = await airlock.api.getExecution({ id });
   if (record.ended_at === null && !stays) {
     if (terminal.json) terminal.document({ stdout: record.stdout, stderr: record.stderr });
@@ -166,7 +153,7 @@ async function showLogs(
   }
   return interruptible(async (signal) => {
     try {
-      const ended = await follow(tool, id, { since: from, signal });
+      const ended = await follow(tool, id, { since, signal });
       const end = explainEnd(ended);
       if (end !== undefined) terminal.note(`airlock: ${end}`);
       return stays ? exitCodeOfRecord(ended) : 0;
@@ -252,21 +239,16 @@ export function addBatch(program: Command): void {
   addCommand(program, "batch", "queue a job for each line of a file of JSON requests")
     .argument("<file>", "a file with a request per line, or - for standard input")
     .option("--atomic", "queue all of them or none")
-    .action(
-      does(async ({ airlock, terminal }: Tool, file: string, { atomic }: { atomic?: boolean }) => {
-        const jobs = readRequests(await readText(file));
-        const answer = await airlock.batch(jobs, { atomic: atomic === true });
-        if (terminal.json) {
-          terminal.document(answer);
-        } else {
-          for (const job of answer.jobs) terminal.line(describeAnswer(job));
-          terminal.note(`batch ${answer.batch_id}: airlock ps --batch ${answer.batch_id}`);
-        }
-        return answer.jobs.some((job) => !("status" in job && "created_at" in job))
-          ? exitCode.refused
-          : 0;
-      }),
-    );
+    .does(async (tool, file, { atomic = false }) => {
+      const answer = await tool.airlock.batch(readRequests(await readText(file)), { atomic });
+      show(tool, answer, ...answer.jobs.map(describeAnswer));
+      if (!tool.terminal.json) {
+        tool.terminal.note(`batch ${answer.batch_id}: airlock ps --batch ${answer.batch_id}`);
+      }
+      return answer.jobs.some((job) => !("status" in job && "created_at" in job))
+        ? exitCode.refused
+        : 0;
+    });
 }
 
 /** One line for each request, in its place. */
@@ -301,51 +283,43 @@ function readRequests(text: string): AsyncSubmitRequest[] {
 
 /** Commands about the dead letter queue. */
 export function addDlq(program: Command): void {
-  const dlq = addCommand(program, "dlq", "asynchronous jobs that failed");
-  addCommand(dlq, "list", "list them, the newest first")
-    .alias("ls")
+  const dlq = addCommand(program, "dlq", "asynchronous jobs that failed").command;
+  addCommand(dlq, "list|ls", "list them, the newest first")
     .option("--error-type <type>", "with one type of error")
-    .option("-n, --number <count>", "at most so many", "20")
-    .action(
-      does(async (tool: Tool, options: { errorType?: string; number: string }) => {
-        const { errorType, number } = options;
-        const page = await tool.airlock.api.listDeadLetters({
-          ...(errorType !== undefined && { errorType: errorType as ExecutionErrorType }),
-          limit: parseCount(number),
-        });
-        showPage(tool, page, number, "no dead letters", {
-          ID: ({ id }) => String(id),
-          JOB: ({ job_id }) => job_id,
-          AGE: ({ created_at }) => age(created_at),
-          ...tenantColumn(tool),
-          ERROR: ({ error_type, error_message }) => `${error_type}: ${error_message ?? ""}`,
-        });
-      }),
+    .option(...numberOption)
+    .does(async (tool, { errorType, number }) => {
+      const page = await tool.airlock.api.listDeadLetters({
+        ...given({ errorType: errorType as ExecutionErrorType | undefined }),
+        limit: number,
+      });
+      showPage(tool, page, number, "no dead letters", {
+        ID: ({ id }) => String(id),
+        JOB: ({ job_id }) => job_id,
+        AGE: ({ created_at }) => age(created_at),
+        ...tenantColumn(tool),
+        ERROR: ({ error_type, error_message }) => `${error_type}: ${error_message ?? ""}`,
+      });
+    });
+  addCommand(dlq, "stats", "count them by type of error").does(async ({ airlock, terminal }) => {
+    const stats = await airlock.api.getDeadLetterStats();
+    if (terminal.json) return terminal.document(stats);
+    terminal.table(
+      [{ title: "COUNT", right: true }, { title: "ERROR TYPE" }],
+      [
+        ...Object.entries(stats.by_error_type).map(([type, count]) => [String(count), type]),
+        [String(stats.total), "all"],
+      ],
     );
-  addCommand(dlq, "stats", "count them by type of error").action(
-    does(async ({ airlock, terminal }: Tool) => {
-      const stats = await airlock.api.getDeadLetterStats();
-      if (terminal.json) return terminal.document(stats);
-      terminal.table(
-        [{ title: "COUNT", right: true }, { title: "ERROR TYPE" }],
-        [
-          ...Object.entries(stats.by_error_type).map(([type, count]) => [String(count), type]),
-          [String(stats.total), "all"],
-        ],
-      );
-    }),
-  );
+  });
   addCommand(dlq, "rm", "remove entries")
     .argument("<dead-letter...>", "their ids")
-    .action(
-      does(async (tool: Tool, ids: string[]) => {
-        for (const id of ids) parseNumber(id, "<dead-letter>");
-        return forEach(
-          tool,
-          ids,
-          (id) => tool.airlock.api.deleteDeadLetter({ id: Number(id) }),
-          (_, id) => `${id} removed`,
-        );
-      }),
-    );
+    .does(async (tool, ids) => {
+      for (const id of ids) parseNumber(id, "<dead-letter>");
+      return forEach(
+        tool,
+        ids,
+        (id) => tool.airlock.api.deleteDeadLetter({ id: Number(id) }),
+        (_, id) => `${id} removed`,
+      );
+    });
 }

@@ -8,63 +8,60 @@ import type { AsyncSubmitRequest } from "../typescript/src/index.ts";
 import { UsageError } from "./exit.ts";
 import { openFile, readText, standardInput } from "./files.ts";
 import { type FollowedOptions, submitAndFollow } from "./follow.ts";
-import { collect, parseNumber, parsePairs, type Terminal } from "./terminal.ts";
-import { addCommand, does, type Tool } from "./tool.ts";
+import { parseNumber, parsePairs, type Terminal } from "./terminal.ts";
+import { addCommand, type Declared, given, many, type Tool } from "./tool.ts";
 
+/** Options of commands that make a job. */
 export interface SubmitOptions extends FollowedOptions {
   input?: string;
-  language?: string;
   stdin?: string;
   file?: string[];
-  require?: string[];
-  metadata?: string[];
+  metadata?: Record<string, string>;
   jobType?: string;
-  timeout?: string;
+  timeout?: number;
 }
 
+/** How an option of `name=value` pairs is read. */
+export const pairs = { many: true, read: parsePairs } as const;
+
 export function addRun(program: Command): void {
-  const run = addCommand(program, "run", "run a file, and show its output as it happens")
-    .argument("<file>", "a file of code, or - for standard input")
-    .argument("[args...]", "all that follows goes to the code")
-    .passThroughOptions()
-    .option("-r, --require <package>", "a package to install first (repeatable)", collect)
-    .option("-l, --language <name>", "its language; default: by the file's ending, else python")
-    .option("-i, --input <json>", "the job's input: a JSON object, or @file")
-    .option("--stdin <file>", "what the code reads from standard input, or - for this command's")
-    .option(
-      "-f, --file <path>",
-      "a file at /input/<name>: path or path=name (repeatable)",
-      collect,
-    );
-  withJobOptions(run).addHelpText(
+  const run = withJobOptions(
+    addCommand(program, "run", "run a file, and show its output as it happens")
+      .argument("<file>", "a file of code, or - for standard input")
+      .argument("[args...]", "all that follows goes to the code")
+      .option("-r, --require <package>", "a package to install first (repeatable)", many)
+      .option("-l, --language <name>", "its language; default: by the file's ending, else python")
+      .option("-i, --input <json>", "the job's input: a JSON object, or @file")
+      .option("--stdin <file>", "what the code reads from standard input, or - for this command's")
+      .option("-f, --file <path>", "a file at /input/<name>: path or path=name (repeatable)", many),
+  );
+  run.command.passThroughOptions().addHelpText(
     "after",
     `
 Exit code: the code's own; 124 after its time limit, 137 out of memory, 130 if it was cancelled,
 125 if the service fails, 126 if it refuses the request.
 Dependencies in a "# /// script" block (PEP 723) are installed like --require.`,
   );
-  run.action(
-    does(async (tool: Tool, file: string, given: string[], options: SubmitOptions) => {
-      refuseSharedStdin(file, options);
-      const code = await readText(file);
-      const language = options.language ?? languageOfFile(file) ?? "python";
-      const isPython = language === "python";
-      const { dependencies, requiresPython } = isPython ? readScriptMetadata(code) : noMetadata;
-      const args = given[0] === "--" ? given.slice(1) : given;
-      if (given[0] !== "--") sayWhoseOptions(tool.terminal, run, given);
-      if (isPython && options.stdin === undefined && file !== "-") sayUnread(tool.terminal, code);
-      if (requiresPython !== undefined) await checkPython(tool, requiresPython, options.jobType);
-      const request: AsyncSubmitRequest = {
-        ...(await submitFields(tool, options)),
-        code,
-        ...(!isPython && { language }),
-      };
-      const requirements = [...dependencies, ...(options.require ?? [])];
-      if (requirements.length > 0) request.requirements = requirements;
-      if (args.length > 0) request.args = args;
-      return submitAndFollow(tool, options, (signal) => tool.airlock.submit(request, { signal }));
-    }),
-  );
+  run.does(async (tool, file, words, options) => {
+    refuseSharedStdin(file, options);
+    const code = await readText(file);
+    const language = options.language ?? languageOfFile(file) ?? "python";
+    const isPython = language === "python";
+    const { dependencies, requiresPython } = isPython ? readScriptMetadata(code) : noMetadata;
+    const args = words[0] === "--" ? words.slice(1) : words;
+    if (words[0] !== "--") sayWhoseOptions(tool.terminal, run.command, words);
+    if (isPython && options.stdin === undefined && file !== "-") sayUnread(tool.terminal, code);
+    if (requiresPython !== undefined) await checkPython(tool, requiresPython, options.jobType);
+    const request: AsyncSubmitRequest = {
+      ...(await submitFields(tool, options)),
+      code,
+      ...(!isPython && { language }),
+    };
+    const requirements = [...dependencies, ...(options.require ?? [])];
+    if (requirements.length > 0) request.requirements = requirements;
+    if (args.length > 0) request.args = args;
+    return submitAndFollow(tool, options, (signal) => tool.airlock.submit(request, { signal }));
+  });
 }
 
 const noMetadata = { dependencies: [], requiresPython: undefined };
@@ -100,15 +97,19 @@ function sayUnread(terminal: Terminal, code: string): void {
 }
 
 /** The options of every command that makes one job. */
-export function withJobOptions(command: Command): Command {
+export function withJobOptions<Words extends unknown[], Options>(
+  command: Declared<Words, Options>,
+) {
   return withCallOptions(command.option("-t, --job-type <name>", "job type"));
 }
 
 /** Those that calls of sessions have, too. */
-export function withCallOptions(command: Command): Command {
+export function withCallOptions<Words extends unknown[], Options>(
+  command: Declared<Words, Options>,
+) {
   return command
-    .option("--timeout <seconds>", "time limit of the code")
-    .option("-m, --metadata <name=value>", "your own words about the job (repeatable)", collect)
+    .option("--timeout <seconds>", "time limit of the code", parseNumber)
+    .option("-m, --metadata <name=value>", "your own words about the job (repeatable)", pairs)
     .option("-o, --out <folder>", "fetch the artifacts into a folder")
     .option("--force", "with --out: replace files that exist")
     .option("-d, --detach", "print the job's id and do not wait");
@@ -116,16 +117,13 @@ export function withCallOptions(command: Command): Command {
 
 export async function submitFields(
   tool: Tool,
-  options: SubmitOptions,
+  { input, stdin, file = [], jobType, timeout, metadata }: SubmitOptions,
 ): Promise<Omit<AsyncSubmitRequest, "code">> {
-  const { input, stdin, file = [], jobType, timeout, metadata } = options;
   return {
     ...(input !== undefined && { input_data: await readInput(input) }),
     ...(stdin !== undefined && { stdin: await readText(stdin, "-f sends a file of any bytes") }),
     ...(file.length > 0 && { files: await uploadAll(tool, file) }),
-    ...(jobType !== undefined && { job_type: jobType }),
-    ...(timeout !== undefined && { timeout: parseNumber(timeout, "--timeout") }),
-    ...(metadata && { metadata: parsePairs(metadata, "--metadata") }),
+    ...given({ job_type: jobType, timeout, metadata }),
   };
 }
 

@@ -1,95 +1,98 @@
 import { createInterface, type Interface } from "node:readline";
 import type { Command } from "commander";
 import { sessionStatuses } from "../../shared/wire/sessions.ts";
-import type {
-  CallRequest,
-  OpenSession,
-  SessionRequest,
-  SessionStatus,
-} from "../typescript/src/index.ts";
+import type { CallRequest, OpenSession, SessionRequest } from "../typescript/src/index.ts";
 import { exitCode, ExitError, interruptible, UsageError } from "./exit.ts";
 import { readText } from "./files.ts";
 import { exitCodeOfRecord, explainEnd, follow, submitAndFollow } from "./follow.ts";
-import { submitFields, type SubmitOptions, withCallOptions } from "./run.ts";
-import { age, collect, parseCount, parseDuration, parsePairs } from "./terminal.ts";
-import { addCommand, does, forEach, oneOf, showPage, tenantColumn, type Tool } from "./tool.ts";
-
-interface SessionOptions {
-  jobType?: string;
-  require?: string[];
-  idleTimeout?: string;
-  lifetime?: string;
-  metadata?: string[];
-}
+import { pairs, submitFields, withCallOptions } from "./run.ts";
+import { age, parseSeconds } from "./terminal.ts";
+import {
+  addCommand,
+  type Declared,
+  forEach,
+  given,
+  many,
+  numberOption,
+  show,
+  showPage,
+  tenantColumn,
+  type Tool,
+} from "./tool.ts";
 
 /** Commands about sessions: interpreters that remember. */
 export function addSessions(program: Command): void {
-  const repl = addCommand(program, "repl", "an interactive Python in a session").argument(
-    "[session]",
-    "id of the session, or the end of the id; default: a new session, which ends with the command",
-  );
-  withSessionOptions(repl).action(
-    does(async (tool: Tool, id: string | undefined, options: SessionOptions) => {
-      if (id !== undefined) return prompt(tool, await attachOpen(tool, id));
-      await using session = await tool.airlock.sessions.create(sessionFields(options));
-      return await prompt(tool, session);
-    }),
-  );
-
-  const session = addCommand(program, "session", "interpreters that remember from call to call");
-  const create = addCommand(session, "create", "start one; prints its id");
-  withSessionOptions(create).action(
-    does(async ({ airlock, terminal }: Tool, options: SessionOptions) => {
-      const made = await airlock.sessions.create(sessionFields(options));
-      const state = await made.info();
-      if (terminal.json) return terminal.document(state);
-      terminal.line(made.id);
-      if (state.message !== undefined) terminal.note(`waits: ${state.message}`, "dim");
-    }),
-  );
-
-  addCommand(session, "list", "list them, the newest first")
-    .alias("ls")
-    .addOption(oneOf("-s, --status <status>", "with this status", sessionStatuses))
-    .option("-n, --number <count>", "at most so many", "20")
-    .action(does(listSessions));
-
-  const run = addCommand(session, "run", "run a file in a session, with the variables it has")
-    .argument("<session>", "id of the session, or the end of the id")
-    .argument("<file>", "a file of Python, or - for standard input")
-    .option("--stdin <file>", "what the code reads with input(), or - for this command's")
-    .option("-f, --file <path>", "a file for its working folder: path or path=name", collect)
-    .option("--restart", "start its interpreter anew first");
-  withCallOptions(run).action(
-    does(
-      async (tool: Tool, id: string, file: string, options: SubmitOptions & { restart?: true }) => {
-        if (file === "-" && options.stdin === "-") {
-          throw new UsageError("standard input can be the code or --stdin, not both");
-        }
-        const { files = [], ...fields } = await submitFields(tool, options);
-        const call: CallRequest = {
-          ...fields,
-          ...(files.length > 0 && { files: files.map((one) => ({ ...one, to: "work" })) }),
-          ...(options.restart && { restart: true }),
-          code: await readText(file),
-        };
-        const { submit } = tool.airlock.sessions.attach(id);
-        return submitAndFollow(tool, options, (signal) => submit(call, { signal }));
-      },
+  withSessionOptions(
+    addCommand(program, "repl", "an interactive Python in a session").argument(
+      "[session]",
+      "id of the session, or the end of the id; default: a new session, which ends with the command",
     ),
+  ).does(async (tool, id, options) => {
+    if (id !== undefined) return prompt(tool, await attachOpen(tool, id));
+    await using session = await tool.airlock.sessions.create(sessionFields(options));
+    return await prompt(tool, session);
+  });
+
+  const sessions = addCommand(program, "session", "interpreters that remember from call to call");
+  const session = sessions.command;
+  withSessionOptions(addCommand(session, "create", "start one; prints its id")).does(
+    async (tool, options) => {
+      const made = await tool.airlock.sessions.create(sessionFields(options));
+      const state = await made.info();
+      show(tool, state, made.id);
+      if (state.message !== undefined && !tool.terminal.json) {
+        tool.terminal.note(`waits: ${state.message}`, "dim");
+      }
+    },
   );
 
-  addCommand(session, "end", "end sessions, with their variables and files")
-    .alias("rm")
+  addCommand(session, "list|ls", "list them, the newest first")
+    .option("-s, --status <status>", "with this status", { choices: sessionStatuses })
+    .option(...numberOption)
+    .does(async (tool, { status, number }) => {
+      const page = await tool.airlock.api.listSessions({ ...given({ status }), limit: number });
+      showPage(tool, page, number, "no sessions", {
+        ID: (item) => item.session_id,
+        STATUS: (item) => (item.busy ? "busy" : item.status),
+        CALLS: (item) => String(item.calls),
+        AGE: (item) => age(item.created_at),
+        USED: (item) => age(item.used_at),
+        ...tenantColumn(tool),
+        TYPE: (item) => item.job_type,
+        REASON: ({ message, error, reason }) => message ?? error?.message ?? reason ?? "",
+      });
+    });
+
+  withCallOptions(
+    addCommand(session, "run", "run a file in a session, with the variables it has")
+      .argument("<session>", "id of the session, or the end of the id")
+      .argument("<file>", "a file of Python, or - for standard input")
+      .option("--stdin <file>", "what the code reads with input(), or - for this command's")
+      .option("-f, --file <path>", "a file for its working folder: path or path=name", many)
+      .option("--restart", "start its interpreter anew first"),
+  ).does(async (tool, id, file, options) => {
+    if (file === "-" && options.stdin === "-") {
+      throw new UsageError("standard input can be the code or --stdin, not both");
+    }
+    const { files = [], ...fields } = await submitFields(tool, options);
+    const call: CallRequest = {
+      ...fields,
+      ...(files.length > 0 && { files: files.map((one) => ({ ...one, to: "work" })) }),
+      ...given({ restart: options.restart }),
+      code: await readText(file),
+    };
+    const { submit } = tool.airlock.sessions.attach(id);
+    return submitAndFollow(tool, options, (signal) => submit(call, { signal }));
+  });
+
+  addCommand(session, "end|rm", "end sessions, with their variables and files")
     .argument("<session...>", "their ids, or the ends of them")
-    .action(
-      does(async (tool: Tool, ids: string[]) =>
-        forEach(
-          tool,
-          ids,
-          (id) => tool.airlock.sessions.attach(id).close(),
-          (_, id) => `${id} has ended`,
-        ),
+    .does(async (tool, ids) =>
+      forEach(
+        tool,
+        ids,
+        (id) => tool.airlock.sessions.attach(id).close(),
+        (_, id) => `${id} has ended`,
       ),
     );
 }
@@ -105,46 +108,39 @@ async function attachOpen({ airlock }: Tool, id: string): Promise<OpenSession> {
   );
 }
 
-function withSessionOptions(command: Command): Command {
+function withSessionOptions<Words extends unknown[], Options>(command: Declared<Words, Options>) {
   return command
     .option("-t, --job-type <name>", "job type")
-    .option("-r, --require <package>", "a package to install first (repeatable)", collect)
-    .option("--idle-timeout <duration>", "ends without a call for so long; default: 10m")
-    .option("--lifetime <duration>", "ends after so long, whatever it does; default: 1h")
-    .option("-m, --metadata <name=value>", "your own words about it (repeatable)", collect);
+    .option("-r, --require <package>", "a package to install first (repeatable)", many)
+    .option(
+      "--idle-timeout <duration>",
+      "ends without a call for so long; default: 10m",
+      parseSeconds,
+    )
+    .option(
+      "--lifetime <duration>",
+      "ends after so long, whatever it does; default: 1h",
+      parseSeconds,
+    )
+    .option("-m, --metadata <name=value>", "your own words about it (repeatable)", pairs);
 }
 
-const seconds = (text: string, option: string): number =>
-  Math.round(parseDuration(text, option) / 1000);
+interface SessionOptions {
+  jobType?: string;
+  require?: string[];
+  idleTimeout?: number;
+  lifetime?: number;
+  metadata?: Record<string, string>;
+}
 
 function sessionFields(options: SessionOptions): SessionRequest {
   const { jobType, require, idleTimeout, lifetime, metadata } = options;
-  return {
-    ...(jobType !== undefined && { job_type: jobType }),
-    ...(require && { requirements: require }),
-    ...(idleTimeout !== undefined && { idle_timeout: seconds(idleTimeout, "--idle-timeout") }),
-    ...(lifetime !== undefined && { lifetime: seconds(lifetime, "--lifetime") }),
-    ...(metadata && { metadata: parsePairs(metadata, "--metadata") }),
-  };
-}
-
-async function listSessions(
-  tool: Tool,
-  { status, number }: { status?: string; number: string },
-): Promise<void> {
-  const page = await tool.airlock.api.listSessions({
-    ...(status !== undefined && { status: status as SessionStatus }),
-    limit: parseCount(number),
-  });
-  showPage(tool, page, number, "no sessions", {
-    ID: (item) => item.session_id,
-    STATUS: (item) => (item.busy ? "busy" : item.status),
-    CALLS: (item) => String(item.calls),
-    AGE: (item) => age(item.created_at),
-    USED: (item) => age(item.used_at),
-    ...tenantColumn(tool),
-    TYPE: (item) => item.job_type,
-    REASON: ({ message, error, reason }) => message ?? error?.message ?? reason ?? "",
+  return given({
+    job_type: jobType,
+    requirements: require,
+    idle_timeout: idleTimeout,
+    lifetime,
+    metadata,
   });
 }
 

@@ -187,6 +187,10 @@ export function parseDuration(text: string, option: string): number {
   throw new UsageError(`${option} "${text}" must be a duration, such as 30s, 10m, 2h or 1d`);
 }
 
+/** The same as whole seconds. */
+export const parseSeconds = (text: string, option: string): number =>
+  Math.round(parseDuration(text, option) / 1000);
+
 /** A time of day or a duration before now, as epoch ms. */
 export function parseSince(text: string, now = Date.now()): number {
   const time = Date.parse(text);
@@ -210,9 +214,9 @@ export function parseCount(text: string): number {
 }
 
 /** What a list says whose end is not shown. */
-export function moreThan(shown: string): string {
-  const count = Math.min(Number(shown) * 2, mostItems);
-  return count > Number(shown) ? `there are more: -n ${count}` : "there are more: filter the list";
+export function moreThan(shown: number): string {
+  const count = Math.min(shown * 2, mostItems);
+  return count > shown ? `there are more: -n ${count}` : "there are more: filter the list";
 }
 
 /** `name=value` pairs. */
@@ -225,8 +229,3 @@ export function parsePairs(pairs: readonly string[], option: string): Record<str
     }),
   );
 }
-
-export const collect = (value: string, before: readonly string[] = []): string[] => [
-  ...before,
-  value,
-];

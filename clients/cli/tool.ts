@@ -1,8 +1,8 @@
-import { type Command, Option } from "commander";
+import { Argument, type Command, Option } from "commander";
 import { type Airlock, connect } from "../typescript/src/index.ts";
 import { patientFetch, readSettings, type Settings } from "./connection.ts";
 import { describeFailure, exitCodeOf, explainFailure, UsageError } from "./exit.ts";
-import { moreThan, openTerminal, type Terminal } from "./terminal.ts";
+import { moreThan, openTerminal, parseCount, type Terminal } from "./terminal.ts";
 
 /** What every command works with. */
 export interface Tool {
@@ -30,8 +30,6 @@ const listings: Readonly<Record<string, string>> = {
 const namesTenants = (command: Command): boolean =>
   [command.name(), command.parent?.name()].some((name) => name === "keys" || name === "audit");
 
-type Work = (tool: Tool, ...args: never[]) => Promise<number | void>;
-
 /** Options that every command takes, before or after its name. */
 export interface GlobalOptions {
   url?: string;
@@ -55,12 +53,103 @@ export function globalOptions(): Option[] {
   ];
 }
 
-/** Adds a command. Its work returns an exit code, or nothing for 0. */
-export function addCommand(parent: Command, usage: string, summary: string): Command {
-  const command = parent.command(usage).description(summary);
-  for (const option of globalOptions()) command.addOption(option.hideHelp());
-  return command.showHelpAfterError("(--help shows how)");
+/** An option that is repeatable. */
+export const many = { many: true } as const;
+
+type Read<Given> = (given: Given, option: string) => unknown;
+
+/** How the value of an option is read, and what else holds of it. */
+type Reading = {
+  readonly default?: string;
+  readonly required?: true;
+  /** Named in help and completion. The service checks the value. */
+  readonly choices?: readonly string[];
+} & (
+  | { readonly many?: never; readonly read?: Read<string> }
+  /** The option is repeatable. */
+  | { readonly many: true; readonly read?: Read<string[]> }
+);
+
+/** A command that is being declared. What it does gets its arguments and options by their names, with their types. */
+export interface Declared<Words extends unknown[], Options> {
+  /** What commander knows of it. */
+  readonly command: Command;
+  argument<const Usage extends string>(
+    usage: Usage,
+    about: string,
+    choices?: readonly string[],
+  ): Declared<[...Words, WordOf<Usage>], Options>;
+  option<const Flags extends string, const How extends Reading | Read<string> = object>(
+    flags: Flags,
+    about: string,
+    how?: How,
+  ): Declared<Words, Options & OptionOf<Flags, How>>;
+  /** What the work returns is the exit code; nothing is 0. */
+  does(work: (tool: Tool, ...given: [...Words, Options]) => Promise<number | void>): void;
 }
+
+/** Adds a command. Its name may have another one after it, as in "list|ls". */
+export function addCommand(parent: Command, names: string, summary: string): Declared<[], object> {
+  const [name = "", alias] = names.split("|");
+  const command = parent.command(name).description(summary);
+  if (alias !== undefined) command.alias(alias);
+  for (const option of globalOptions()) command.addOption(option.hideHelp());
+  command.showHelpAfterError("(--help shows how)");
+  const readings = new Map<Option, Reading>();
+  const declared = {
+    command,
+    argument(usage: string, about: string, choices?: readonly string[]) {
+      const argument = new Argument(usage, about);
+      if (choices) argument.argChoices = [...choices];
+      command.addArgument(argument);
+      return declared;
+    },
+    option(flags: string, about: string, how: Reading | Read<string> = {}) {
+      const reading: Reading = typeof how === "function" ? { read: how } : how;
+      const { default: value, required = false, choices } = reading;
+      const option = new Option(flags, about).default(value).makeOptionMandatory(required);
+      if (choices) option.argChoices = [...choices];
+      if (reading.many) option.argParser(collect);
+      readings.set(option, reading);
+      command.addOption(option);
+      return declared;
+    },
+    does(work: Work) {
+      command.action((...given: unknown[]) => run(command, readings, work, given));
+    },
+  };
+  return declared as unknown as Declared<[], object>;
+}
+
+/** A function that reads a value, of whatever is given. */
+type Reader<Value> = (given: never, option: never) => Value;
+/** The name of an option's value: `jobType` of "-t, --job-type <name>". */
+type NameOf<Flags> = Flags extends `${string}--${infer Long}`
+  ? CamelCase<Long extends `${infer Name} ${string}` ? Name : Long>
+  : never;
+type CamelCase<Name> = Name extends `${infer Head}-${infer Tail}`
+  ? `${Head}${Capitalize<CamelCase<Tail>>}`
+  : Name & string;
+type TextOf<How> = How extends { choices: readonly (infer Choice)[] } ? Choice : string;
+type ValueOf<Flags, How> = Flags extends `${string}<${string}`
+  ? How extends Reader<infer Value> | { read: Reader<infer Value> }
+    ? Value
+    : How extends { many: true }
+      ? TextOf<How>[]
+      : TextOf<How>
+  : true;
+type OptionOf<Flags, How> = How extends { default: string } | { required: true }
+  ? { [Name in NameOf<Flags>]: ValueOf<Flags, How> }
+  : { [Name in NameOf<Flags>]?: ValueOf<Flags, How> };
+type WordOf<Usage> = Usage extends `${string}...${string}`
+  ? string[]
+  : Usage extends `<${string}`
+    ? string
+    : string | undefined;
+
+type Work = (tool: Tool, ...given: unknown[]) => Promise<number | void>;
+
+const collect = (value: string, before: readonly string[] = []): string[] => [...before, value];
 
 /** Has the help of a command name an option that every command takes, by what it means there. */
 export function showOption({ options }: Command, long: string, description: string): void {
@@ -70,40 +159,68 @@ export function showOption({ options }: Command, long: string, description: stri
   }
 }
 
-/** An option whose values are named in help and completion. The service checks the value. */
-export function oneOf(flags: string, description: string, values: readonly string[]): Option {
-  const option = new Option(flags, description);
-  option.argChoices = [...values];
-  return option;
+/** Runs a command: opens the terminal and the service, and says how the work failed. */
+async function run(
+  command: Command,
+  readings: ReadonlyMap<Option, Reading>,
+  work: Work,
+  given: unknown[],
+): Promise<void> {
+  const globals = command.optsWithGlobals<GlobalOptions>();
+  const terminal = openTerminal(globals.json === true);
+  const named = command.registeredArguments[0]?.name() ?? "";
+  const listing = listings[named];
+  try {
+    const settings = readSettings(globals, process.env, command.name() === "login");
+    const airlock = connect({
+      ...settings,
+      tenant: namesTenants(command) ? undefined : settings.tenant,
+      fetch: patientFetch(settings.url, terminal),
+    });
+    // Commander adds the options and the command itself.
+    const words = given.slice(0, -2);
+    // An empty variable of a script would make another request.
+    if ([words[0]].flat().includes("")) throw new UsageError(`<${named}> is empty`);
+    if (isKind(named)) words[0] = await findIds(airlock, named, words[0]);
+    const tool = { settings, airlock, terminal, globals, listing };
+    process.exitCode = (await work(tool, ...words, readOptions(command, readings))) ?? 0;
+  } catch (error) {
+    process.exitCode = exitCodeOf(error);
+    if (terminal.json) terminal.document(describeFailure(error));
+    else terminal.note(`airlock: ${explainFailure(error, listing)}`);
+  }
 }
 
-/** The action of a command: it opens the terminal and the service, and says how the work failed. */
-export function does(work: Work) {
-  return async function (this: Command, ...given: unknown[]): Promise<void> {
-    const globals = this.optsWithGlobals<GlobalOptions>();
-    const terminal = openTerminal(globals.json === true);
-    const named = this.registeredArguments[0]?.name() ?? "";
-    const listing = listings[named];
-    try {
-      const settings = readSettings(globals, process.env, this.name() === "login");
-      const airlock = connect({
-        ...settings,
-        tenant: namesTenants(this) ? undefined : settings.tenant,
-        fetch: patientFetch(settings.url, terminal),
-      });
-      // An empty variable of a script would make another request.
-      if ([given[0]].flat().includes("")) throw new UsageError(`<${named}> is empty`);
-      // Commander adds the command itself.
-      const args = given.slice(0, -1);
-      if (isKind(named)) args[0] = await findIds(airlock, named, args[0]);
-      process.exitCode =
-        (await work({ settings, airlock, terminal, globals, listing }, ...(args as never[]))) ?? 0;
-    } catch (error) {
-      process.exitCode = exitCodeOf(error);
-      if (terminal.json) terminal.document(describeFailure(error));
-      else terminal.note(`airlock: ${explainFailure(error, listing)}`);
-    }
-  };
+/** The values of options, each read as it is declared. Throws UsageError. */
+function readOptions(command: Command, readings: ReadonlyMap<Option, Reading>): object {
+  const values = { ...command.opts<Record<string, unknown>>() };
+  for (const [option, { read }] of readings) {
+    const name = option.attributeName();
+    if (read && values[name] !== undefined)
+      values[name] = read(values[name] as never, option.long!);
+  }
+  return values;
+}
+
+/** The fields that have a value: what a request leaves out. */
+export function given<Fields extends object>(fields: Fields): Given<Fields> {
+  const present = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(present) as Given<Fields>;
+}
+
+type Given<Fields> = {
+  [Name in keyof Fields as undefined extends Fields[Name] ? never : Name]: Fields[Name];
+} & {
+  [Name in keyof Fields as undefined extends Fields[Name] ? Name : never]?: Exclude<
+    Fields[Name],
+    undefined
+  >;
+};
+
+/** Shows one thing: lines about it, or with --json itself. */
+export function show({ terminal }: Tool, value: unknown, ...lines: string[]): void {
+  if (terminal.json) terminal.document(value);
+  else for (const line of lines) terminal.line(line);
 }
 
 /** What each column shows of an item, by its title. */
@@ -143,11 +260,18 @@ export function showList<Item>(
   );
 }
 
+/** An option of commands that show the beginning of a list. */
+export const numberOption = [
+  "-n, --number <count>",
+  "at most so many",
+  { default: "20", read: parseCount },
+] as const;
+
 /** The same for the beginning of a list, of at most `number` items. */
 export function showPage<Item>(
   tool: Tool,
   { items, has_more }: { items: readonly Item[]; has_more: boolean },
-  number: string,
+  number: number,
   none: string,
   columns: Columns<Item>,
 ): void {

@@ -2,36 +2,32 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
 import { type Build, ConnectionError, NotFoundError } from "../typescript/src/index.ts";
 import { exitCode, ExitError, interruptible } from "./exit.ts";
-import { addCommand, does, showList, type Tool } from "./tool.ts";
+import { addCommand, given, showList, type Tool } from "./tool.ts";
 
 /** Commands about job types and their images. */
 export function addTypes(program: Command): void {
-  addCommand(program, "types", "list job types").action(
-    does(async (tool: Tool) => {
-      showList(tool, await tool.airlock.api.listJobTypes(), "no job types", {
-        NAME: ({ name }) => name,
-        PYTHON: ({ python_version }) => python_version,
-        IMAGE: ({ image_exists }) => (image_exists ? "there" : "missing"),
-        MEMORY: ({ memory_limit }) => memory_limit,
-        PACKAGES: ({ requirements }) => requirements.join(" "),
-      });
-    }),
-  );
+  addCommand(program, "types", "list job types").does(async (tool) => {
+    showList(tool, await tool.airlock.api.listJobTypes(), "no job types", {
+      NAME: ({ name }) => name,
+      PYTHON: ({ python_version }) => python_version,
+      IMAGE: ({ image_exists }) => (image_exists ? "there" : "missing"),
+      MEMORY: ({ memory_limit }) => memory_limit,
+      PACKAGES: ({ requirements }) => requirements.join(" "),
+    });
+  });
 
   addCommand(program, "build", "build the image of a job type, and show its log")
     .argument("<job-type>", "name of the job type")
     .option("--version-tag <tag>", "a version for the image, such as v1.2.3")
-    .action(
-      does(async (tool: Tool, name: string, { versionTag }: { versionTag?: string }) =>
-        interruptible(async (signal) => {
-          try {
-            return await build(tool, name, versionTag, signal);
-          } catch (error) {
-            if (!signal.aborted) throw error;
-            throw new ExitError(exitCode.interrupted, "left; a build that has begun goes on");
-          }
-        }),
-      ),
+    .does(async (tool, name, { versionTag }) =>
+      interruptible(async (signal) => {
+        try {
+          return await build(tool, name, versionTag, signal);
+        } catch (error) {
+          if (!signal.aborted) throw error;
+          throw new ExitError(exitCode.interrupted, "left; a build that has begun goes on");
+        }
+      }),
     );
 }
 
@@ -47,9 +43,9 @@ async function build(
   const followed = followBuild(tool, name, AbortSignal.any([signal, over.signal])).catch(
     () => undefined,
   );
-  const tag = versionTag !== undefined && { versionTag };
   try {
-    const result = await airlock.api.buildJobType({ name, ...tag }, { signal });
+    const request = { name, ...given({ versionTag }) };
+    const result = await airlock.api.buildJobType(request, { signal });
     over.abort();
     await followed;
     if (terminal.json) terminal.document(result);

@@ -9,14 +9,8 @@ import {
   type WebhookEventPage,
 } from "../typescript/src/index.ts";
 import { exitCode, interruptible, UsageError } from "./exit.ts";
-import { age, collect, duration, parseCount, parseNumber, type Terminal } from "./terminal.ts";
-import { addCommand, does, forEach, oneOf, showPage, tenantColumn, type Tool } from "./tool.ts";
-
-interface ListenOptions {
-  forwardTo: string;
-  secret?: string;
-  event?: string[];
-}
+import { age, duration, parseNumber, type Terminal } from "./terminal.ts";
+import { addCommand, forEach, given, numberOption, showPage, tenantColumn } from "./tool.ts";
 
 type Message = WebhookEventPage["items"][number];
 
@@ -26,50 +20,52 @@ const endings = ["succeeded", "failed", "timeout", "oom", "cancelled"];
 const atOnce = 4;
 
 export function addListen(program: Command): void {
-  addCommand(program, "listen", "call a webhook receiver on this machine when jobs end")
-    .requiredOption("--forward-to <url>", "the receiver, such as http://localhost:9000/hook")
+  const listen = addCommand(
+    program,
+    "listen",
+    "call a webhook receiver on this machine when jobs end",
+  )
+    .option("--forward-to <url>", "the receiver, such as http://localhost:9000/hook", {
+      required: true,
+      read: parseReceiver,
+    })
     .option("--secret <whsec>", "sign with this secret; by default with a new one")
-    .addOption(
-      oneOf(
-        "-e, --event <status>",
-        "only jobs that end with this status (repeatable)",
-        endings,
-      ).argParser(collect),
-    )
-    .addHelpText(
-      "after",
-      `
+    .option("-e, --event <status>", "only jobs that end with this status (repeatable)", {
+      choices: endings,
+      many: true,
+      read: (texts: string[]) => texts.map(typeOf),
+    });
+  listen.command.addHelpText(
+    "after",
+    `
 The service stores events while a client listens. It does not have to reach this machine, and needs no configuration.
 The receiver is called as a configured one would be (Standard Webhooks). A failed call is repeated after 1 s and 5 s.`,
-    )
-    .action(
-      does(async ({ airlock, terminal }: Tool, options: ListenOptions) => {
-        const receiver = parseReceiver(options.forwardTo);
-        const given = options.secret ?? `whsec_${randomBytes(32).toString("base64")}`;
-        const secret = parseSecret(given);
-        const types = options.event?.map(typeOf);
-        return interruptible(async (signal) => {
-          const calls = new Set<Promise<void>>();
-          try {
-            const { cursor } = await airlock.api.listenForWebhookEvents({}, { signal });
-            sayReady(terminal, receiver, given);
-            for await (const message of messages(airlock, terminal, cursor, signal)) {
-              if (types && !types.includes(message.event.type)) continue;
-              const made = call(terminal, receiver, secret, message, signal)
-                .catch(() => {})
-                .finally(() => calls.delete(made));
-              calls.add(made);
-              if (calls.size >= atOnce) await Promise.race(calls);
-            }
-          } catch (error) {
-            if (!signal.aborted) throw error;
-          }
-          await Promise.all(calls);
-          if (terminal.watched) terminal.note("");
-          return exitCode.interrupted;
-        });
-      }),
-    );
+  );
+  listen.does(async ({ airlock, terminal }, options) => {
+    const { forwardTo: receiver, event: types } = options;
+    const text = options.secret ?? `whsec_${randomBytes(32).toString("base64")}`;
+    const secret = parseSecret(text);
+    return interruptible(async (signal) => {
+      const calls = new Set<Promise<void>>();
+      try {
+        const { cursor } = await airlock.api.listenForWebhookEvents({}, { signal });
+        sayReady(terminal, receiver, text);
+        for await (const message of messages(airlock, terminal, cursor, signal)) {
+          if (types && !types.includes(message.event.type)) continue;
+          const made = call(terminal, receiver, secret, message, signal)
+            .catch(() => {})
+            .finally(() => calls.delete(made));
+          calls.add(made);
+          if (calls.size >= atOnce) await Promise.race(calls);
+        }
+      } catch (error) {
+        if (!signal.aborted) throw error;
+      }
+      await Promise.all(calls);
+      if (terminal.watched) terminal.note("");
+      return exitCode.interrupted;
+    });
+  });
 }
 
 function typeOf(given: string): string {
@@ -253,54 +249,38 @@ function reasonOf(error: unknown): string {
   return `no connection: ${cause.message}`;
 }
 
-interface ListOptions {
-  status?: string;
-  endpoint?: string;
-  job?: string;
-  number: string;
-}
-
-const statuses = ["pending", "delivered", "failed"];
+const statuses = ["pending", "delivered", "failed"] satisfies WebhookDelivery["status"][];
 
 /** Commands about calls to receivers of webhooks. */
 export function addWebhooks(program: Command): void {
-  const webhooks = addCommand(program, "webhooks", "calls to those who want to know how jobs end");
-  addCommand(webhooks, "deliveries", "list them, the newest first")
-    .alias("ls")
-    .addOption(oneOf("-s, --status <status>", "with one status", statuses))
+  const about = "calls to those who want to know how jobs end";
+  const webhooks = addCommand(program, "webhooks", about).command;
+  addCommand(webhooks, "deliveries|ls", "list them, the newest first")
+    .option("-s, --status <status>", "with one status", { choices: statuses })
     .option("--endpoint <name>", "to one receiver")
     .option("--job <id>", "about one job")
-    .option("-n, --number <count>", "at most so many", "20")
-    .action(
-      does(async (tool: Tool, options: ListOptions) => {
-        const { status, endpoint, job, number } = options;
-        const page = await tool.airlock.api.listWebhookDeliveries({
-          ...(status !== undefined && { status: status as WebhookDelivery["status"] }),
-          ...(endpoint !== undefined && { endpoint }),
-          ...(job !== undefined && { jobId: job }),
-          limit: parseCount(number),
-        });
-        showPage(tool, page, number, "no deliveries", {
-          ID: ({ id }) => String(id),
-          STATUS: (one) => one.status,
-          TRIES: ({ attempts }) => String(attempts),
-          AGE: ({ created_at }) => age(created_at),
-          ...tenantColumn(tool),
-          RECEIVER: (one) => one.endpoint ?? one.callback_url ?? "",
-        });
-      }),
-    );
+    .option(...numberOption)
+    .does(async (tool, { status, endpoint, job, number }) => {
+      const filters = given({ status, endpoint, jobId: job });
+      const page = await tool.airlock.api.listWebhookDeliveries({ ...filters, limit: number });
+      showPage(tool, page, number, "no deliveries", {
+        ID: ({ id }) => String(id),
+        STATUS: (one) => one.status,
+        TRIES: ({ attempts }) => String(attempts),
+        AGE: ({ created_at }) => age(created_at),
+        ...tenantColumn(tool),
+        RECEIVER: (one) => one.endpoint ?? one.callback_url ?? "",
+      });
+    });
   addCommand(webhooks, "resend", "deliver again")
     .argument("<delivery...>", "their ids")
-    .action(
-      does(async (tool: Tool, ids: string[]) => {
-        for (const id of ids) parseNumber(id, "<delivery>");
-        return forEach(
-          tool,
-          ids,
-          (id) => tool.airlock.api.resendWebhookDelivery({ id: Number(id) }),
-          ({ status }, id) => `${id} ${status}`,
-        );
-      }),
-    );
+    .does(async (tool, ids) => {
+      for (const id of ids) parseNumber(id, "<delivery>");
+      return forEach(
+        tool,
+        ids,
+        (id) => tool.airlock.api.resendWebhookDelivery({ id: Number(id) }),
+        ({ status }, id) => `${id} ${status}`,
+      );
+    });
 }
