@@ -5,18 +5,6 @@ import { type Ask, type CallOptions, pages, pathOf, type Transport } from "./tra
 /** What can be read again if the connection breaks. For a file on disk, Node has `fs.openAsBlob`. */
 export type FileBody = Blob | Uint8Array<ArrayBuffer> | string;
 
-export interface Files {
-  /** Stores a file, for `files` of a job; after a break of the connection it is sent again. */
-  readonly upload: (name: string, body: FileBody, options?: CallOptions) => Promise<UploadedFile>;
-  /** All of them, the newest first. */
-  readonly list: (options?: CallOptions) => Promise<UploadedFile[]>;
-  /** The bytes of a file. */
-  readonly get: (fileId: string, options?: CallOptions) => Promise<Uint8Array>;
-  /** The file as it arrives, for those that do not fit into memory. */
-  readonly open: (fileId: string, options?: CallOptions) => Promise<Response>;
-  readonly delete: (fileId: string, options?: CallOptions) => Promise<void>;
-}
-
 /** How long an upload of so many bytes may take. */
 export const uploadMs = (bytes: number): number => BASE_MS + bytes / SLOWEST_BYTES_PER_MS;
 
@@ -24,36 +12,37 @@ export const uploadMs = (bytes: number): number => BASE_MS + bytes / SLOWEST_BYT
 const SLOWEST_BYTES_PER_MS = 32;
 const BASE_MS = 60_000;
 
-export function files(ask: Ask, { send, open }: Transport): Files {
+export type Files = Readonly<ReturnType<typeof files>>;
+
+export function files(ask: Ask, { send, open }: Transport) {
   return {
-    upload: async (name, body, options) => {
+    /** Stores a file, for `files` of a job; after a break of the connection it is sent again. */
+    upload: async (name: string, body: FileBody, options?: CallOptions): Promise<UploadedFile> => {
       const blob = toBlob(body);
       const what = { method: "POST", query: { name }, body: blob } as const;
       return ask("/files", what, { timeoutMs: uploadMs(blob.size), ...options });
     },
-    list: async (options) => {
+    /** All of them, the newest first. */
+    list: async (options?: CallOptions): Promise<UploadedFile[]> => {
       const found: UploadedFile[] = [];
-      for await (const file of pages<UploadedFile>(
-        ask,
-        "/files",
-        {},
-        (one) => one.file_id,
-        options,
-      )) {
-        found.push(file);
-      }
+      const all = pages<UploadedFile>(ask, "/files", {}, ({ file_id }) => file_id, options);
+      for await (const file of all) found.push(file);
       return found;
     },
-    get: async (id, options) => {
-      const answer = await send(pathOf("files", id), {}, options);
-      return new Uint8Array(await answer.arrayBuffer());
-    },
-    open: async (id, options) => open(pathOf("files", id), {}, options),
-    delete: async (id, options) => {
-      await ask(pathOf("files", id), { method: "DELETE" }, options);
+    /** The bytes of a file. */
+    get: async (fileId: string, options?: CallOptions): Promise<Uint8Array> =>
+      bytesOf(await send(pathOf("files", fileId), {}, options)),
+    /** The file as it arrives, for those that do not fit into memory. */
+    open: async (fileId: string, options?: CallOptions): Promise<Response> =>
+      open(pathOf("files", fileId), {}, options),
+    delete: async (fileId: string, options?: CallOptions): Promise<void> => {
+      await ask(pathOf("files", fileId), { method: "DELETE" }, options);
     },
   };
 }
+
+export const bytesOf = async (answer: Response): Promise<Uint8Array> =>
+  new Uint8Array(await answer.arrayBuffer());
 
 /** @throws AirlockError for a value that would be stored as its text, such as a stream. */
 export function toBlob(body: unknown): Blob {
@@ -66,26 +55,21 @@ export function toBlob(body: unknown): Blob {
   );
 }
 
-export interface Artifacts {
-  /** The files that a job wrote to /output. */
-  readonly list: (jobId: string, options?: CallOptions) => Promise<Artifact[]>;
-  /** The bytes of a file. */
-  readonly get: (jobId: string, name: string, options?: CallOptions) => Promise<Uint8Array>;
-  /** The file as it arrives, for those that do not fit into memory. */
-  readonly open: (jobId: string, name: string, options?: CallOptions) => Promise<Response>;
-}
+export type Artifacts = Readonly<ReturnType<typeof artifacts>>;
 
-export function artifacts(ask: Ask, { send, open }: Transport): Artifacts {
+export function artifacts(ask: Ask, { send, open }: Transport) {
   return {
-    list: async (id, options) => {
-      const path = `${pathOf("jobs", id)}/artifacts`;
+    /** The files that a job wrote to /output. */
+    list: async (jobId: string, options?: CallOptions): Promise<Artifact[]> => {
+      const path = `${pathOf("jobs", jobId)}/artifacts`;
       return (await ask<{ artifacts: Artifact[] }>(path, {}, options)).artifacts;
     },
-    get: async (jobId, name, options) => {
-      const answer = await send(fileOf(jobId, name), {}, options);
-      return new Uint8Array(await answer.arrayBuffer());
-    },
-    open: async (jobId, name, options) => open(fileOf(jobId, name), {}, options),
+    /** The bytes of a file. */
+    get: async (jobId: string, name: string, options?: CallOptions): Promise<Uint8Array> =>
+      bytesOf(await send(fileOf(jobId, name), {}, options)),
+    /** The file as it arrives, for those that do not fit into memory. */
+    open: async (jobId: string, name: string, options?: CallOptions): Promise<Response> =>
+      open(fileOf(jobId, name), {}, options),
   };
 }
 

@@ -423,39 +423,33 @@ function describe(tools: readonly OwnTool[]): Tool[] {
 }
 
 /** The state of batches, by `batch_id`. `list` has their jobs. */
-export interface Batches {
-  /** How many of its jobs have each status. */
-  readonly get: (batchId: string, options?: CallOptions) => Promise<Batch>;
-  /** Cancels the jobs of a batch that have not ended. */
-  readonly cancel: (batchId: string, options?: CallOptions) => Promise<Batch>;
-}
+export type Batches = Readonly<ReturnType<typeof batches>>;
 
-export function batches(ask: Ask): Batches {
+export function batches(ask: Ask) {
   return {
-    get: async (id, options) => ask(pathOf("batches", id), {}, options),
-    cancel: async (id, options) =>
-      ask(`${pathOf("batches", id)}/cancel`, { method: "POST" }, options),
+    /** How many of its jobs have each status. */
+    get: async (batchId: string, options?: CallOptions): Promise<Batch> =>
+      ask(pathOf("batches", batchId), {}, options),
+    /** Cancels the jobs of a batch that have not ended. */
+    cancel: async (batchId: string, options?: CallOptions): Promise<Batch> =>
+      ask(`${pathOf("batches", batchId)}/cancel`, { method: "POST" }, options),
   };
 }
 
 /** Asynchronous jobs that failed. */
-export interface DeadLetters {
-  /** The newest first. */
-  readonly list: (
-    filters?: { error_type?: ExecutionErrorType; limit?: number },
-    options?: CallOptions,
-  ) => AsyncGenerator<DeadLetter, void>;
-  readonly stats: (options?: CallOptions) => Promise<DeadLetterStats>;
-  /** Removes an entry; the job's record stays. */
-  readonly delete: (id: number, options?: CallOptions) => Promise<void>;
-}
+export type DeadLetters = Readonly<ReturnType<typeof deadLetters>>;
 
-export function deadLetters(ask: Ask): DeadLetters {
+export function deadLetters(ask: Ask) {
   return {
-    list: (filters = {}, options) =>
-      pages<DeadLetter>(ask, "/dlq", { ...filters }, ({ id }) => id, options),
-    stats: (options) => ask("/dlq/stats", {}, options),
-    delete: async (id, options) => {
+    /** The newest first. */
+    list: (
+      filters: { error_type?: ExecutionErrorType; limit?: number } = {},
+      options?: CallOptions,
+    ): AsyncGenerator<DeadLetter, void> =>
+      pages(ask, "/dlq", { ...filters }, ({ id }) => id, options),
+    stats: (options?: CallOptions): Promise<DeadLetterStats> => ask("/dlq/stats", {}, options),
+    /** Removes an entry; the job's record stays. */
+    delete: async (id: number, options?: CallOptions): Promise<void> => {
       await ask(`/dlq/${id}`, { method: "DELETE" }, options);
     },
   };

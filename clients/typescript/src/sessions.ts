@@ -1,4 +1,4 @@
-import { type FileBody, toBlob, uploadMs } from "./files.ts";
+import { bytesOf, type FileBody, toBlob, uploadMs } from "./files.ts";
 import type {
   CallRequest,
   ExecutionRecord,
@@ -102,50 +102,45 @@ function openSession(id: string, ask: Ask, service: Transport, runToEnd: RunToEn
 }
 
 /** Files of a session, in the order of its calls. Paths are relative to its working directory, /output. */
-interface SessionFiles {
-  /** Writes a file, and the folders of its path; replaces an existing one. */
-  readonly write: (path: string, body: FileBody, options?: CallOptions) => Promise<void>;
-  /** The bytes of a file. */
-  readonly read: (path: string, options?: CallOptions) => Promise<Uint8Array>;
-  /** The file as it arrives, for those that do not fit into memory. */
-  readonly open: (path: string, options?: CallOptions) => Promise<Response>;
-  /** What a folder has, by name. Default: /output. */
-  readonly list: (path?: string, options?: CallOptions) => Promise<SessionFile[]>;
-  /** Removes a file, or a folder with all that it has. */
-  readonly delete: (path: string, options?: CallOptions) => Promise<void>;
-}
+type SessionFiles = Readonly<ReturnType<typeof sessionFiles>>;
 
-/** The interpreters of a session. Each has variables of its own; files are shared. */
-interface SessionContexts {
-  /** Starts another interpreter; calls choose it as `context: it.context_id`. */
-  readonly create: (options?: CallOptions) => Promise<SessionContext>;
-  /** All of them, the first one `default`. */
-  readonly list: (options?: CallOptions) => Promise<SessionContext[]>;
-  /** Ends one that has no open call. */
-  readonly delete: (contextId: string, options?: CallOptions) => Promise<void>;
-}
-
-function sessionFiles(folder: string, ask: Ask, { send, open }: Transport): SessionFiles {
+function sessionFiles(folder: string, ask: Ask, { send, open }: Transport) {
   const fileOf = (path: string): string => folder + pathOf(...path.split("/"));
   return {
-    write: async (path, body, options) => {
+    /** Writes a file, and the folders of its path; replaces an existing one. */
+    write: async (path: string, body: FileBody, options?: CallOptions): Promise<void> => {
       const blob = toBlob(body);
       const call = { timeoutMs: uploadMs(blob.size), ...options };
       await ask(fileOf(path), { method: "PUT", body: blob }, call);
     },
-    read: async (path, options) =>
-      new Uint8Array(await (await send(fileOf(path), {}, options)).arrayBuffer()),
-    open: async (path, options) => open(fileOf(path), {}, options),
-    list: async (path, options) =>
+    /** The bytes of a file. */
+    read: async (path: string, options?: CallOptions): Promise<Uint8Array> =>
+      bytesOf(await send(fileOf(path), {}, options)),
+    /** The file as it arrives, for those that do not fit into memory. */
+    open: async (path: string, options?: CallOptions): Promise<Response> =>
+      open(fileOf(path), {}, options),
+    /** What a folder has, by name. Default: /output. */
+    list: async (path?: string, options?: CallOptions): Promise<SessionFile[]> =>
       (await ask<{ items: SessionFile[] }>(folder, { query: { path } }, options)).items,
-    delete: (path, options) => ask(fileOf(path), { method: "DELETE" }, options),
+    /** Removes a file, or a folder with all that it has. */
+    delete: (path: string, options?: CallOptions): Promise<void> =>
+      ask(fileOf(path), { method: "DELETE" }, options),
   };
 }
 
-function sessionContexts(path: string, ask: Ask): SessionContexts {
+/** The interpreters of a session. Each has variables of its own; files are shared. */
+type SessionContexts = Readonly<ReturnType<typeof sessionContexts>>;
+
+function sessionContexts(path: string, ask: Ask) {
   return {
-    create: (options) => ask(path, { method: "POST" }, options),
-    list: async (options) => (await ask<{ items: SessionContext[] }>(path, {}, options)).items,
-    delete: async (id, options) => ask(path + pathOf(id), { method: "DELETE" }, options),
+    /** Starts another interpreter; calls choose it as `context: it.context_id`. */
+    create: (options?: CallOptions): Promise<SessionContext> =>
+      ask(path, { method: "POST" }, options),
+    /** All of them, the first one `default`. */
+    list: async (options?: CallOptions): Promise<SessionContext[]> =>
+      (await ask<{ items: SessionContext[] }>(path, {}, options)).items,
+    /** Ends one that has no open call. */
+    delete: async (contextId: string, options?: CallOptions): Promise<void> =>
+      ask(path + pathOf(contextId), { method: "DELETE" }, options),
   };
 }

@@ -63,60 +63,51 @@ export function verbs(service: Transport): Verbs {
 }
 
 /** API keys. Needs a key with the scope `admin`. */
-export interface Keys {
-  /** Makes a key. Its `key` is in this answer only: the service keeps a hash. */
-  readonly create: (key: KeyRequest, options?: CallOptions) => Promise<NewApiKey>;
-  /** All of them, or those of one tenant; also those that are void, without the keys themselves. */
-  readonly list: (filters?: { tenant?: string }, options?: CallOptions) => Promise<ApiKey[]>;
-  /** Makes a new key in the place of one, whose id, tenant and limits stay. The old one holds for `old_valid_s` too. */
-  readonly rotate: (
-    id: string,
-    rotation?: { old_valid_s?: number },
-    options?: CallOptions,
-  ) => Promise<NewApiKey>;
-  /** Makes a key void for good. */
-  readonly revoke: (id: string, options?: CallOptions) => Promise<ApiKey>;
+export type Keys = Readonly<ReturnType<typeof keys>>;
+
+function keys(ask: Ask) {
+  return {
+    /** Makes a key. Its `key` is in this answer only: the service keeps a hash. */
+    create: (key: KeyRequest, options?: CallOptions): Promise<NewApiKey> =>
+      ask("/keys", { method: "POST", body: key }, options),
+    /** All of them, or those of one tenant; also those that are void, without the keys themselves. */
+    list: async (filters: { tenant?: string } = {}, options?: CallOptions): Promise<ApiKey[]> =>
+      (await ask<{ keys: ApiKey[] }>("/keys", { query: { ...filters } }, options)).keys,
+    /** Makes a new key in the place of one, whose id, tenant and limits stay. The old one holds for `old_valid_s` too. */
+    rotate: async (
+      id: string,
+      rotation: { old_valid_s?: number } = {},
+      options?: CallOptions,
+    ): Promise<NewApiKey> =>
+      ask(`${pathOf("keys", id)}/rotate`, { method: "POST", body: rotation }, options),
+    /** Makes a key void for good. */
+    revoke: async (id: string, options?: CallOptions): Promise<ApiKey> =>
+      ask(`${pathOf("keys", id)}/revoke`, { method: "POST" }, options),
+  };
 }
 
 /** Who owns records, and what each may use. Needs a key with the scope `admin`. */
-export interface Tenants {
-  readonly list: (options?: CallOptions) => Promise<Tenant[]>;
-  readonly get: (name: string, options?: CallOptions) => Promise<Tenant>;
-  /** Replaces all limits of a tenant: what is not named has none. Makes the tenant if it is new. */
-  readonly setLimits: (
-    name: string,
-    limits: TenantLimits,
-    options?: CallOptions,
-  ) => Promise<Tenant>;
+export type Tenants = Readonly<ReturnType<typeof tenants>>;
+
+function tenants(ask: Ask) {
+  return {
+    list: async (options?: CallOptions): Promise<Tenant[]> =>
+      (await ask<{ tenants: Tenant[] }>("/tenants", {}, options)).tenants,
+    get: async (name: string, options?: CallOptions): Promise<Tenant> =>
+      ask(pathOf("tenants", name), {}, options),
+    /** Replaces all limits of a tenant: what is not named has none. Makes the tenant if it is new. */
+    setLimits: async (name: string, limits: TenantLimits, options?: CallOptions): Promise<Tenant> =>
+      ask(pathOf("tenants", name), { method: "PUT", body: limits }, options),
+  };
 }
 
 /** What was changed and by whom, the newest first. Needs a key with the scope `admin`. */
-export type Audit = (
-  filters?: { action?: AuditAction; tenant?: string; limit?: number },
-  options?: CallOptions,
-) => AsyncGenerator<AuditEntry, void>;
+export type Audit = ReturnType<typeof audit>;
 
-function keys(ask: Ask): Keys {
-  return {
-    create: (body, options) => ask("/keys", { method: "POST", body }, options),
-    list: async (filters = {}, options) =>
-      (await ask<{ keys: ApiKey[] }>("/keys", { query: { ...filters } }, options)).keys,
-    rotate: async (id, body = {}, options) =>
-      ask(`${pathOf("keys", id)}/rotate`, { method: "POST", body }, options),
-    revoke: async (id, options) => ask(`${pathOf("keys", id)}/revoke`, { method: "POST" }, options),
-  };
-}
-
-function tenants(ask: Ask): Tenants {
-  return {
-    list: async (options) => (await ask<{ tenants: Tenant[] }>("/tenants", {}, options)).tenants,
-    get: async (name, options) => ask(pathOf("tenants", name), {}, options),
-    setLimits: async (name, body, options) =>
-      ask(pathOf("tenants", name), { method: "PUT", body }, options),
-  };
-}
-
-function audit(ask: Ask): Audit {
-  return (filters = {}, options) =>
-    pages<AuditEntry>(ask, "/audit", { ...filters }, ({ id }) => id, options);
-}
+const audit =
+  (ask: Ask) =>
+  (
+    filters: { action?: AuditAction; tenant?: string; limit?: number } = {},
+    options?: CallOptions,
+  ): AsyncGenerator<AuditEntry, void> =>
+    pages(ask, "/audit", { ...filters }, ({ id }) => id, options);
