@@ -1,9 +1,8 @@
-import { once } from "node:events";
 import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
+import { listen } from "../../shared/testing/http.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import {
   makeFolder,
@@ -93,14 +92,13 @@ async function startService(...statuses: number[]) {
     const quota = status === 429 ? "max_cpu_s_day" : undefined;
     response.end(JSON.stringify({ detail: "The queue is full.", quota }));
   });
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const { url, [Symbol.asyncDispose]: end } = await listen(server);
   const terminal = { note: (text: string) => void notes.push(text) } as unknown as Terminal;
   return {
     url,
     notes,
     fetchIt: patientFetch(url, terminal),
-    end: async () => void (await once(server.close(), "close")),
+    end,
   };
 }
 

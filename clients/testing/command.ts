@@ -3,6 +3,8 @@ import { once } from "node:events";
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
+import { onTestFinished } from "vitest";
+import { startNode } from "../../api/testing/start-node.ts";
 import { type ServiceOptions, startTestService } from "../../scripts/testing/test-service.ts";
 import { pass, startHttpProxy } from "../../shared/testing/http.ts";
 import { programArgs } from "../../shared/testing/program.ts";
@@ -52,6 +54,13 @@ export function commandFor(url: string, key?: string) {
     run: async (args: readonly string[], options?: CommandOptions): Promise<Ended> =>
       start(args, options).ended,
   };
+}
+
+/** A service without an agent, and the command `airlock` for it, until the test ends. */
+export async function startCommandApi(vars: Record<string, string> = {}) {
+  const api = await startNode(vars);
+  onTestFinished(() => api.close());
+  return { api, airlock: commandFor(api.url) };
 }
 
 /** A service with an agent, the command `airlock` for it, and a folder, until the test file ends. */

@@ -1,4 +1,3 @@
-import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -6,7 +5,7 @@ import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
 import { type NodeProcess, startNodeIn } from "../../api/testing/start-node.ts";
-import { programArgs } from "../../shared/testing/program.ts";
+import { runProgram } from "../../shared/testing/program.ts";
 import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 import { ExecutionPage } from "../../shared/wire/executions.ts";
 import { SubmittedJob } from "../../shared/wire/submissions.ts";
@@ -21,19 +20,9 @@ const vars = {
 
 const root = tempFolder();
 
-/** Runs `npm run backup` or `npm run restore`: its exit code and what it says. */
-function run(
-  script: "backup" | "restore",
-  args: string[],
-  env: Record<string, string>,
-): Promise<{ code: number; said: string }> {
-  const command = [...programArgs(`scripts/operate/${script}.ts`), ...args];
-  return new Promise((resolve) => {
-    execFile(process.execPath, command, { env }, (error, stdout, stderr) => {
-      resolve({ code: error ? Number(error.code) : 0, said: stdout + stderr });
-    });
-  });
-}
+/** Runs `npm run backup` or `npm run restore`. */
+const run = (script: "backup" | "restore", args: string[], env: Record<string, string>) =>
+  runProgram(`scripts/operate/${script}.ts`, args, env);
 
 const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 

@@ -10,7 +10,7 @@ import { type AgentProcess, startAgent } from "../../agent/testing/agent-process
 import { Follower } from "../../api/testing/follower.ts";
 import { type NodeProcess, startNode, startNodeIn } from "../../api/testing/start-node.ts";
 import manifest from "../../package.json" with { type: "json" };
-import { programArgs } from "../../shared/testing/program.ts";
+import { programArgs, runProgram } from "../../shared/testing/program.ts";
 import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 
 describe("help", () => {
@@ -105,16 +105,8 @@ describe("keys", () => {
   let api: NodeProcess;
   let key: string;
 
-  /** Runs the command as an operator would: its exit code and what it says. */
-  function operate(...args: string[]) {
-    return new Promise<{ code: number; said: string }>((resolve) => {
-      const env = { PATH: process.env["PATH"], AIRLOCK_DATA_DIR: folder };
-      const command = [...programArgs("scripts/operate/keys.ts"), ...args];
-      execFile(process.execPath, command, { env }, (error, stdout, stderr) => {
-        resolve({ code: error ? Number(error.code) : 0, said: stdout + stderr });
-      });
-    });
-  }
+  const operate = (...args: string[]) =>
+    runProgram("scripts/operate/keys.ts", args, { AIRLOCK_DATA_DIR: folder });
   const headers = (bearer: string) => ({
     Authorization: `Bearer ${bearer}`,
     "Content-Type": "application/json",
@@ -189,23 +181,13 @@ describe("agents", () => {
     await api.close();
   });
 
-  /** Runs an entry point as an operator would: its exit code and what it says. */
-  function run(file: string, args: string[], env: Record<string, string>) {
-    return new Promise<{ code: number; said: string }>((resolve) => {
-      const command = [...programArgs(file), ...args];
-      const options = { env: { PATH: process.env["PATH"], ...env } };
-      execFile(process.execPath, command, options, (error, stdout, stderr) => {
-        resolve({ code: error ? Number(error.code) : 0, said: stdout + stderr });
-      });
-    });
-  }
-
   const operate = (...args: string[]) =>
-    run("scripts/operate/agents.ts", args, {
+    runProgram("scripts/operate/agents.ts", args, {
       AIRLOCK_DATABASE_URL: api.databaseUrl,
       AIRLOCK_DATA_DIR: folder,
     });
-  const onHost = (...args: string[]) => run("agent/main.ts", args, { AIRLOCK_DATA_DIR: folder });
+  const onHost = (...args: string[]) =>
+    runProgram("agent/main.ts", args, { AIRLOCK_DATA_DIR: folder });
   const kept = () =>
     JSON.parse(readFileSync(join(folder, "agent.json"), "utf8")) as { token: string; name: string };
 
@@ -244,7 +226,7 @@ describe("agents", () => {
 
     // Asked by an operator, the running agent does the same by itself.
     const { url } = api;
-    const asked = await run("clients/cli/main.ts", ["agents", "rotate", "gpu-1"], {
+    const asked = await runProgram("clients/cli/main.ts", ["agents", "rotate", "gpu-1"], {
       AIRLOCK_URL: url,
     });
     expect(asked).toMatchObject({ code: 0, said: "gpu-1 has a new token; the old one is void\n" });

@@ -1,3 +1,4 @@
+import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 
@@ -30,6 +31,20 @@ export function programOf(source: string): Program {
 export function programArgs(source: string): string[] {
   const { entry, flags } = programOf(source);
   return [...flags, entry];
+}
+
+/** Runs a program as an operator would: its exit code and what it says. */
+export function runProgram(
+  source: string,
+  args: readonly string[],
+  env: Record<string, string>,
+): Promise<{ code: number; said: string }> {
+  const options = { env: { PATH: process.env["PATH"], ...env } };
+  return new Promise((resolve) => {
+    execFile(process.execPath, [...programArgs(source), ...args], options, (error, ...said) => {
+      resolve({ code: error ? Number(error.code) : 0, said: said.join("") });
+    });
+  });
 }
 
 export function bundleOf(source: string): string {

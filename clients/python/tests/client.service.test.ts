@@ -1,7 +1,5 @@
-import { once } from "node:events";
-import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { createServer } from "node:http";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { startNode } from "../../../api/testing/start-node.ts";
 import { needsThroughout } from "../../../scripts/testing/needs.ts";
 import { listen } from "../../../shared/testing/http.ts";
@@ -11,28 +9,18 @@ import { operatorKey, startTenantService } from "../../testing/services.ts";
 
 describe("mishaps", () => {
   const python = pythonClient();
-  let server: Server;
-  let url: string;
-  /** Answers everything with a page, as a proxy's login does. */
-  beforeAll(async () => {
-    server = createServer((request, response) => {
+
+  test("an answer that is not Airlock's is an error with a message", async () => {
+    // It answers everything with a page, as a proxy's login does.
+    const server = createServer((request, response) => {
       const status = request.url?.startsWith("/gone") ? 404 : 200;
       if (request.url?.startsWith("/moved"))
         response.writeHead(301, { location: "https://x.test/" });
       else response.writeHead(status, { "content-type": "text/html" });
       response.end("<html>\n<p>x</p>\n</html>\n");
     });
-    url = await listen(server);
-  });
-  afterAll(() => server.close());
-
-  async function listen(one: Server): Promise<string> {
-    one.listen(0, "127.0.0.1");
-    await once(one, "listening");
-    return `http://127.0.0.1:${(one.address() as AddressInfo).port}`;
-  }
-
-  test("an answer that is not Airlock's is an error with a message", async () => {
+    await using login = await listen(server);
+    const { url } = login;
     const program = `
 def told(work):
     try:
@@ -74,7 +62,7 @@ print(json.dumps([told(key) for key in ("secret…", "secret\\n", "two words", "
   });
 
   test("a wait has its bound, also where the service is silent", async () => {
-    const silent = createServer(() => {});
+    await using silent = await listen(createServer(() => {}));
     const program = `
 import time
 client = airlock.connect(sys.argv[1])
@@ -86,9 +74,7 @@ for options in ({}, {"on_stdout": print}):
     except airlock.NoAnswerError:
         ends.append(time.monotonic() - began < 30)
 print(json.dumps(ends))`;
-    expect(await python.run(program, await listen(silent))).toEqual([true, true]);
-    silent.closeAllConnections();
-    silent.close();
+    expect(await python.run(program, silent.url)).toEqual([true, true]);
   });
 
   test("a wait may take longer than the time limit of an answer, and goes on while the service is full", async () => {
@@ -101,8 +87,8 @@ print(json.dumps(ends))`;
     const program = `
 client = airlock.connect(sys.argv[1], retries=1, timeout=0.5)
 print(json.dumps([client.wait("1", **given).status for given in ({}, {"wait_s": 100})]))`;
-    expect(await python.run(program, await listen(busy))).toEqual(["succeeded", "succeeded"]);
-    busy.close();
+    await using service = await listen(busy);
+    expect(await python.run(program, service.url)).toEqual(["succeeded", "succeeded"]);
   });
 
   test("an aborted run cancels its job, and ends soon even if the service does not answer", async () => {
@@ -126,10 +112,9 @@ try:
     client.with_options(cancel=cancel).run("1")
 except airlock.Cancelled as error:
     print(json.dumps(error.job_id))`;
-    expect(await python.run(program, await listen(silent))).toBe("j");
+    await using service = await listen(silent);
+    expect(await python.run(program, service.url)).toBe("j");
     expect(cancels).toBe(2);
-    silent.closeAllConnections();
-    silent.close();
   });
 
   test("an upload may take longer than the time limit of an answer", async () => {
@@ -147,9 +132,9 @@ client = airlock.connect(sys.argv[1], retries=0, timeout=5)
 client.files.upload("a", bytes(int(sys.argv[2])))
 print("1")`;
     const bytes = 20 * 1024 * 1024;
-    await python.run(program, await listen(slow), String(bytes));
+    await using service = await listen(slow);
+    await python.run(program, service.url, String(bytes));
     expect(size).toBe(bytes);
-    slow.close();
   });
 
   test("requests go through the proxy of the environment, but not to this machine", async () => {
@@ -181,7 +166,8 @@ print(json.dumps([
     told("http://other.test", "no_proxy", "other.test"),
     told("http://airlock.test", "http_proxy", "socks5://127.0.0.1:1"),
 ]))`;
-    const address = await listen(proxy);
+    await using way = await listen(proxy);
+    const address = way.url;
     const basic = `Basic ${Buffer.from("user:p w").toString("base64")}`;
     expect(await python.run(program, address)).toEqual([
       { status: "ok" },
@@ -198,7 +184,6 @@ print(json.dumps([
       "airlock.test:443 undefined",
       "http://no.test/a?b=true undefined",
     ]);
-    proxy.close();
   });
 
   test("what is surely a mistake is refused before it is sent", async () => {

@@ -1,7 +1,7 @@
-import { once } from "node:events";
-import { type AddressInfo, createServer } from "node:net";
+import { createServer } from "node:net";
 import { Webhook } from "standardwebhooks";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { listen } from "../../../shared/testing/http.ts";
 import { problemCodes } from "../../../shared/wire/errors.ts";
 import {
   type Airlock,
@@ -232,14 +232,8 @@ async function fetched(answer: string): Promise<number> {
   const server = createServer((socket) => {
     socket.once("data", () => socket.end(answer));
   });
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const { port } = server.address() as AddressInfo;
-  try {
-    const airlock = connect({ url: `http://127.0.0.1:${port}`, retries: 0 });
-    return (await airlock.files.get("f")).length;
-  } finally {
-    server.close();
-  }
+  await using service = await listen(server);
+  return (await connect({ url: service.url, retries: 0 }).files.get("f")).length;
 }
 
 test.each([
