@@ -7,7 +7,7 @@ WORKDIR /opt/airlock
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --no-audit --no-fund
 COPY . .
-RUN node scripts/docs/write-typescript.ts && node scripts/setup/console.ts
+RUN node scripts/docs/write-clients.ts && node scripts/setup/console.ts
 
 FROM ${BASE}
 WORKDIR /opt/airlock

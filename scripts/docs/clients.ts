@@ -31,10 +31,17 @@ function narrow(operation: OpenApiOperation): void {
   );
 }
 
-export const typescriptFile = "clients/typescript/src/generated.ts";
+/** What scripts/run makes: the text of each file of the clients that is not in git. */
+export async function generatedFiles(document: OpenApiDocument): Promise<Record<string, string>> {
+  return {
+    "clients/typescript/src/generated.ts": await typescriptText(document),
+    "clients/python/src/airlock/types.py": pythonText(document),
+    "clients/python/src/airlock/problems.py": pythonProblemsText(document),
+  };
+}
 
 /** Types and operations of the TypeScript client. */
-export async function typescriptText(document: OpenApiDocument): Promise<string> {
+async function typescriptText(document: OpenApiDocument): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), "airlock-clients-"));
   const file = join(folder, "openapi.json");
   writeFileSync(file, JSON.stringify(document));
@@ -51,10 +58,6 @@ export async function typescriptText(document: OpenApiDocument): Promise<string>
   }
 }
 
-export const pythonFile = "clients/python/src/airlock/types.py";
-
-export const pythonProblemsFile = "clients/python/src/airlock/problems.py";
-
 interface Schema {
   $ref?: string;
   type?: string | string[];
@@ -69,7 +72,7 @@ interface Schema {
   additionalProperties?: boolean | Schema;
 }
 
-const head = `"""What crosses the wire. Written by \`npm run docs\` from the OpenAPI document."""
+const head = `"""What crosses the wire. Written by scripts/run from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ from .record import Record, Shown
  * The schemas of the document as types of Python 3.9, which has no `NotRequired`. What requests bring is a
  * TypedDict. So are lists, because the attributes `items` and `keys` are methods of dict. All other schemas are Records.
  */
-export function pythonText({ components, paths }: OpenApiDocument): string {
+function pythonText({ components, paths }: OpenApiDocument): string {
   const asked = namesInRequests({ components, paths });
   const schemas = Object.entries(components["schemas"] as Record<string, Schema>);
   const isDict = (name: string, properties: object = {}) =>
@@ -107,11 +110,11 @@ export function pythonText({ components, paths }: OpenApiDocument): string {
 }
 
 /** A class for each code of a refusal. */
-export function pythonProblemsText({ components }: OpenApiDocument): string {
+function pythonProblemsText({ components }: OpenApiDocument): string {
   const { enum: codes = [] } = components["schemas"]!["ProblemCode"] as { enum?: string[] };
   const names = codes.map((code) => `${pascalCase(code)}Error`);
   return [
-    `"""A class for each problem code. Written by \`npm run docs\` from the OpenAPI document."""\n`,
+    `"""A class for each problem code. Written by scripts/run from the OpenAPI document."""\n`,
     `from typing import Dict, Type\n\nfrom .errors import ProblemError\nfrom .types import ProblemCode\n`,
     `__all__ = [\n${inLines([...names, "problem_classes"])}]\n`,
     ...names.map((name) => `class ${name}(ProblemError): ...`),

@@ -248,19 +248,30 @@ test("where the machine's Node is too old, npm runs again on the pinned one, for
   ]);
 });
 
-test("the generated part of the TypeScript client is made if it is missing, and again if its sources are newer", () => {
-  const [made, source] = ["clients/typescript/src/generated.ts", "api/files/routes.ts"];
-  const folder = projectWith(
-    ["node_modules/.bin", dirname(made), dirname(source)],
-    ["package-lock.json", "node_modules/.package-lock.json", source],
-  );
-  const node = join(folder, "node_modules/.bin/node");
-  write(node, `#!/bin/sh\ncase $* in *write-typescript.ts) echo made; touch ${made} ;; esac\n`);
-  const run = () => execFileSync("sh", [join(folder, "scripts/run"), "x.ts"], { stdio: "pipe" });
-  expect([run(), run()].map(String)).toEqual(["made\n", ""]);
-  utimesSync(join(folder, source), Date.now() / 1000 + 1, Date.now() / 1000 + 1);
-  expect(String(run())).toBe("made\n");
-});
+const generated = [
+  ["TypeScript", "clients/typescript/src/generated.ts"],
+  ["Python", "clients/python/src/airlock/types.py"],
+  ["Python", "clients/python/src/airlock/problems.py"],
+] as const;
+
+test.each(generated)(
+  "the generated part of the %s client is made if it is missing, and again if its sources are newer",
+  (_, missing) => {
+    const [made, source] = [generated.map(([, file]) => file), "api/files/routes.ts"];
+    const others = made.filter((file) => file !== missing);
+    const folder = projectWith(
+      ["node_modules/.bin", ...[...made, source].map((file) => dirname(file))],
+      ["package-lock.json", "node_modules/.package-lock.json", source, ...others],
+    );
+    const node = join(folder, "node_modules/.bin/node");
+    const touch = `touch ${made.join(" ")}`;
+    write(node, `#!/bin/sh\ncase $* in *write-clients.ts) echo made; ${touch} ;; esac\n`);
+    const run = () => execFileSync("sh", [join(folder, "scripts/run"), "x.ts"], { stdio: "pipe" });
+    expect([run(), run()].map(String)).toEqual(["made\n", ""]);
+    utimesSync(join(folder, source), Date.now() / 1000 + 1, Date.now() / 1000 + 1);
+    expect(String(run())).toBe("made\n");
+  },
+);
 
 test.each([
   ["v22.19.0", "--max-semi-space-size=8 --import tsx x.ts y"],
@@ -287,7 +298,7 @@ test("what the Dockerfile runs is in the image: .dockerignore lets its files of 
     entryPoints: [
       "api/node.ts",
       "agent/main.ts",
-      "scripts/docs/write-typescript.ts",
+      "scripts/docs/write-clients.ts",
       "scripts/setup/console.ts",
     ],
     bundle: true,

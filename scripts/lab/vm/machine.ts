@@ -374,8 +374,12 @@ async function build(folder: string, mirror: string): Promise<void> {
 /** Where the guest finds what the project's disk holds. */
 export const IN_GUEST = { project: "/opt/airlock", baseImage: "/opt/base-image.tar" };
 
-/** Not in git: `scripts/run` makes it, also before this file runs. */
-const generated = "clients/typescript/src/generated.ts";
+/** Not in git: `scripts/run` makes them, also before this file runs. */
+const generated = [
+  "clients/typescript/src/generated.ts",
+  "clients/python/src/airlock/types.py",
+  "clients/python/src/airlock/problems.py",
+];
 
 /**
  * Makes the project's disk in `folder`: a clone of the committed HEAD with this checkout's
@@ -395,7 +399,7 @@ export async function makeProjectDisk(
   mkdirSync(staging);
   git("clone", "--quiet", "--no-hardlinks", ".", clone);
   execFileSync("cp", ["-a", "node_modules", join(clone, "node_modules")]);
-  cpSync(generated, join(clone, generated));
+  for (const file of generated) cpSync(file, join(clone, file));
   // Newer than the lock file of the clone, so that `scripts/run` does not install again.
   const now = new Date();
   utimesSync(join(clone, "node_modules/.package-lock.json"), now, now);
