@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { jsonRequest } from "../scripts/operate/command.ts";
 import { createApp } from "./app.ts";
 import { preferredWaitS } from "./jobs/routes.ts";
 import { ScriptedAgent } from "./testing/scripted-agent.ts";
@@ -18,12 +19,8 @@ describe("on disk", () => {
     const app = createApp(deps);
     const answered: string[] = [];
     const post = async (path: string, body: object) => {
-      const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
-      const answer = await app.request(path, {
-        method: "POST",
-        headers,
-        body: JSON.stringify(body),
-      });
+      const headers = { Authorization: `Bearer ${token}` };
+      const answer = await app.request(path, jsonRequest("POST", body, headers));
       answered.push(path);
       return answer;
     };

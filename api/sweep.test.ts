@@ -4,7 +4,6 @@ import { join, relative } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { v7 } from "uuid";
 import { beforeEach, describe, expect, test } from "vitest";
-import { claimNext } from "./agents/claim.ts";
 import type { Deps } from "./deps.ts";
 import { artifactKey } from "./files/rules.ts";
 import { remove } from "./jobs/executions.ts";
@@ -15,9 +14,9 @@ import { submitExecution } from "./jobs/submit.ts";
 import { historyMs, minuteMs, minutesSince, toHistory } from "./monitoring/health.ts";
 import { endedBefore } from "./store/retention.ts";
 import { expire, recordMinute, removeOld, sweep } from "./sweep.ts";
-import { success } from "./testing/scripted-agent.ts";
 import { onExecute } from "./testing/statements.ts";
-import { by, clientOf, newExecution, offers, testDeps } from "./testing/temp-store.ts";
+import { result } from "./testing/store-model.ts";
+import { by, clientOf, leaseJob, newExecution, storeJob, testDeps } from "./testing/temp-store.ts";
 import { store, useOneStore, useStore } from "./testing/use-store.ts";
 
 const hourMs = 3_600_000;
@@ -33,25 +32,15 @@ describe("retention", () => {
     deps = testDeps(store.db, store.folder, () => clock, { execution_retention_days: keepDays });
   });
 
-  const submit = async (columns: Parameters<typeof newExecution>[0] = {}): Promise<string> => {
-    const execution = newExecution({ id: v7({ msecs: clock }), createdAt: clock, ...columns });
-    await submitExecution(store.db, execution, 1000);
-    return execution.id;
-  };
-
-  async function claim(ttlMs = 1000): Promise<string> {
-    const terms = { agentId: "a", expiresAt: clock + ttlMs, now: clock };
-    const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-    return leased?.leaseId ?? "";
-  }
+  const submit = (columns: Parameters<typeof newExecution>[0] = {}) =>
+    storeJob(store.db, { id: v7({ msecs: clock }), createdAt: clock, ...columns });
+  const claim = async (ttlMs = 1000) => (await leaseJob(store.db, { now: clock, ttlMs })).leaseId;
 
   async function end(leaseId: string, status: "succeeded" | "failed" = "succeeded"): Promise<void> {
-    const { stdout_base64: _1, stderr_base64: _2, ...report } = success;
     const error = { type: "value_error", message: "", phase: "execution" } as const;
     const outcome = status === "failed" ? { status, error } : { status, error: null };
-    const streams = { stdout: new Uint8Array(9), stderr: new Uint8Array(), output: null };
-    const result = { ...report, ...streams, ...outcome, output_json: null, hash: leaseId };
-    await finishExecution(store.db, leaseId, result, clock);
+    const own = { ...outcome, stdout: new Uint8Array(9), hash: leaseId };
+    await finishExecution(store.db, leaseId, { ...result, ...own }, clock);
   }
 
   /** Stores and records a file of a lease; returns the key of its bytes. */
@@ -326,13 +315,12 @@ describe("sweep", () => {
 
   /** A dead letter of this age, with a new execution. */
   async function letterOf(ageMs: number): Promise<string> {
-    const execution = newExecution();
-    await submitExecution(store.db, execution, 10_000);
+    const id = await storeJob(store.db);
     await store.db.client.execute({
       sql: "insert into dead_letters (execution_id, error_type, created_at) values (?, 'oom', ?)",
-      args: [execution.id, now - ageMs],
+      args: [id, now - ageMs],
     });
-    return execution.id;
+    return id;
   }
 
   test("many dead letters are removed in portions, and other work runs in between", async () => {

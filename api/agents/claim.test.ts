@@ -3,12 +3,11 @@ import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { Deps, Subscription } from "../deps.ts";
 import { advance } from "../jobs/lease.ts";
 import { type ExecutionRow, findExecution, queuePosition } from "../jobs/sql.ts";
-import { submitExecution } from "../jobs/submit.ts";
 import { wakeForCall } from "../sessions/lease.ts";
 import { setLimits } from "../tenants/sql.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { newCall, readySession, runningCall } from "../testing/session-store.ts";
-import { by, newExecution, noLimits, testDeps } from "../testing/temp-store.ts";
+import { by, noLimits, storeJob, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { recordAgent } from "./agents.ts";
 import { claimNext, jobTypesUsedSince, takeNext } from "./claim.ts";
@@ -24,14 +23,8 @@ async function submit(keys: string, changes = {}): Promise<string[]> {
   const ids: string[] = [];
   for (const key of keys) {
     const isUrgent = key !== key.toLowerCase();
-    const execution = newExecution({
-      tenant: key.toLowerCase(),
-      jobType: isUrgent ? "urgent" : "default",
-      priority: isUrgent ? 2 : 0,
-      ...changes,
-    });
-    await submitExecution(store.db, execution, 10_000);
-    ids.push(execution.id);
+    const urgency = isUrgent ? { jobType: "urgent", priority: 2 } : { priority: 0 };
+    ids.push(await storeJob(store.db, { tenant: key.toLowerCase(), ...urgency, ...changes }));
   }
   return ids;
 }
@@ -259,7 +252,7 @@ describe("claim", () => {
     const at = { agentId: "a", expiresAt: now + 1000, now };
     const columns = { availableAt: now, createdAt: now };
     const register = (slots: number) => {
-      const status = new ScriptedAgent("http://unused", "").status();
+      const status = new ScriptedAgent().status();
       return recordAgent(
         store.db,
         { ...status, slots, agent: { ...status.agent, id: "a" } },
@@ -504,17 +497,16 @@ describe("take jobs", () => {
       };
     };
     deps.notifier = { ...notifier, subscribe };
-    const agent = new ScriptedAgent("http://unused", "");
+    const agent = new ScriptedAgent();
     const status = { ...agent.status(), images: [deps.config.base_image] };
     await recordAgent(store.db, status, "token", Date.now());
     ended = { agentId: agent.id, sessionId: null };
   });
 
   async function submitHello(): Promise<string> {
-    const execution = newExecution();
-    await submitExecution(store.db, execution, 10);
+    const id = await storeJob(store.db);
     deps.notifier.notify("job");
-    return execution.id;
+    return id;
   }
 
   /** Resolves when another agent that waits for a job is woken. */
@@ -534,7 +526,7 @@ describe("take jobs", () => {
     const taken = takeNext(deps, ended, new AbortController().signal);
     await waits.promise;
     const other = otherWait();
-    await submitExecution(store.db, newExecution(), 10);
+    await storeJob(store.db);
     await submitHello();
     expect(await taken).toHaveLength(1);
     await other;
@@ -545,9 +537,7 @@ describe("take jobs", () => {
     const taken = takeNext(deps, ended, hungUp.signal);
     await waits.promise;
     const other = otherWait();
-    const { id } = newExecution();
-    await submitExecution(store.db, newExecution({ id }), 10);
-    deps.notifier.notify("job");
+    const id = await submitHello();
     hungUp.abort();
     expect(await taken).toEqual([]);
     expect((await findExecution(store.db, id))?.status).toBe("queued");
@@ -607,7 +597,7 @@ test("returns the requested job types whose latest execution is recent", async (
     ["unasked", 30],
   ];
   for (const [jobType, createdAt] of used) {
-    await submitExecution(store.db, newExecution({ jobType, createdAt }), 1000);
+    await storeJob(store.db, { jobType, createdAt });
   }
   const since = (time: number) => jobTypesUsedSince(store.db, ["old", "new", "never"], time);
   expect(await since(20)).toEqual(["new"]);

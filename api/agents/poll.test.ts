@@ -1,13 +1,8 @@
-import { randomBytes, randomUUID } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { setImmediate as nextTick } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
-import {
-  type PollReply,
-  type PollRequest,
-  type ResultReply,
-  takeHeader,
-} from "../../shared/wire/leases.ts";
+import { type PollRequest } from "../../shared/wire/leases.ts";
 import { createApp } from "../app.ts";
 import type { Deps, Notifier } from "../deps.ts";
 import { findExecution } from "../jobs/sql.ts";
@@ -35,9 +30,16 @@ import { recordResult } from "./posts.ts";
 
 const token = "a-token-of-16-characters";
 
+/** Submits a job of a tenant, and returns its id. */
+async function submitJob(deps: Deps, fields: object = {}, tenant?: string): Promise<string> {
+  const limits = { startup_timeout: 60, requirements: [] };
+  const job = { code: "1", input_data: {}, job_type: "default", ...limits, ...fields };
+  const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
+  return (await submit(clientOf(deps, tenant), job, origin)).job_id;
+}
+
 describe("poll", () => {
   const tokenHash = "token";
-  const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
 
   let store: TempStore;
   let deps: Deps;
@@ -72,7 +74,7 @@ describe("poll", () => {
 
   /** Starts the poll of another agent, and resolves when it has found nothing and waits. */
   async function park(changes: Partial<PollRequest> = {}, signal = over.signal): Promise<Parked> {
-    const agent = new ScriptedAgent("http://unused", "");
+    const agent = new ScriptedAgent();
     const images = [deps.config.base_image];
     const request = agent.pollRequest({ images, free_slots: 1, wait_s: 20, ...changes });
     const reply = poll(deps, request, tokenHash, signal);
@@ -83,11 +85,7 @@ describe("poll", () => {
   /** Submits a job, and returns the database calls from then on. */
   async function afterJob(): Promise<string[]> {
     asked = [];
-    await submit(
-      clientOf(deps),
-      { code: "1", input_data: {}, startup_timeout: 60, job_type: "default", requirements: [] },
-      origin,
-    );
+    await submitJob(deps);
     await quiet();
     return [...asked];
   }
@@ -110,7 +108,7 @@ describe("poll", () => {
   });
 
   test("a job passes from agents that may not run it to an agent that may", async () => {
-    const { agent } = new ScriptedAgent("http://unused", "").status();
+    const { agent } = new ScriptedAgent().status();
     const accepts = { job_types: ["other"], builds: false };
     for (let i = 0; i < 3; i++) {
       await park({ agent: { ...agent, id: crypto.randomUUID(), accepts } });
@@ -186,7 +184,7 @@ describe("poll", () => {
       await limit(1);
       await afterJob();
       await afterJob();
-      const { agent } = new ScriptedAgent("http://unused", "").status();
+      const { agent } = new ScriptedAgent().status();
       const [first] = (await (await park({ ...allFree, agent })).reply).jobs;
       await store.db.client.execute("update executions set max_attempts = 1");
       const waiting = await park(allFree);
@@ -213,7 +211,7 @@ describe("poll", () => {
   test("a job that the share of its tenant holds back starts as soon as one ends on its agent", async () => {
     for (const name of ["default", "b"])
       await setLimits(store.db, name, noLimits, { ...by(), at: Date.now() });
-    const { agent } = new ScriptedAgent("http://unused", "").status();
+    const { agent } = new ScriptedAgent().status();
     await (
       await park({ free_slots: 2, slots: 2, agent, wait_s: 0 })
     ).reply;
@@ -250,20 +248,13 @@ describe("poll", () => {
       languages: { tcl: { file: "a.tcl", run: ["tclsh"] } },
     });
     deps = { ...deps, config: { ...deps.config, job_types: { default: definition } } };
-    const job = {
-      code: "1",
-      input_data: {},
-      startup_timeout: 60,
-      job_type: "default",
-      requirements: [],
-    };
-    const lost = await submit(clientOf(deps), { ...job, language: "tcl" }, origin);
-    const next = await submit(clientOf(deps, "b"), job, origin);
+    const lost = await submitJob(deps, { language: "tcl" });
+    const next = await submitJob(deps, {}, "b");
     deps.config.job_types = { default: JobTypeDefinition.parse(later) };
 
     const { jobs } = await (await park()).reply;
-    expect(jobs.map((leased) => leased.execution_id)).toEqual([next.job_id]);
-    expect(await findExecution(store.db, lost.job_id)).toMatchObject({
+    expect(jobs.map((leased) => leased.execution_id)).toEqual([next]);
+    expect(await findExecution(store.db, lost)).toMatchObject({
       status: "failed",
       exitCode: null,
       error: {
@@ -285,7 +276,7 @@ describe("poll", () => {
 
   test("a waiting agent hears at once that it shall replace its token, also from a clock that is behind", async () => {
     await joinAgent();
-    const { agent } = new ScriptedAgent("http://unused", "").status();
+    const { agent } = new ScriptedAgent().status();
     const { reply } = await park({ agent });
     await askToRotate(-hourMs);
     deps.notifier.notify(`agent:${agent.id}`);
@@ -325,18 +316,11 @@ describe("poll cost", () => {
 
   /** Counts the database calls of a poll that finds nothing. Over HTTP, each call is a request. */
   async function callsOf(wait_s: number): Promise<number> {
-    const agent = new ScriptedAgent("http://unused", "");
-    const images = [deps.config.base_image];
-    const app = createApp(deps);
-    const poll = (wait: number) =>
-      app.request("/agent/v1/poll", {
-        method: "POST",
-        headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
-        body: JSON.stringify(agent.pollRequest({ images, free_slots: 1, wait_s: wait })),
-      });
-    await poll(0);
+    const agent = new ScriptedAgent(createApp(deps), token);
+    const asking = { images: [deps.config.base_image], free_slots: 1 };
+    await agent.poll(asking);
     asked = 0;
-    expect(await (await poll(wait_s)).json()).toMatchObject({ jobs: [] });
+    expect(await agent.poll({ ...asking, wait_s })).toMatchObject({ jobs: [] });
     return asked;
   }
 
@@ -347,15 +331,10 @@ describe("poll cost", () => {
   });
 
   test("a poll that repeats an agent's status within a second does not write it", async () => {
-    const agent = new ScriptedAgent("http://unused", "");
-    const app = createApp(deps);
+    const agent = new ScriptedAgent(createApp(deps), token);
     const lastSeen = async (pauseMs: number) => {
       now += pauseMs;
-      await app.request("/agent/v1/poll", {
-        method: "POST",
-        headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
-        body: JSON.stringify(agent.pollRequest({ free_slots: 0, wait_s: 0 })),
-      });
+      await agent.poll({ free_slots: 0 });
       return (await listAgents(store.db))[0]?.lastSeenAt;
     };
     const first = await lastSeen(0);
@@ -365,142 +344,90 @@ describe("poll cost", () => {
 });
 
 describe("leave", () => {
-  const [token, anotherToken] = ["a-token-of-16-characters", "b-token-of-16-characters"] as const;
+  const anotherToken = "b-token-of-16-characters";
 
   useStore();
   let deps: Deps;
   let app: ReturnType<typeof createApp>;
+  let agent: ScriptedAgent;
 
   beforeEach(() => {
     deps = testDeps(store.db, store.folder, Date.now, { agent_tokens: [token, anotherToken] });
     app = createApp(deps);
+    agent = newAgent();
   });
 
-  function post(path: string, body: object, bearer: string = token) {
-    const headers = { "Content-Type": "application/json", Authorization: `Bearer ${bearer}` };
-    return app.request(path, { method: "POST", headers, body: JSON.stringify(body) });
-  }
-
-  async function submit(): Promise<string> {
-    const reply = await post("/execute/async", { code: "1" });
-    return ((await reply.json()) as { job_id: string }).job_id;
-  }
-
-  async function status(id: string): Promise<unknown> {
-    const reply = await app.request(`/jobs/${id}`);
-    return ((await reply.json()) as { status: string }).status;
-  }
-
-  function pollReply(id: string, free_slots: number, changes: Partial<PollRequest> = {}) {
-    const request = new ScriptedAgent("http://unused", token).pollRequest({
-      free_slots,
-      ...changes,
-    });
-    return post("/agent/v1/poll", { ...request, agent: { ...request.agent, id } });
-  }
+  const newAgent = (bearer = token) => new ScriptedAgent(app, bearer);
+  const status = async (id: string) => (await findExecution(store.db, id))!.status;
 
   /** Leases up to `free_slots` jobs to an agent. */
-  async function poll(id: string, free_slots: number, wait_s = 0): Promise<PollReply["jobs"]> {
-    const reply = await pollReply(id, free_slots, { wait_s });
-    return ((await reply.json()) as PollReply).jobs;
-  }
+  const poll = async (one: ScriptedAgent, free_slots: number, wait_s = 0) =>
+    (await one.poll({ free_slots, wait_s })).jobs;
 
-  /** Waits until a poll of this agent has arrived. */
-  async function untilKnown(agent: string): Promise<void> {
-    while (!(await findAgent(deps.db, agent))) await nextTick();
-  }
-
-  const crashed = (agent_id: string, bearer?: string) =>
-    post("/agent/v1/leave", { agent_id, crashed: true }, bearer);
-  const leave = (agent_id: string, bearer?: string) =>
-    post("/agent/v1/leave", { agent_id, crashed: false }, bearer);
-
-  async function refused(lease: string | undefined): Promise<number> {
-    return (await post(`/agent/v1/leases/${lease}/started`, { job_ref: null })).status;
-  }
+  const start = async (lease: string, job_ref: string | null = null) =>
+    (await agent.post(lease, "started", { job_ref })).status;
 
   test("a job that a stopping agent releases before its code started keeps its attempt", async () => {
-    const agent = randomUUID();
-    const id = await submit();
+    const id = await submitJob(deps);
     const error = { type: "service_unavailable", message: "The agent stopped.", phase: "startup" };
     for (let times = 1; times <= 3; times++) {
       const [lease] = await poll(agent, 1);
       expect(lease).toMatchObject({ execution_id: id, attempt: 1 });
-      const release = { error, agent_stops: true };
-      const reply = await post(`/agent/v1/leases/${lease?.lease_id}/release`, release);
+      const reply = await agent.post(lease!.lease_id, "release", { error, agent_stops: true });
       expect(reply.status).toBe(200);
     }
     expect(await status(id)).toBe("queued");
   });
 
-  test("jobs that a leaving agent has not started are leased again at once and keep their attempt", async () => {
-    const agent = randomUUID();
-    const [begun, waiting] = [await submit(), await submit()];
-    const [first] = await poll(agent, 2);
-    await post(`/agent/v1/leases/${first?.lease_id}/started`, { job_ref: "default@sha256:0" });
-
-    expect((await leave(agent)).status).toBe(200);
-    expect(await poll(randomUUID(), 2)).toMatchObject([
-      { execution_id: begun, attempt: 2 },
-      { execution_id: waiting, attempt: 1 },
-    ]);
-    expect(await refused(first?.lease_id)).toBe(409);
-    expect((await leave(agent)).status).toBe(200);
-  });
-
   describe("after an agent has left", () => {
     test("its waiting poll gets no job", async () => {
-      const agent = randomUUID();
       const stale = poll(agent, 1, 1);
-      await untilKnown(agent);
-      await leave(agent);
-      const id = await submit();
+      while (!(await findAgent(deps.db, agent.id))) await nextTick();
+      await agent.leave();
+      const id = await submitJob(deps);
       expect(await stale).toEqual([]);
       expect(await status(id)).toBe("queued");
     });
 
     test("its late poll is refused, and the agent is not listed again", async () => {
-      const agent = randomUUID();
       await poll(agent, 1);
-      await leave(agent);
-      expect((await pollReply(agent, 1)).status).toBe(409);
-      expect(await (await app.request("/pool/stats")).text()).not.toContain(agent);
+      await agent.leave();
+      const late = JSON.stringify(agent.pollRequest({ free_slots: 1 }));
+      expect((await agent.send("POST", "/poll", late)).status).toBe(409);
+      expect(await (await app.request("/pool/stats")).text()).not.toContain(agent.id);
     });
   });
 
   describe("an agent that crashed, as the next agent on its host reports", () => {
     test("loses its jobs: all are leased again at once as second attempts, even those not started", async () => {
-      const agent = randomUUID();
-      const [begun, waiting] = [await submit(), await submit()];
+      const [begun, waiting] = [await submitJob(deps), await submitJob(deps)];
       const [first] = await poll(agent, 2);
-      await post(`/agent/v1/leases/${first?.lease_id}/started`, { job_ref: "default@sha256:0" });
-      expect((await crashed(agent)).status).toBe(200);
-      expect(await poll(randomUUID(), 2)).toMatchObject([
+      await start(first!.lease_id, "default@sha256:0");
+      expect((await agent.leave(true)).status).toBe(200);
+      expect(await poll(newAgent(), 2)).toMatchObject([
         { execution_id: begun, attempt: 2 },
         { execution_id: waiting, attempt: 2 },
       ]);
-      expect(await refused(first?.lease_id)).toBe(409);
-      expect((await crashed(agent)).status).toBe(200);
+      expect(await start(first!.lease_id)).toBe(409);
+      expect((await agent.leave(true)).status).toBe(200);
     });
 
     test("continues without those jobs if it is still alive", async () => {
-      const agent = randomUUID();
-      await submit();
+      await submitJob(deps);
       const [lost] = await poll(agent, 1);
-      await crashed(agent);
-      const reply = await pollReply(agent, 0, { leases: [lost!.lease_id] });
-      expect(await reply.json()).toMatchObject({ lost: [lost!.lease_id] });
+      await agent.leave(true);
+      expect(await agent.poll({ free_slots: 0 })).toMatchObject({ lost: [lost!.lease_id] });
     });
   });
 
   test("a leave wakes agents that wait for a job and clients that wait for its end", async () => {
-    const id = await submit();
-    for (const topic of ["queue", `execution:${id}`] as const) {
-      const agent = randomUUID();
+    const id = await submitJob(deps);
+    for (const topic of ["job", `execution:${id}`] as const) {
+      agent = newAgent();
       const [lease] = await poll(agent, 1);
-      await post(`/agent/v1/leases/${lease?.lease_id}/started`, { job_ref: null });
-      const wakes = deps.notifier.subscribe([topic === "queue" ? "job" : topic]);
-      await leave(agent);
+      await start(lease!.lease_id);
+      const wakes = deps.notifier.subscribe([topic]);
+      await agent.leave();
       // Only a wake-up ends this wait, never a timeout.
       await wakes.next(2 ** 31 - 1, new AbortController().signal);
       wakes.close();
@@ -509,11 +436,11 @@ describe("leave", () => {
   });
 
   test("an agent cannot send the leave of another agent, nor report it dead", async () => {
-    const agent = randomUUID();
-    const id = await submit();
+    const id = await submitJob(deps);
     await poll(agent, 1);
-    expect((await leave(agent, anotherToken)).status).toBe(403);
-    expect((await crashed(agent, anotherToken)).status).toBe(403);
+    const other = newAgent(anotherToken);
+    for (const crashed of [false, true])
+      expect((await other.leave(crashed, agent.id)).status).toBe(403);
     expect(await status(id)).toBe("running");
   });
 });
@@ -521,53 +448,32 @@ describe("leave", () => {
 describe("sessions", () => {
   useStore();
   let deps: Deps;
-  let app: ReturnType<typeof createApp>;
   let now: number;
   let agent: ScriptedAgent;
-  let leases: string[];
 
   beforeEach(() => {
     now = 1_000_000;
     deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token], lease_ttl_s: 100 });
-    app = createApp(deps);
-    agent = new ScriptedAgent("http://unused", token);
+    agent = new ScriptedAgent(createApp(deps), token);
     agent.maxSessions = 2;
-    leases = [];
   });
 
-  async function post(path: string, body: object, headers: Record<string, string> = {}) {
-    const own = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
-    const request = { method: "POST", headers: { ...own, ...headers }, body: JSON.stringify(body) };
-    const reply = await app.request(`/agent/v1${path}`, request);
-    return { status: reply.status, body: await reply.json() };
-  }
-
-  /** A poll without a free slot, of an agent that holds its sessions and its calls. */
-  async function poll(changes: object = {}): Promise<PollReply> {
-    const images = [deps.config.base_image];
-    const asked = { free_slots: 0, images, leases, ...changes };
-    const { body } = await post("/poll", agent.pollRequest(asked));
-    const reply = body as PollReply;
-    for (const { lease_id } of reply.sessions ?? []) agent.heldSessions.add(lease_id);
-    leases.push(...reply.jobs.map(({ lease_id }) => lease_id));
-    return reply;
-  }
-
+  /** A poll without a free slot. */
+  const poll = (changes: Partial<PollRequest> = {}) =>
+    agent.poll({ free_slots: 0, images: [deps.config.base_image], ...changes });
   const newSession = () =>
     created(store.db, { createdAt: now, expiresAt: now + 1e6, idleTimeoutS: null });
-  const postSession = (lease: string, what: string, body: object) =>
-    post(`/sessions/${lease}/${what}`, body);
+  const postSession = async (lease: string, what: string, body: object) =>
+    (await agent.postSession(lease, what, body)).status;
 
   /** A session that the agent serves. */
   async function serving() {
     const { id } = await newSession();
     const [leased] = (await poll()).sessions!;
     const lease = leased!.lease_id;
-    expect((await postSession(lease, "ready", readyReport)).status).toBe(200);
+    expect(await postSession(lease, "ready", readyReport)).toBe(200);
     return { id, lease };
   }
-
-  const result = (lease: string) => post(`/leases/${lease}/result`, success, { [takeHeader]: "1" });
 
   describe("an agent that holds sessions", () => {
     test("gets those it has room for, with what it needs to start them", async () => {
@@ -604,8 +510,7 @@ describe("sessions", () => {
         call: { session_lease_id: lease, number: 1, context: "default", contexts: [], env: {} },
       });
       expect((await poll()).jobs).toEqual([]);
-      const { body } = await result(call!.lease_id);
-      const [next] = (body as ResultReply).jobs;
+      const [next] = (await agent.resultAndTake(call!.lease_id)).jobs;
       expect(next).toMatchObject({ execution_id: b, call: { number: 2 } });
     });
 
@@ -613,7 +518,7 @@ describe("sessions", () => {
       const { id } = await serving();
       await newCall(store.db, id);
       const [call] = (await poll()).jobs;
-      leases = [];
+      agent.held.clear();
       expect((await poll()).jobs).toMatchObject([{ lease_id: call!.lease_id }]);
     });
 
@@ -645,14 +550,12 @@ describe("sessions", () => {
   describe("a post of a session", () => {
     test("can be repeated", async () => {
       const { lease } = await serving();
-      expect((await postSession(lease, "ready", readyReport)).status).toBe(200);
+      expect(await postSession(lease, "ready", readyReport)).toBe(200);
       const error = { type: "oom", message: "too much", phase: "execution" };
       const end = { reason: "out_of_memory", error };
-      expect((await postSession(lease, "ended", end)).status).toBe(200);
-      expect((await postSession(lease, "ended", end)).status).toBe(200);
-      expect((await postSession(lease, "ended", { ...end, reason: "engine_lost" })).status).toBe(
-        409,
-      );
+      expect(await postSession(lease, "ended", end)).toBe(200);
+      expect(await postSession(lease, "ended", end)).toBe(200);
+      expect(await postSession(lease, "ended", { ...end, reason: "engine_lost" })).toBe(409);
     });
 
     test("that its sandbox died leaves the call that ran to its own report, and cancels those that wait", async () => {
@@ -662,19 +565,19 @@ describe("sessions", () => {
       const error = { type: "internal_error", message: "gone", phase: "execution" };
       await postSession(lease, "ended", { reason: "engine_lost", error });
       expect(await findExecution(store.db, waiting)).toMatchObject({ status: "cancelled" });
-      await post(`/leases/${call!.lease_id}/release`, { error });
+      await agent.post(call!.lease_id, "release", { error });
       expect(await findExecution(store.db, running)).toMatchObject({ status: "failed", error });
     });
 
     test("is 409 once the session has ended, and 403 from another agent's token", async () => {
       const { id, lease } = await serving();
       await store.db.client.execute("update agents set token_hash = 'other'");
-      expect((await postSession(lease, "ready", readyReport)).status).toBe(403);
+      expect(await postSession(lease, "ready", readyReport)).toBe(403);
       await store.db.client.execute("delete from agents");
       const release = { error: { type: "docker_error", message: "gone", phase: "startup" } };
-      expect((await postSession(lease, "release", release)).status).toBe(409);
+      expect(await postSession(lease, "release", release)).toBe(409);
       expect(await findSession(store.db, id)).toMatchObject({ status: "ready" });
-      expect((await postSession(crypto.randomUUID(), "ready", readyReport)).status).toBe(409);
+      expect(await postSession(crypto.randomUUID(), "ready", readyReport)).toBe(409);
     });
   });
 
@@ -686,7 +589,7 @@ describe("sessions", () => {
       const { id } = await serving();
       const [running, waiting] = [await newCall(store.db, id), await newCall(store.db, id)];
       await poll();
-      await post("/leave", { agent_id: agent.id, crashed });
+      await agent.leave(crashed);
       expect(await findSession(store.db, id)).toMatchObject({ status: "ended", reason });
       expect(await findExecution(store.db, running)).toMatchObject({ status });
       expect(await findExecution(store.db, waiting)).toMatchObject({ status: "cancelled" });
@@ -695,7 +598,7 @@ describe("sessions", () => {
     test("that has left wait for another agent if they were not ready", async () => {
       const { id } = await newSession();
       await poll();
-      await post("/leave", { agent_id: agent.id, crashed: false });
+      await agent.leave();
       expect(await findSession(store.db, id)).toMatchObject({ status: "queued", attempt: 0 });
     });
   });

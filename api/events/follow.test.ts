@@ -2,13 +2,11 @@ import * as fc from "fast-check";
 import { beforeEach, describe, expect, test } from "vitest";
 import { concatBytes, decodeUtf8 } from "../../shared/bytes.ts";
 import { type JobEvent, type StreamName, streamNames } from "../../shared/wire/executions.ts";
-import { claimNext } from "../agents/claim.ts";
 import { recordLog, recordResult } from "../agents/posts.ts";
 import type { Deps } from "../deps.ts";
 import { findExecution } from "../jobs/sql.ts";
-import { submitExecution } from "../jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { clientOf, findLeasedJob, newExecution, offers, testDeps } from "../testing/temp-store.ts";
+import { clientOf, findLeasedJob, leasedJob, storeJob, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import {
   createEventReader,
@@ -40,21 +38,14 @@ describe("follow", () => {
   });
 
   test("100 clients of a process that follow one job share their reads", async () => {
-    const execution = newExecution();
-    await submitExecution(store.db, execution, 10);
-    const terms = { agentId: "a", expiresAt: 1000, now: 1 };
-    const [job] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+    const job = await leasedJob(store.db);
     const posts = 5;
     let arrived = 0;
     let everybody = Promise.withResolvers<void>();
     const clients = Array.from({ length: 100 }, async () => {
       const events: JobEvent[] = [];
-      for await (const event of follow(
-        clientOf(deps),
-        execution.id,
-        undefined,
-        new AbortController().signal,
-      )) {
+      const { signal } = new AbortController();
+      for await (const event of follow(clientOf(deps), job.id, undefined, signal)) {
         if (event === "idle") continue;
         events.push(event);
         if (event.event === "end") continue;
@@ -67,10 +58,10 @@ describe("follow", () => {
       await everybody.promise;
       everybody = Promise.withResolvers();
       const parts = [{ stream: "stdout" as const, offset: n, data_base64: btoa(String(n)) }];
-      await recordLog(deps, await findLeasedJob(store.db, execution.id), { parts });
+      await recordLog(deps, await findLeasedJob(store.db, job.id), { parts });
     }
     await everybody.promise;
-    await recordResult(deps, job!, job!.leaseId!, { ...success, stdout_base64: btoa("01234") });
+    await recordResult(deps, job, job.leaseId, { ...success, stdout_base64: btoa("01234") });
     for (const events of await Promise.all(clients)) {
       const texts = events.flatMap((event) => (event.event === "stdout" ? event.data.text : []));
       expect(texts.join("")).toBe("01234");
@@ -81,17 +72,14 @@ describe("follow", () => {
   });
 
   test("100 clients that come when a job has ended share the reads of its result", async () => {
-    const execution = newExecution();
-    await submitExecution(store.db, execution, 10);
-    const terms = { agentId: "a", expiresAt: 1000, now: 1 };
-    const [job] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+    const job = await leasedJob(store.db);
     const text = "0123456789abcde\n".repeat(32 * 1024);
-    await recordResult(deps, job!, job!.leaseId!, { ...success, stdout_base64: btoa(text) });
+    await recordResult(deps, job, job.leaseId, { ...success, stdout_base64: btoa(text) });
     reads = {};
     const clients = Array.from({ length: 100 }, async () => {
       const { signal } = new AbortController();
       let read = "";
-      for await (const event of follow(clientOf(deps), execution.id, undefined, signal)) {
+      for await (const event of follow(clientOf(deps), job.id, undefined, signal)) {
         if (event === "idle" || event.event !== "stdout") continue;
         read += event.data.text;
       }
@@ -105,23 +93,20 @@ describe("follow", () => {
   });
 
   test("what a result shows comes after what it has written, also for who read the job just before", async () => {
-    await submitExecution(store.db, newExecution({ results: "all" }), 10);
-    const terms = { agentId: "a", expiresAt: 1000, now: 1 };
-    const [job] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-    const { id, leaseId } = job!;
+    const job = await leasedJob(store.db, { results: "all" });
+    const { id, leaseId } = job;
     const shown = { kind: "display" as const, main: true, data: { "text/plain": "7" } };
     const items = [{ ...shown, number: 1, stdout_at: 2, stderr_at: 0 }];
-    await recordResult(deps, job!, leaseId!, { ...success, stdout_base64: btoa("1\n"), items });
+    await recordResult(deps, job, leaseId, { ...success, stdout_base64: btoa("1\n"), items });
     const readEvents = createEventReader(clientOf(deps), undefined);
     const seen: string[] = [];
-    for (const state of [job!, (await findExecution(store.db, id))!])
+    for (const state of [job, (await findExecution(store.db, id))!])
       for await (const { event } of readEvents(state)) seen.push(event);
     expect(seen).toEqual(["status", "stdout", "display", "end"]);
   });
 
   test("a fault other than an outage of the database ends the events of a synchronous job", async () => {
-    const { id } = newExecution();
-    await submitExecution(store.db, newExecution({ id, mode: "sync" }), 10);
+    const id = await storeJob(store.db, { mode: "sync" });
     const fault = new Error("not an outage");
     const broken: Deps = { ...deps, shareRead: () => Promise.reject(fault) };
     const events = followSync(clientOf(broken), id, false, new AbortController().signal);
@@ -139,14 +124,6 @@ describe("cursors", () => {
     clock = 10;
     deps = testDeps(store.db, store.folder, () => clock);
   });
-
-  async function running() {
-    const execution = newExecution();
-    await submitExecution(store.db, execution, 100);
-    const terms = { agentId: "a", expiresAt: 1_000_000, now: 1 };
-    const [job] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-    return job!;
-  }
 
   /** The events after a cursor, or all. */
   async function eventsAfter(executionId: string, cursor?: string): Promise<JobEvent[]> {
@@ -175,7 +152,7 @@ describe("cursors", () => {
   test("from every cursor the rest follows, without loss or repeat: while the code runs, and from the record", async () => {
     await fc.assert(
       fc.asyncProperty(written, async (pieces) => {
-        const job = await running();
+        const job = await leasedJob(store.db);
         const streams: Record<StreamName, number[]> = { stdout: [], stderr: [] };
         const seen = await eventsAfter(job.id);
         const staying = createEventReader(clientOf(deps), undefined);
@@ -194,7 +171,7 @@ describe("cursors", () => {
 
         const [stdout, stderr] = streamNames.map((name) => Uint8Array.from(streams[name]));
         const result = { stdout_base64: base64(stdout!), stderr_base64: base64(stderr!) };
-        await recordResult(deps, job, job.leaseId!, { ...success, ...result });
+        await recordResult(deps, job, job.leaseId, { ...success, ...result });
         seen.push(...(await eventsAfter(job.id, seen.at(-1)!.id)));
         const whole = [decodeUtf8(stdout!), decodeUtf8(stderr!)];
         stayed.push(...(await collect(staying((await findExecution(store.db, job.id))!))));
@@ -217,7 +194,7 @@ describe("cursors", () => {
   const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString("base64");
 
   test("a stream on which nothing happens gets a line every 10 s that clients ignore", async () => {
-    const job = await running();
+    const job = await leasedJob(store.db);
     const subscribe: Deps["notifier"]["subscribe"] = () => ({
       next: (ms) => Promise.resolve(void (clock += ms)),
       passOn: () => {},

@@ -2,7 +2,6 @@ import { getEventListeners } from "node:events";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "../../shared/config/config.ts";
 import type { JobEvent } from "../../shared/wire/executions.ts";
-import { claimNext } from "../agents/claim.ts";
 import { recordLog, recordResult, releaseLease } from "../agents/posts.ts";
 import type { Deps } from "../deps.ts";
 import { findExecution } from "../jobs/sql.ts";
@@ -11,7 +10,7 @@ import {
   clientOf,
   findLeasedJob,
   leasedJob,
-  offers,
+  leaseJob,
   openTempStore,
   testDeps,
 } from "../testing/temp-store.ts";
@@ -155,11 +154,10 @@ test("a log has the output of the last attempt: nothing between two attempts, at
   await releaseLease(deps, job.leaseId, { error, agent_stops: false });
   expect(await read()).toEqual([0, ""]);
   deps.now = () => 100_000;
-  const terms = { agentId: "a", expiresAt: 200_000, now: 100_000 };
-  const [again] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
+  const again = await leaseJob(store.db, { now: 100_000 });
   await write("second");
   expect(await read()).toEqual([6, "second"]);
   const result = { ...success, stdout_base64: btoa("second\n") };
-  await recordResult(deps, again!, again!.leaseId!, result);
+  await recordResult(deps, again, again.leaseId, result);
   expect(await read()).toEqual([7, "second\n"]);
 });

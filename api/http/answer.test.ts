@@ -1,7 +1,7 @@
 import { Hono } from "hono";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import type { Config } from "../../shared/config/config.ts";
-import type { PollReply } from "../../shared/wire/leases.ts";
 import { createApp, onError } from "../app.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { testDeps } from "../testing/temp-store.ts";
@@ -18,14 +18,8 @@ let lease: string;
 let skewMs: number;
 
 const post = async (path: string, body: object): Promise<Response> =>
-  app.request(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
-    body: JSON.stringify(body),
-  });
-const poll = async (changes: object): Promise<PollReply> =>
-  (await (await post("/agent/v1/poll", agent.pollRequest(changes))).json()) as PollReply;
-const tell = (what: string, report: object) => post(`/agent/v1/leases/${lease}/${what}`, report);
+  app.request(path, jsonRequest("POST", body));
+const tell = (what: string, report: object) => agent.post(lease, what, report);
 
 beforeEach(async () => {
   const compat: Config["compat"] = ["sandbox-fusion", "dify", "piston", "librechat"];
@@ -33,13 +27,12 @@ beforeEach(async () => {
   skewMs = 0;
   const deps = testDeps(store.db, store.folder, () => Date.now() + skewMs, config);
   app = createApp({ ...deps, silenceMs: 10 });
-  agent = new ScriptedAgent("http://unused", token);
-  await poll({ free_slots: 0 });
+  agent = new ScriptedAgent(app, token);
+  await agent.poll({ free_slots: 0 });
 });
 
 async function take(): Promise<void> {
-  const { jobs } = await poll({ free_slots: 1, wait_s: 20 });
-  lease = jobs[0]!.lease_id;
+  lease = (await agent.takeJob()).lease_id;
 }
 
 describe.each([
@@ -68,7 +61,7 @@ describe.each([
     const answer = post(path, request);
     await take();
     await (await answer).body!.cancel();
-    const told = async () => (await poll({ free_slots: 0, leases: [lease] })).cancel;
+    const told = async () => (await agent.poll({ free_slots: 0 })).cancel;
     await expect.poll(told).toEqual([lease]);
   });
 
@@ -76,7 +69,7 @@ describe.each([
     const answer = post(path, request);
     await take();
     const { body } = await answer;
-    await poll({ free_slots: 0, breaker: { ...agent.status().breaker, state: "open" } });
+    await agent.poll({ free_slots: 0, breaker: { ...agent.status().breaker, state: "open" } });
     await tell("release", { error: { type: "docker_error", message: "", phase: "startup" } });
     await expect(new Response(body).text()).rejects.toThrow(/./);
   });

@@ -1,6 +1,7 @@
 import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
 import { Hono } from "hono";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import { atMost } from "../../shared/wire/fields.ts";
 import { createApp } from "../app.ts";
 import { AppError, errorStatus } from "../errors.ts";
@@ -81,11 +82,7 @@ describe("while the service reads and hashes a large request", () => {
     const app = createApp(
       testDeps(store.db, store.folder, Date.now, { api_rate_limit_enabled: false }),
     );
-    const post = app.request(path, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body,
-    });
+    const post = app.request(path, jsonRequest("POST", body));
     const ended = new AbortController();
     const done = Promise.resolve(post).finally(() => ended.abort());
     let others = 0;

@@ -1,7 +1,7 @@
 import { Hono } from "hono";
 import { beforeEach, describe, expect, test } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import { Scope } from "../../shared/wire/access.ts";
-import type { PollReply } from "../../shared/wire/leases.ts";
 import { createApp } from "../app.ts";
 import { executions } from "../store/job-tables.ts";
 import { createKey, type NewKey, revokeKey, rotateKey, showKeys } from "../tenants/tenants.ts";
@@ -222,12 +222,8 @@ describe("key id", () => {
     const app = createApp(testDeps(store.db, store.folder, Date.now, config));
 
     async function post<T>(path: string, body: object, bearer: string): Promise<T> {
-      const headers = { "Content-Type": "application/json", Authorization: `Bearer ${bearer}` };
-      const reply = await app.request(path, {
-        method: "POST",
-        headers,
-        body: JSON.stringify(body),
-      });
+      const headers = { Authorization: `Bearer ${bearer}` };
+      const reply = await app.request(path, jsonRequest("POST", body, headers));
       expect(reply.status).toBeLessThan(300);
       return (await reply.json()) as T;
     }
@@ -243,26 +239,21 @@ describe("key id", () => {
         const stored = store.db.orm.select().from(executions);
         return (await stored.orderBy(executions.id)).map(({ keyId }) => keyId);
       },
-      poll: () =>
-        post<PollReply>(
-          "/agent/v1/poll",
-          new ScriptedAgent("http://unused", token).pollRequest(),
-          token,
-        ),
+      agent: new ScriptedAgent(app, token),
     };
   }
 
   test("a stored job names the key that submitted it, but does not contain it; an agent is not told", async () => {
-    const { submit, keyIds, poll } = appWith(true);
+    const { submit, keyIds, agent } = appWith(true);
     for (const bearer of [key, otherKey, key]) await submit(bearer);
     const [first, second, third] = await keyIds();
     expect(first).toMatch(/^[0-9a-f]{16}$/);
     expect(second).toMatch(/^[0-9a-f]{16}$/);
     expect(second).not.toBe(first);
     expect(third).toBe(first);
-    const { jobs } = await poll();
-    expect(jobs).not.toEqual([]);
-    expect(JSON.stringify(jobs)).not.toContain(first);
+    const { text } = await agent.send("POST", "/poll", JSON.stringify(agent.pollRequest()));
+    expect(text).toContain("execution_id");
+    expect(text).not.toContain(first);
   });
 
   test("a derived job belongs to the key that requested it", async () => {

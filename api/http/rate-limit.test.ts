@@ -1,4 +1,5 @@
 import { expect, test, vi } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import { createApp } from "../app.ts";
 import { setLimits } from "../tenants/sql.ts";
 import { by, testDeps } from "../testing/temp-store.ts";
@@ -53,10 +54,9 @@ test("processes that share a database count attempts to join together, apart fro
   const config = { ...limits, database_url: "libsql://one.example" };
   const apps = [0, 1].map(() => createApp(testDeps(store.db, store.folder, () => now, config)));
   const join = async (n: number): Promise<number> => {
-    const body = JSON.stringify({ code: "guessed", token_sha256: "0".repeat(64), name: "host" });
-    const headers = { "Content-Type": "application/json" };
-    const reply = await apps[n % 2]!.request("/agent/v1/join", { method: "POST", headers, body });
-    return reply.status;
+    const guess = { code: "guessed", token_sha256: "0".repeat(64), name: "host" };
+    const sent = jsonRequest("POST", guess);
+    return (await apps[n % 2]!.request("/agent/v1/join", sent)).status;
   };
   for (let n = 0; n < 30; n++) expect(await join(n)).not.toBe(429);
   expect(await join(0)).toBe(429);

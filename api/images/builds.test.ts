@@ -96,7 +96,7 @@ describe("images", () => {
 test("an agent has the image that it built once, however often it reports it", async () => {
   const store = await openTempStore();
   const deps = testDeps(store.db, store.folder, () => 10);
-  const agent = new ScriptedAgent("http://unused", "");
+  const agent = new ScriptedAgent();
   await recordAgent(store.db, { ...agent.status(), images: ["earlier"] }, "token", 10);
   await requestBuild(
     store.db,

@@ -1,11 +1,9 @@
 import type { Client, InStatement, ResultSet } from "@libsql/client";
 import { beforeAll, expect, test } from "vitest";
-import { claimNext } from "../agents/claim.ts";
 import { database, type Database } from "../store/database.ts";
-import { newExecution, offers } from "../testing/temp-store.ts";
+import { leasedJob } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
 import { type Part, recordOutput } from "./output.ts";
-import { submitExecution } from "./submit.ts";
 
 const now = 100;
 const maxBytes = 10_000_000;
@@ -28,11 +26,8 @@ function counting(client: Client): Client {
 }
 
 async function running(): Promise<{ executionId: string; attempt: number; leaseId: string }> {
-  const { id } = newExecution();
-  await submitExecution(db, newExecution({ id }), 10);
-  const terms = { agentId: "agent", expiresAt: 200, now };
-  const [lease] = await claimNext(db, terms, { slots: 1, gpus: 0 }, offers);
-  return { executionId: id, attempt: 1, leaseId: lease!.leaseId! };
+  const { id, leaseId } = await leasedJob(db);
+  return { executionId: id, attempt: 1, leaseId };
 }
 
 const bytes = (size: number, byte = 7): Uint8Array => new Uint8Array(size).fill(byte);

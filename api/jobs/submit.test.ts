@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
-import { claimNext } from "../agents/claim.ts";
 import { setLimits } from "../tenants/sql.ts";
-import { by, clientOf, noLimits, offers, testDeps } from "../testing/temp-store.ts";
+import { by, clientOf, leaseJob, noLimits, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { runnableEnvironment, submit } from "./submit.ts";
 
@@ -50,8 +49,7 @@ test("a refusal names the limit that refused, also if there is room by the time 
   client.batch = async (...given) => {
     const results = await batch(...given);
     client.batch = batch;
-    const terms = { agentId: "a", expiresAt: Date.now() + 1000, now: Date.now() };
-    expect(await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers)).toHaveLength(1);
+    await leaseJob(store.db, { now: Date.now() });
     return results;
   };
   await expect(send()).rejects.toMatchObject({

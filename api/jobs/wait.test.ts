@@ -1,5 +1,4 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { claimNext } from "../agents/claim.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import { recordLog, recordResult, releaseLease } from "../agents/posts.ts";
 import type { Deps, Topic } from "../deps.ts";
@@ -13,14 +12,13 @@ import {
   findLeasedJob,
   handleOf,
   leasedJob,
-  newExecution,
-  offers,
+  leaseJob,
+  storeJob,
   testDeps,
 } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { remove } from "./executions.ts";
 import { type ExecutionRow, findExecution } from "./sql.ts";
-import { submitExecution } from "./submit.ts";
 import { cancel, keepFollowed, waitForSync } from "./wait.ts";
 
 useStore();
@@ -32,23 +30,17 @@ describe("wait", () => {
   });
 
   test("a synchronous job that ends just before its cancellation is answered with its result", async () => {
-    const execution = newExecution({ mode: "sync" });
-    await submitExecution(store.db, execution, 10);
+    const id = await storeJob(store.db, { mode: "sync" });
     // The job ends after the wait has found no agent, and before it cancels the job.
     meanwhile('from "agents"', async () => {
-      const terms = { agentId: "a", expiresAt: 1_000_000, now: 10 };
-      const [row] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-      await recordResult(deps, row!, row!.leaseId!, success);
+      const row = await leaseJob(store.db, { now: 10, ttlMs: 1_000_000 });
+      await recordResult(deps, row, row.leaseId, success);
     });
     deps.notifier.subscribe = () => ({ next: () => Promise.resolve(), passOn() {}, close() {} });
     let clock = 10;
     deps.now = () => (clock += 1000);
-    const { execution: ended } = await waitForSync(
-      clientOf(deps),
-      execution.id,
-      false,
-      new AbortController().signal,
-    );
+    const { signal } = new AbortController();
+    const { execution: ended } = await waitForSync(clientOf(deps), id, false, signal);
     expect(ended).toMatchObject({ status: "succeeded" });
   });
 
@@ -60,8 +52,7 @@ describe("wait", () => {
   });
 
   test("an execution that another request removes just before is 404", async () => {
-    const { id } = newExecution();
-    await submitExecution(store.db, newExecution({ id }), 10);
+    const id = await storeJob(store.db);
     await cancel(clientOf(deps), id);
     meanwhile('from "executions"', () => removeExecution(handleOf(store.db), id, 100, by()));
     await expect(remove(clientOf(deps), id, by())).rejects.toThrow(
@@ -131,8 +122,7 @@ describe("followed", () => {
   );
 
   test("the cancellation of a queued job wakes its followers", async () => {
-    const { id } = newExecution();
-    await submitExecution(store.db, { ...newExecution(), id }, 10);
+    const id = await storeJob(store.db);
     await keepFollowed(clientOf(deps), (await findExecution(store.db, id))!);
     await cancel(clientOf(deps), id);
     expect(told).toContain(`output:${id}`);

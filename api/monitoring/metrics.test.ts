@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { claimNext } from "../agents/claim.ts";
 import { deleteDeadLetter, listDeadLetters } from "../jobs/executions.ts";
 import { advance, expireLeases, finishExecution } from "../jobs/lease.ts";
 import { submitExecution } from "../jobs/submit.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { by, newExecution, offers } from "../testing/temp-store.ts";
+import { result } from "../testing/store-model.ts";
+import { by, leaseJob, newExecution } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { familiesText, phaseBoundsMs, readCounts } from "./metrics.ts";
 
@@ -15,22 +15,13 @@ describe("counts", () => {
   const error = { type: "value_error", message: "", phase: "execution" } as const;
 
   async function claim(now: number, expiresAt = now + 1000): Promise<string> {
-    const [leased] = await claimNext(
-      store.db,
-      { agentId: "a", expiresAt, now },
-      { slots: 1, gpus: 0 },
-      offers,
-    );
-    return leased?.leaseId ?? "";
+    return (await leaseJob(store.db, { now, ttlMs: expiresAt - now })).leaseId;
   }
 
   async function end(leaseId: string, now: number, executionMs: number, failed = false) {
-    const { stdout_base64: _1, stderr_base64: _2, ...report } = success;
-    const streams = { stdout: new Uint8Array(), stderr: new Uint8Array(), output: null };
-    const timing = { ...report.timing, execution_ms: executionMs };
-    const outcome = failed ? { status: "failed" as const, error } : {};
-    const result = { ...report, ...streams, timing, hash: leaseId, ...outcome };
-    return finishExecution(store.db, leaseId, result, now);
+    const timing = { ...success.timing, execution_ms: executionMs };
+    const own = { timing, hash: leaseId, ...(failed && { status: "failed" as const, error }) };
+    return finishExecution(store.db, leaseId, { ...result, ...own }, now);
   }
 
   /** The totals, as an object of "name job_type label": n. */

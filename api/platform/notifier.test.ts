@@ -1,19 +1,17 @@
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { claimNext } from "../agents/claim.ts";
 import type { Notifier, Subscription, Topic } from "../deps.ts";
 import { requestBuild } from "../images/sql.ts";
 import { advance } from "../jobs/lease.ts";
-import { submitExecution } from "../jobs/submit.ts";
 import { advanceSession } from "../sessions/sql.ts";
 import { setLimits } from "../tenants/sql.ts";
 import { created, newCall, readySession } from "../testing/session-store.ts";
 import {
   by,
-  newExecution,
+  leaseJob,
   noLimits,
-  offers,
   openTempStore,
+  storeJob,
   type TempStore,
 } from "../testing/temp-store.ts";
 import { paced, pollingNotifier, readChanges } from "./notifier.ts";
@@ -65,16 +63,9 @@ describe("notifier polling", () => {
     return performance.now() - beganMs < tooLongMs - 1000;
   }
 
-  const submit = async (): Promise<string> => {
-    const execution = newExecution();
-    await submitExecution(store.db, execution, 10);
-    return execution.id;
-  };
-  async function claim(): Promise<string> {
-    const terms = { agentId: "agent", expiresAt: 1000, now: clock };
-    const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-    return leased?.leaseId ?? "";
-  }
+  const submit = () => storeJob(store.db);
+  const claim = async () =>
+    (await leaseJob(store.db, { now: clock, ttlMs: 1000 - clock, agentId: "agent" })).leaseId;
 
   describe("a job that its tenant's limit holds back wakes a waiting poll when, at another process,", () => {
     const limit = (max_running: number | null) =>

@@ -279,7 +279,7 @@ describe("sessions", () => {
   test("a tenant alone leaves the last place of an agent to others, whose first session starts at once", async () => {
     const now = 20_000 * 86_400_000;
     for (const name of ["a", "b"]) await setLimits(store.db, name, noLimits, by(now));
-    const status = new ScriptedAgent("http://unused", "").status();
+    const status = new ScriptedAgent().status();
     const told = { ...status, agent: { ...status.agent, id: "a" }, sessions: [], free_sessions: 3 };
     await recordAgent(store.db, told, "t", now);
     const make = (tenant: string) =>

@@ -6,7 +6,7 @@ import { getTableConfig, SQLiteTable } from "drizzle-orm/sqlite-core";
 import { describe, expect, test } from "vitest";
 import { findExecution } from "../jobs/sql.ts";
 import { submitExecution } from "../jobs/submit.ts";
-import { newExecution, openIn, openTempStore } from "../testing/temp-store.ts";
+import { newExecution, openIn, openTempStore, storeJob } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
 import { boundedFetch, isStoreOutage } from "./database.ts";
 import * as schema from "./schema.ts";
@@ -41,12 +41,11 @@ describe("database", () => {
     });
 
     test("run once: opening the file again changes nothing and keeps its data", async () => {
-      const execution = newExecution();
-      await submitExecution(store.db, execution, 10);
+      const id = await storeJob(store.db);
       const before = await rows("SELECT * FROM __drizzle_migrations");
       (await openIn(store.folder)).close();
       expect(await rows("SELECT * FROM __drizzle_migrations")).toEqual(before);
-      expect(await findExecution(store.db, execution.id)).toMatchObject({ status: "queued" });
+      expect(await findExecution(store.db, id)).toMatchObject({ status: "queued" });
     });
 
     test.each([

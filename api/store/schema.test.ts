@@ -2,8 +2,7 @@ import type { InValue } from "@libsql/client";
 import { describe, expect, test } from "vitest";
 import { type ExecutionStatus, executionStatuses } from "../../shared/wire/executions.ts";
 import { findExecution } from "../jobs/sql.ts";
-import { submitExecution } from "../jobs/submit.ts";
-import { newExecution } from "../testing/temp-store.ts";
+import { storeJob } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
 
 useOneStore();
@@ -20,9 +19,7 @@ async function write(id: string, columns: Columns): Promise<void> {
 }
 
 async function queued(mode: "sync" | "async" = "async"): Promise<string> {
-  const execution = newExecution({ mode });
-  await submitExecution(store.db, execution, 1000);
-  return execution.id;
+  return storeJob(store.db, { mode });
 }
 
 const lease = { lease_id: "l", agent_id: "a", lease_expires_at: 9, started_at: 1 };

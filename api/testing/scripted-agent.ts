@@ -19,6 +19,10 @@ export interface Reply {
   text: string;
 }
 
+interface App {
+  request(path: string, init: RequestInit): Response | Promise<Response>;
+}
+
 /**
  * An agent without an engine: it uses the agents' protocol over HTTP and does what a test says. Each
  * instance stands for one agent process.
@@ -32,11 +36,13 @@ export class ScriptedAgent {
   readonly heldSessions = new Set<string>();
   /** Leases that may be open. */
   readonly #given = new Set<string>();
-  readonly #baseUrl: string;
+  readonly #fetch: App["request"];
   readonly #token: string;
 
-  constructor(baseUrl: string, token: string) {
-    this.#baseUrl = baseUrl;
+  /** @param api The address of the service, or an app in this process; none if it sends nothing. */
+  constructor(api: string | App = "http://unused", token = "") {
+    this.#fetch = (path, init) =>
+      typeof api === "string" ? fetch(api + path, init) : api.request(path, init);
     this.#token = token;
   }
 
@@ -181,8 +187,9 @@ export class ScriptedAgent {
     this.#given.delete(leaseId);
   }
 
-  async leave(): Promise<Reply> {
-    return this.send("POST", "/leave", JSON.stringify({ agent_id: this.id, crashed: false }));
+  /** Says that it stops, or that another agent is gone, as the next one on the host of that does. */
+  async leave(crashed = false, agent_id = this.id): Promise<Reply> {
+    return this.send("POST", "/leave", JSON.stringify({ agent_id, crashed }));
   }
 
   /** Ends its open leases as cancelled, and leaves. */
@@ -205,7 +212,7 @@ export class ScriptedAgent {
     headers: Record<string, string> = {},
     signal?: AbortSignal,
   ): Promise<Reply> {
-    const response = await fetch(`${this.#baseUrl}/agent/v1${path}`, {
+    const response = await this.#fetch(`/agent/v1${path}`, {
       method,
       ...(body !== undefined && { body }),
       headers: {

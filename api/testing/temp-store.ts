@@ -83,12 +83,30 @@ export const by = (at = 0): Actor => shell("test", at);
 export const jobType = "default";
 export const offers = [{ jobType, jobVersion: "latest", jobRef: null, gpus: 0 }];
 
-/** A new job that agent `a` has leased from 1 ms to 1000 ms. */
-export async function leasedJob(db: Database): Promise<LeasedRow> {
-  await submitExecution(db, newExecution(), 10);
-  const terms = { agentId: "a", expiresAt: 1000, now: 1 };
-  const [row] = await claimNext(db, terms, { slots: 1, gpus: 0 }, offers);
+/** Stores a job with these columns, and returns its id. */
+export async function storeJob(db: Database, columns: Partial<NewExecution> = {}): Promise<string> {
+  const execution = newExecution(columns);
+  await submitExecution(db, execution, 10_000);
+  return execution.id;
+}
+
+/** Leases the job that waits longest. */
+export async function leaseJob(
+  db: Database,
+  { now = 1, ttlMs = 999, agentId = "a" }: { now?: number; ttlMs?: number; agentId?: string } = {},
+): Promise<LeasedRow> {
+  const terms = { agentId, expiresAt: now + ttlMs, now };
+  const [row] = await claimNext(db, terms, { slots: 1, gpus: 0, inputs: "mount" }, offers);
   return leased(row);
+}
+
+/** A new job that agent `a` has leased from 1 ms to 1000 ms. */
+export async function leasedJob(
+  db: Database,
+  columns: Partial<NewExecution> = {},
+): Promise<LeasedRow> {
+  await storeJob(db, columns);
+  return leaseJob(db);
 }
 
 /** The job with this id, which some agent has leased. */

@@ -1,4 +1,5 @@
 import { beforeEach, expect, test } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import {
   type PollReply,
   type PollRequest,
@@ -56,12 +57,8 @@ function telling(notifier: Notifier): Notifier {
 }
 
 async function send<T>(method: string, path: string, body?: object, more = {}): Promise<T> {
-  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}`, ...more };
-  const answer = await app.request(path, {
-    method,
-    headers,
-    ...(body && { body: JSON.stringify(body) }),
-  });
+  const headers = { Authorization: `Bearer ${token}`, ...more };
+  const answer = await app.request(path, jsonRequest(method, body, headers));
   expect(answer.status).toBeLessThan(300);
   return (await answer.json()) as T;
 }

@@ -1,13 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { type WebhookType, webhookTypes } from "../../shared/wire/webhooks.ts";
-import { claimNext } from "../agents/claim.ts";
 import { cancelMembers } from "../jobs/batch-sql.ts";
 import { advance, expireLeases } from "../jobs/lease.ts";
 import type { ExecutionEvent } from "../jobs/rules.ts";
-import { type NewExecution, submitExecution } from "../jobs/submit.ts";
+import { type NewExecution } from "../jobs/submit.ts";
 import { endOverdue } from "../jobs/wait.ts";
 import { removeExecution } from "../store/retention.ts";
-import { by, handleOf, newExecution, offers } from "../testing/temp-store.ts";
+import { by, handleOf, leaseJob, storeJob } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { webhookBody } from "./rules.ts";
 import {
@@ -23,17 +22,8 @@ useStore();
 
 const error = { type: "value_error", message: "secret text", phase: "execution" } as const;
 
-async function submit(columns: Partial<NewExecution> = {}): Promise<string> {
-  const execution = newExecution(columns);
-  await submitExecution(store.db, execution, 1000);
-  return execution.id;
-}
-
-async function claim(now = 1000): Promise<string> {
-  const terms = { agentId: "a", expiresAt: now + 1000, now };
-  const [leased] = await claimNext(store.db, terms, { slots: 1, gpus: 0 }, offers);
-  return leased?.leaseId ?? "";
-}
+const submit = (columns?: Partial<NewExecution>) => storeJob(store.db, columns);
+const claim = async (now = 1000) => (await leaseJob(store.db, { now, ttlMs: 1000 })).leaseId;
 
 async function happen(event: ExecutionEvent & { leaseId: string }, now = 1500): Promise<void> {
   const { kind } = await advance(store.db, { leaseId: event.leaseId }, event, now);
