@@ -1,12 +1,21 @@
-import { render } from "preact";
+import { type ComponentType, render } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { addressOf } from "./model/address.ts";
+import type { Health } from "../typescript/src/generated.ts";
+import { addressOf, type Route } from "./model/address.ts";
 import { formatCount, formatTime } from "./model/numbers.ts";
-import { Announcement, Dialog, Heading, openDialogs, Status } from "./parts/elements.tsx";
 import {
+  Announcement,
+  Dialog,
+  Heading,
+  OpenDialog,
+  openDialogs,
+  Select,
+  Status,
+} from "./parts/elements.tsx";
+import {
+  api,
   chooseTenant,
   forgetKey,
-  getOwnKey,
   giveKey,
   hasScope,
   key,
@@ -17,7 +26,6 @@ import {
 } from "./service/client.ts";
 import { useFeed } from "./service/feed.ts";
 import { followKeys, followLinks, route } from "./service/location.ts";
-import { getHealth, type Health, listTenants } from "./service/records.ts";
 import { DeadLetters } from "./views/dead-letters.tsx";
 import { Execution } from "./views/execution.tsx";
 import { Executions } from "./views/executions.tsx";
@@ -48,8 +56,8 @@ const ofAdmins: readonly string[] = ["keys", "audit"];
 const ownKeyMs = 30_000;
 
 function App() {
-  const health = useFeed("health", getHealth);
-  const own = useFeed("own key", getOwnKey, undefined, ownKeyMs).value.data;
+  const health = useFeed("health", api.getHealth);
+  const own = useFeed("own key", api.getOwnKey, ownKeyMs).value.data;
   useLayoutEffect(() => void (ownKey.value = own), [own]);
   const isAdmin = hasScope("admin");
   const shown = views.filter(([view]) => isAdmin || !ofAdmins.includes(view));
@@ -101,6 +109,7 @@ function App() {
           <View />
         </main>
       </div>
+      <OpenDialog />
       {openDialogs.value === 0 && <Announcement />}
       {keyWanted.value && <KeyDialog reason={keyWanted.value} />}
     </>
@@ -145,51 +154,42 @@ function ServiceState({ health }: { health: Health | undefined }) {
   );
 }
 
+const Nowhere = () => (
+  <>
+    <Heading title="No such page" />
+    <p>
+      The console has no page at this address. <a href={addressOf("")}>To the playground</a>
+    </p>
+  </>
+);
+
+const contents: Record<Route["view"], ComponentType<Pick<Route, "id" | "query">>> = {
+  playground: Playground,
+  executions: Executions,
+  execution: Execution,
+  sessions: Sessions,
+  session: SessionView,
+  queue: Queue,
+  "job-types": JobTypes,
+  "dead-letters": DeadLetters,
+  webhooks: Webhooks,
+  keys: Keys,
+  usage: UsageView,
+  audit: Audit,
+  health: HealthView,
+  nowhere: Nowhere,
+};
+
 function View() {
-  const now = route.value;
-  switch (now.view) {
-    case "playground":
-      return <Playground query={now.query} />;
-    case "executions":
-      return <Executions query={now.query} />;
-    case "execution":
-      return <Execution key={now.id} id={now.id} />;
-    case "sessions":
-      return <Sessions query={now.query} />;
-    case "session":
-      return <SessionView key={now.id} id={now.id} />;
-    case "queue":
-      return <Queue />;
-    case "job-types":
-      return <JobTypes query={now.query} />;
-    case "dead-letters":
-      return <DeadLetters query={now.query} />;
-    case "webhooks":
-      return <Webhooks query={now.query} />;
-    case "keys":
-      return <Keys query={now.query} />;
-    case "usage":
-      return <UsageView />;
-    case "audit":
-      return <Audit query={now.query} />;
-    case "health":
-      return <HealthView />;
-    case "nowhere":
-      return (
-        <>
-          <Heading title="No such page" />
-          <p>
-            The console has no page at this address. <a href={addressOf("")}>To the playground</a>
-          </p>
-        </>
-      );
-  }
+  const { view, id, query } = route.value;
+  const Content = contents[view];
+  return <Content key={id} id={id} query={query} />;
 }
 
 /** Asks for the API key. It cannot be closed without one: nothing can be shown. */
 function KeyDialog({ reason }: { reason: "missing" | "wrong" }) {
   return (
-    <Dialog label="API key">
+    <Dialog label="API key" isHeld>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -227,24 +227,17 @@ const tenantsMs = 30_000;
 
 /** Chooses whose records the console shows. */
 function TenantSwitch() {
-  const tenants = useFeed("tenants of the switch", listTenants, undefined, tenantsMs).value.data;
-  const names = (tenants ?? []).map(({ name }) => name);
-  const chosen = tenant.value;
-  if (names.length < 2 && chosen === "") return null;
-  const isKnown = ["", "*", ...names].includes(chosen);
+  const tenants = useFeed("tenants of the switch", api.listTenants, tenantsMs);
+  const names = (tenants.value.data?.tenants ?? []).map(({ name }) => name);
+  if (names.length < 2 && tenant.value === "") return null;
   return (
-    <label class="tenant">
-      Tenant
-      <select value={chosen} onChange={(event) => chooseTenant(event.currentTarget.value)}>
-        <option value="">the key's own</option>
-        <option value="*">all</option>
-        {[...names, ...(isKnown ? [] : [chosen])].map((name) => (
-          <option key={name} value={name}>
-            {name}
-          </option>
-        ))}
-      </select>
-    </label>
+    <Select
+      label="Tenant"
+      class="tenant"
+      value={tenant.value}
+      options={[["", "the key's own"], ["*", "all"], ...names]}
+      onChange={chooseTenant}
+    />
   );
 }
 

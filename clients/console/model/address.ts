@@ -1,43 +1,8 @@
 import type { Place } from "./output.ts";
 
-/** The views of the console. Each has an address that can be shared. */
-export type Route =
-  | { view: "playground"; query: URLSearchParams }
-  | { view: "executions"; query: URLSearchParams }
-  | { view: "execution" | "session"; id: string; query: URLSearchParams }
-  | { view: (typeof plain)[number]; query: URLSearchParams }
-  | { view: "nowhere"; query: URLSearchParams };
-
-const base = "/console";
-
-export function routeOf(path: string, search: string): Route {
-  const query = new URLSearchParams(search);
-  const [view = "", id, ...more] = path
-    .slice(base.length + 1)
-    .split("/")
-    .filter(Boolean);
-  if (view === "") return { view: "playground", query };
-  const one = view === "executions" ? "execution" : view === "sessions" ? "session" : undefined;
-  if (one !== undefined && id !== undefined && more.length === 0) {
-    const decoded = decode(id);
-    if (decoded !== undefined) return { view: one, id: decoded, query };
-  }
-  if (id === undefined) {
-    if (view === "executions") return { view, query };
-    if (isPlain(view)) return { view, query };
-  }
-  return { view: "nowhere", query };
-}
-
-function decode(part: string): string | undefined {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return undefined;
-  }
-}
-
-const plain = [
+/** The views that have their name as address; `executions` and `sessions` also have one address for each. */
+const named = [
+  "executions",
   "sessions",
   "queue",
   "job-types",
@@ -48,8 +13,39 @@ const plain = [
   "audit",
   "health",
 ] as const;
-const isPlain = (view: string): view is (typeof plain)[number] =>
-  (plain as readonly string[]).includes(view);
+const ofOne = { executions: "execution", sessions: "session" } as const;
+
+/** A view of the console, with an address that can be shared. */
+export interface Route {
+  view: "playground" | (typeof named)[number] | (typeof ofOne)[keyof typeof ofOne] | "nowhere";
+  /** Of the execution or the session. */
+  id: string;
+  query: URLSearchParams;
+}
+
+const base = "/console";
+
+export function routeOf(path: string, search: string): Route {
+  const steps = path
+    .slice(base.length + 1)
+    .split("/")
+    .filter(Boolean);
+  const [place, id = "", ...more] = steps.map(decode);
+  const query = new URLSearchParams(search);
+  const view = named.find((name) => name === place);
+  if (steps.length === 0) return { view: "playground", id, query };
+  if (view !== undefined && steps.length === 1) return { view, id, query };
+  const isOfOne = (view === "executions" || view === "sessions") && id !== "" && more.length === 0;
+  return { view: isOfOne ? ofOne[view] : "nowhere", id, query };
+}
+
+function decode(step: string): string | undefined {
+  try {
+    return decodeURIComponent(step);
+  } catch {
+    return undefined;
+  }
+}
 
 /** Parameters of an address. A list becomes one parameter for each value. */
 export type Parameters = Record<string, string | readonly string[] | undefined>;

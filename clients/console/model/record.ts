@@ -1,30 +1,16 @@
 import type { ExecutionRecord } from "../../typescript/src/generated.ts";
 import { joinArguments } from "./submission.ts";
 
-interface Attempt {
-  attempt: number;
-  claimed_at: string;
-  ended_at: string | null;
-}
-
-/** The part of a record that says how long it waited and ran. */
-export interface Timed {
-  created_at: string;
-  /** When the last attempt began. */
-  started_at: string | null;
-  ended_at: string | null;
-  attempts?: Attempt[] | undefined;
-}
+/** The part of a record that says how long it waited and ran. `started_at` is when the last attempt began. */
+export type Timed = Pick<ExecutionRecord, "created_at" | "started_at" | "ended_at"> & {
+  attempts?: Pick<Attempt, "attempt" | "claimed_at" | "ended_at">[] | undefined;
+};
+type Attempt = NonNullable<ExecutionRecord["attempts"]>[number];
 
 /** What the timeline also needs. */
-interface Detailed extends Timed {
-  timing: {
-    startup_ms: number;
-    dep_install_ms: number;
-    execution_ms: number;
-    total_ms: number;
-  } | null;
-}
+type Detailed = Timed & {
+  timing: Omit<NonNullable<ExecutionRecord["timing"]>, "phase_at_exit"> | null;
+};
 
 interface Phase {
   name: string;

@@ -4,6 +4,7 @@ import { AirlockError, ConnectionError, ProblemError } from "../../typescript/sr
 import { sleep } from "../../typescript/src/transport.ts";
 import { formatCount, formatThings } from "../model/numbers.ts";
 import { messageOf } from "../service/client.ts";
+import { allPages, type Source } from "../service/records.ts";
 import { announce, Dialog, Problem } from "./elements.tsx";
 
 export interface BulkJob<Item> {
@@ -14,15 +15,16 @@ export interface BulkJob<Item> {
   /** Shown before the action is confirmed. */
   note?: string;
   isDangerous?: boolean;
-  /** All items, page by page. */
-  collect: (signal: AbortSignal) => AsyncIterable<Item[]>;
   /** Acts on one item. Safe to repeat with the same `run`, an id that differs for each start of the action. */
   act: (item: Item, run: string) => Promise<unknown>;
 }
 
 interface Props<Item> {
   job: BulkJob<Item>;
-  onClose: () => void;
+  source: Source<Item>;
+  /** Its filters find the items. */
+  query: URLSearchParams;
+  onEnd: () => void;
 }
 
 interface Progress {
@@ -40,7 +42,7 @@ const pauseS = 5;
  * Acts on all items that a filter finds. It counts them, asks for confirmation, and acts on one after the
  * other. If the service has no room for the next one, it says so and waits. While it acts, the person can only stop it.
  */
-export function Bulk<Item>({ job, onClose }: Props<Item>) {
+export function Bulk<Item>({ job, source, query, onEnd }: Props<Item>) {
   const { title, thing, note, isDangerous } = job;
   const items = useSignal<Item[]>([]);
   const progress = useSignal<Progress>({ state: "counting", done: 0, refusals: [] });
@@ -53,7 +55,9 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
     const { signal } = ended;
     void (async () => {
       try {
-        for await (const page of job.collect(signal)) items.value = [...items.value, ...page];
+        for await (const page of allPages(source, query, signal)) {
+          items.value = [...items.value, ...page];
+        }
         set({ state: "ready" });
       } catch (error) {
         if (!signal.aborted) set({ state: "stopped", problem: messageOf(error) });
@@ -61,6 +65,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
     })();
     return () => {
       ended.abort();
+      onEnd();
       if (progress.value.state !== "working") return;
       const { done } = progress.value;
       announce(
@@ -111,7 +116,7 @@ export function Bulk<Item>({ job, onClose }: Props<Item>) {
   const count = formatCount(items.value.length);
   const isWorking = state === "working";
   return (
-    <Dialog label={title} {...(!isWorking && { onClose })}>
+    <Dialog label={title} isHeld={isWorking}>
       <form method="dialog">
         <h2>{title}</h2>
         <p role="status">

@@ -1,10 +1,11 @@
-import { signal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren, ComponentProps } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Scope } from "../../typescript/src/generated.ts";
 import { executionAddress, sessionAddress } from "../model/address.ts";
 import { formatAge, formatTime } from "../model/numbers.ts";
 import { clock, lacksScope, messageOf } from "../service/client.ts";
+import { route } from "../service/location.ts";
 
 interface StatusProps {
   status: string;
@@ -30,21 +31,15 @@ export function Age({ at }: { at: string }) {
 /** Ids begin with their time: their ends tell them apart. */
 export const shortId = (id: string): string => `…${id.slice(-8)}`;
 
-export function ExecutionLink({ id, isWhole = false }: { id: string; isWhole?: boolean }) {
-  return (
-    <a class="id" href={executionAddress(id)} title={id}>
-      {isWhole ? id : shortId(id)}
-    </a>
-  );
-}
-
-export function SessionLink({ id }: { id: string }) {
-  return (
-    <a class="id" href={sessionAddress(id)} title={id}>
+const linkBy =
+  (addressOf: (id: string) => string) =>
+  ({ id }: { id: string }) => (
+    <a class="id" href={addressOf(id)} title={id}>
       {shortId(id)}
     </a>
   );
-}
+export const ExecutionLink = linkBy(executionAddress);
+export const SessionLink = linkBy(sessionAddress);
 
 interface HeadingProps {
   title: string;
@@ -108,15 +103,28 @@ export function Announcement() {
   );
 }
 
+/** The dialog above the page. It goes with its view. */
+const shownDialog = signal<ComponentChildren>(undefined);
+
+export const openDialog = (dialog: ComponentChildren): void => void (shownDialog.value = dialog);
+export const closeDialog = (): void => openDialog(undefined);
+
+/** The place of the dialog. */
+export function OpenDialog() {
+  useEffect(() => closeDialog, [route.value]);
+  return <>{shownDialog.value}</>;
+}
+
 interface DialogProps {
   label: string;
-  /** Without it, the dialog cannot be closed, not even by Escape. */
-  onClose?: () => void;
+  /** It cannot be closed, not even by Escape. */
+  isHeld?: boolean;
   children: ComponentChildren;
 }
 
-export function Dialog({ label, onClose, children }: DialogProps) {
+export function Dialog({ label, isHeld = false, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
+  const own = useRef(shownDialog.peek());
   useEffect(() => {
     const shown = dialog.current!;
     shown.showModal();
@@ -127,63 +135,166 @@ export function Dialog({ label, onClose, children }: DialogProps) {
       shown.close();
     };
   }, []);
+  const close = (): void => {
+    if (isHeld) dialog.current?.showModal();
+    // A dialog that is gone still says that it was closed: the one that took its place must stay.
+    else if (shownDialog.value === own.current) closeDialog();
+  };
   return (
-    <dialog
-      ref={dialog}
-      aria-label={label}
-      onClose={onClose ?? (() => dialog.current?.showModal())}
-    >
+    <dialog ref={dialog} aria-label={label} onClose={close}>
       {children}
       <Announcement />
     </dialog>
   );
 }
 
-interface ConfirmProps {
+interface Question {
   title: string;
   /** Name of the action, on its button. */
   action: string;
-  onConfirm: () => void;
-  onClose: () => void;
-  children: ComponentChildren;
+  text: ComponentChildren;
+  work: () => Promise<unknown>;
 }
 
 /** Asks before something that cannot be undone. */
-export function Confirm({ title, action, onConfirm, onClose, children }: ConfirmProps) {
-  return (
-    <Dialog label={title} onClose={onClose}>
+export function confirm({ title, action, text, work }: Question): void {
+  openDialog(
+    <Dialog label={title}>
       <form method="dialog">
         <h2>{title}</h2>
-        <p>{children}</p>
+        <p>{text}</p>
         <p class="actions">
-          <button class="danger" onClick={onConfirm}>
+          <button class="danger" onClick={() => void attempt(work)}>
             {action}
           </button>
           {/* oxlint-disable-next-line jsx-a11y/no-autofocus -- Enter alone must not do what cannot be undone */}
           <button autofocus>Close</button>
         </p>
       </form>
+    </Dialog>,
+  );
+}
+
+interface FormProps {
+  title: string;
+  /** Name of the action, on its button. */
+  action: string;
+  work: (given: FormData) => Promise<unknown>;
+  children: ComponentChildren;
+}
+
+/** A dialog that asks for something. If the work fails, it says why, and keeps what was typed. */
+export function FormDialog({ title, action, work, children }: FormProps) {
+  const problem = useSignal("");
+  const isBusy = useSignal(false);
+  const submit = async (form: HTMLFormElement): Promise<void> => {
+    // Done twice, it would make a second key, which is shown to nobody.
+    if (isBusy.value) return;
+    isBusy.value = true;
+    problem.value = "";
+    try {
+      await work(new FormData(form));
+    } catch (error) {
+      problem.value = messageOf(error);
+    } finally {
+      isBusy.value = false;
+    }
+  };
+  return (
+    <Dialog label={title}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void submit(event.currentTarget);
+        }}
+      >
+        <h2>{title}</h2>
+        {children}
+        <Problem text={problem.value} />
+        <p class="actions">
+          <button class="primary" aria-disabled={isBusy.value}>
+            {action}
+          </button>
+          <button type="button" onClick={closeDialog}>
+            Close
+          </button>
+        </p>
+      </form>
     </Dialog>
   );
 }
 
-interface Choices {
+interface SecretProps {
+  title: string;
   label: string;
-  value: string;
-  names: string[];
-  onChange: (name: string) => void;
+  secret: string;
+  /** Stands above it. */
+  lead?: ComponentChildren;
+  children: ComponentChildren;
 }
 
-/** A choice among names. It offers the value, too, if the names lack it, for example before they are loaded. */
-export function Choice({ label, value, names, onChange }: Choices) {
-  const shown = names.includes(value) ? names : [...names, value];
+/** A dialog with something that is shown only once, to be copied. */
+export function SecretDialog({ title, label, secret, lead, children }: SecretProps) {
   return (
-    <label class="inline">
+    <Dialog label={title}>
+      <form method="dialog">
+        <h2>{title}</h2>
+        {lead}
+        <Text label={label} text={secret} isWrapped />
+        {children}
+        <p class="actions">
+          <button type="button" onClick={() => void copy(secret)}>
+            Copy
+          </button>
+          <button class="primary">Done</button>
+        </p>
+      </form>
+    </Dialog>
+  );
+}
+
+/** Text as it was written, which can be scrolled by keyboard. */
+export function Text({
+  label,
+  text,
+  isWrapped,
+}: {
+  label: string;
+  text: string;
+  isWrapped?: boolean;
+}) {
+  return (
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
+    <pre class={isWrapped ? "json wrapped" : "json"} tabIndex={0} aria-label={label}>
+      {text}
+    </pre>
+  );
+}
+
+interface SelectProps {
+  label: string;
+  class?: string;
+  /** In a form, the name of what is chosen; otherwise `value` and `onChange`. */
+  name?: string;
+  value?: string;
+  /** Values, with a title if it differs. */
+  options: readonly (string | readonly [value: string, title: string])[];
+  onChange?: (value: string) => void;
+}
+
+/** A choice. It offers the value, too, if the options lack it, for example before they are loaded. */
+export function Select({ label, class: ofLabel, name, value, options, onChange }: SelectProps) {
+  const offered = options.map((option) =>
+    typeof option === "string" ? ([option, option] as const) : option,
+  );
+  const isOffered = value === undefined || offered.some(([one]) => one === value);
+  return (
+    <label class={ofLabel}>
       {label}
-      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {shown.map((name) => (
-          <option key={name} value={name}>
-            {name}
+      <select name={name} value={value} onChange={(event) => onChange?.(event.currentTarget.value)}>
+        {[...offered, ...(isOffered ? [] : [[value, value] as const])].map(([one, title]) => (
+          <option key={one} value={one}>
+            {title}
           </option>
         ))}
       </select>
@@ -191,17 +302,61 @@ export function Choice({ label, value, names, onChange }: Choices) {
   );
 }
 
-type ButtonProps = ComponentProps<"button"> & { scope: Scope };
+interface FoldProps {
+  class?: string;
+  isOpen?: boolean;
+  summary: ComponentChildren | ((isOpen: boolean) => ComponentChildren);
+  children: () => ComponentChildren;
+}
+
+/** A part that is drawn only while it is open. */
+export function Fold({ class: name, isOpen: isFirstOpen = false, summary, children }: FoldProps) {
+  const isOpen = useSignal(isFirstOpen);
+  return (
+    <details
+      class={name}
+      open={isOpen.value}
+      onToggle={(event) => (isOpen.value = event.currentTarget.open)}
+    >
+      <summary>{typeof summary === "function" ? summary(isOpen.value) : summary}</summary>
+      {isOpen.value && children()}
+    </details>
+  );
+}
+
+interface LabelsProps {
+  of: Record<string, string> | null | undefined;
+  /** Where a pair such as "team:blue" leads. */
+  hrefOf?: (pair: string) => string;
+}
+
+/** Names with values, such as metadata. */
+export function Labels({ of, hrefOf }: LabelsProps) {
+  const pairs = Object.entries(of ?? {}).map(([name, value]) => {
+    const text = `${name}: ${value}`;
+    const shown = { class: "label", title: text, children: text };
+    if (hrefOf) return <a key={name} {...shown} href={hrefOf(`${name}:${value}`)} />;
+    return <span key={name} {...shown} />;
+  });
+  return <>{pairs}</>;
+}
+
+type ButtonProps = ComponentProps<"button"> & {
+  scope: Scope;
+  /** What it does, in place of `onClick`: if that fails, the person is told. */
+  work?: () => Promise<unknown>;
+};
 
 /** Why a button does nothing; undefined if the key may do it. */
 export const whyNot = (scope: Scope): string | undefined =>
   lacksScope(scope) ? `Needs an API key that has the scope ${scope}` : undefined;
 
 /** A button for what needs a scope. With a key that lacks it, it does nothing, and its title says why; it keeps the focus. */
-export function ScopedButton({ scope, ...button }: ButtonProps) {
+export function ScopedButton({ scope, work, ...button }: ButtonProps) {
   const why = whyNot(scope);
   const refused = { title: why, "aria-disabled": true, onClick: undefined };
-  return <button {...button} {...(why !== undefined && refused)} />;
+  const acts = work && { onClick: () => void attempt(work) };
+  return <button {...button} {...acts} {...(why !== undefined && refused)} />;
 }
 
 /** What just happened, shown for a moment at the foot of the page and read out. */

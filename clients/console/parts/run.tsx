@@ -12,10 +12,10 @@ import {
 import { parseCsv, type Timed, timesOf } from "../model/record.ts";
 import { type Call, curl, laidOut } from "../model/submission.ts";
 import { clock, key, serviceNow } from "../service/client.ts";
-import { useFeed } from "../service/feed.ts";
+import { useFeed, useOnce } from "../service/feed.ts";
 import { follow, type Followed, type ShownToolCall, toolCallReader } from "../service/follow.ts";
 import { type Artifact, isEnded, openArtifact } from "../service/records.ts";
-import { attempt, copy, ExecutionLink, Problem, Status } from "./elements.tsx";
+import { attempt, copy, ExecutionLink, Fold, Problem, Status, Text } from "./elements.tsx";
 import { OutputView, save } from "./output.tsx";
 
 const stateOf = (followed: Followed): string => followed.record?.status ?? "queued";
@@ -64,12 +64,7 @@ function Compiler({ exit_code: code, ms, stdout, stderr }: Compilation) {
       <p class="quiet">
         {code === null ? "killed" : `exit code ${code}`}, {formatDuration(ms)}
       </p>
-      {said !== "" && (
-        // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
-        <pre class="json" tabIndex={0} aria-label="Output of the compiler">
-          {said}
-        </pre>
-      )}
+      {said !== "" && <Text label="Output of the compiler" text={said} />}
     </section>
   );
 }
@@ -121,10 +116,7 @@ export function Result({ followed }: { followed: Followed }) {
       {record?.output && (
         <section aria-label="Result">
           <h2>Result</h2>
-          {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
-          <pre class="json" tabIndex={0} aria-label="Result">
-            {JSON.stringify(record.output, null, 2)}
-          </pre>
+          <Text label="Result" text={JSON.stringify(record.output, null, 2)} />
         </section>
       )}
       {files.length > 0 && (
@@ -202,12 +194,7 @@ function Item({ number, data }: ResultItem) {
   const html = data["text/html"];
   if (html !== undefined)
     return <iframe sandbox="" srcdoc={policy + html} title={name} loading="lazy" />;
-  return (
-    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
-    <pre class="json" tabIndex={0} aria-label={name}>
-      {data["text/markdown"] ?? text}
-    </pre>
-  );
+  return <Text label={name} text={data["text/markdown"] ?? text} />;
 }
 
 /** What is shown here; anything else is for download only. */
@@ -330,14 +317,13 @@ interface ShownArtifactProps {
 }
 
 function ShownArtifact({ id, artifact, kind, isInput }: ShownArtifactProps) {
-  const feed = useFeed<{ url?: string; text?: string }>(
+  const feed = useOnce<{ url?: string; text?: string }>(
     `${isInput ? "input" : "file"} ${artifact.name} of ${id}`,
-    async (signal) => {
+    async ({ signal }) => {
       const answer = await openArtifact(id, artifact.name, isInput, signal);
       if (kind !== "picture") return { text: await beginningOf(answer) };
       return { url: await dataUrl(await answer.blob()) };
     },
-    () => true,
   );
   const { data: { url, text } = {}, problem } = feed.value;
   if (problem) return <p class="problem">{problem}</p>;
@@ -399,7 +385,7 @@ const mostOpen = 3;
 function ToolCalls({ followed }: { followed: Followed }) {
   const { id, record, calls: live } = followed;
   const read = useMemo(() => toolCallReader(id), [id]);
-  const feed = useFeed(`tool calls of ${id}`, read, (data) => data.isEnded, runningMs);
+  const feed = useFeed(`tool calls of ${id}`, read, runningMs, (data) => data.isEnded);
   const { data, problem } = feed.value;
   const listed = data?.calls ?? [];
   const last = listed.at(-1)?.number ?? 0;
@@ -429,35 +415,28 @@ interface ToolCallProps {
 }
 
 function ToolCall({ call: { number, name, given, answer }, without, opens }: ToolCallProps) {
-  const isOpen = useSignal(opens);
   const state = answer === undefined ? without : answer.isError ? "failed" : "answered";
+  const summary = (isOpen: boolean) => (
+    <>
+      <Status status={state} /> <code class="strong">{name}</code>
+      {!isOpen && <bdi class="quiet">{given.replaceAll(/\s+/g, " ").slice(0, 200)}</bdi>}
+    </>
+  );
   return (
-    <details open={isOpen.value} onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
-      <summary>
-        <Status status={state} /> <code class="strong">{name}</code>
-        {!isOpen.value && <bdi class="quiet">{given.replaceAll(/\s+/g, " ").slice(0, 200)}</bdi>}
-      </summary>
-      {isOpen.value && (
+    <Fold isOpen={opens} summary={summary}>
+      {() => (
         <>
-          <Text label={`Arguments of call ${number}`} text={given} />
+          <Text label={`Arguments of call ${number}`} text={given} isWrapped />
           {answer && (
             <Text
               label={`${answer.isError ? "Error" : "Answer"} of call ${number}`}
               text={answer.text}
+              isWrapped
             />
           )}
         </>
       )}
-    </details>
-  );
-}
-
-function Text({ label, text }: { label: string; text: string }) {
-  return (
-    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard
-    <pre class="json wrapped" tabIndex={0} aria-label={label}>
-      {text}
-    </pre>
+    </Fold>
   );
 }
 
@@ -470,17 +449,15 @@ interface ProgramsProps {
 
 /** A call as a shell command. Its text is made when it is opened. */
 export function Programs({ title, call, children }: ProgramsProps) {
-  const isOpen = useSignal(false);
   return (
-    <details class="programs" onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
-      <summary>{title}</summary>
-      {isOpen.value && (
+    <Fold class="programs" summary={title}>
+      {() => (
         <>
           {children}
           <Program call={call} />
         </>
       )}
-    </details>
+    </Fold>
   );
 }
 
@@ -493,10 +470,7 @@ export function Program({ call }: { call: Call }) {
           Copy
         </button>
       </div>
-      {/* oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolled by keyboard */}
-      <pre class="json" tabIndex={0} aria-label="Program">
-        {text}
-      </pre>
+      <Text label="Program" text={text} />
     </>
   );
 }

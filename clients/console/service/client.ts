@@ -4,7 +4,7 @@ import { ConnectionError, UnauthorizedError } from "../../typescript/src/errors.
 import { files as filesOf, type Files } from "../../typescript/src/files.ts";
 import type { OwnKey, Scope } from "../../typescript/src/generated.ts";
 import { stream } from "../../typescript/src/jobs.ts";
-import { asking, type Transport, transport } from "../../typescript/src/transport.ts";
+import { type Ask, asking, type Transport, transport } from "../../typescript/src/transport.ts";
 
 /** Time since which the service has not answered; undefined while it answers. */
 export const lostSince = signal<number | undefined>(undefined);
@@ -89,7 +89,9 @@ const way: Transport = { ...plain, send: keyed(plain.send), open: keyed(plain.op
 
 /** The TypeScript client, with the key of this tab. */
 export const api: Api = bindApi(way);
-export const files: Files = filesOf(asking(way), way);
+/** Any operation, by its path. */
+export const ask: Ask = asking(way);
+export const files: Files = filesOf(ask, way);
 /** Any request; the body of the answer is the caller's to read. */
 export const request = way.open;
 export const events = stream(way);
@@ -163,8 +165,6 @@ export function forgetKey(): void {
 
 /** The key of this tab; undefined until the service has said what it may do. */
 export const ownKey = signal<OwnKey | undefined>(undefined);
-
-export const getOwnKey = (signal: AbortSignal): Promise<OwnKey> => api.getOwnKey({ signal });
 
 /** For requests that are not sent without the scope: browsers log each refusal. */
 export const hasScope = (scope: Scope): boolean => ownKey.value?.scopes.includes(scope) === true;

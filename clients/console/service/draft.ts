@@ -1,5 +1,11 @@
 import { computed, type Signal, signal } from "@preact/signals";
-import type { UploadedFile } from "../../typescript/src/generated.ts";
+import type {
+  AsyncSubmitRequest,
+  ExecutionRecord,
+  ForkRequest,
+  SubmittedJob,
+  UploadedFile,
+} from "../../typescript/src/generated.ts";
 import {
   type Call,
   exampleCode,
@@ -13,21 +19,9 @@ import {
   readInput,
   splitArguments,
 } from "../model/submission.ts";
-import { files } from "./client.ts";
+import { api, files } from "./client.ts";
 import { route } from "./location.ts";
-import {
-  type Artifact,
-  type AsyncSubmitRequest,
-  copyInput,
-  type ExecutionRecord,
-  fork,
-  type ForkRequest,
-  getExecution,
-  getSubmitted,
-  submit,
-  type Submitted,
-  type SubmittedJob,
-} from "./records.ts";
+import { type Artifact, copyInput, getExecution, getSubmitted, type Submitted } from "./records.ts";
 
 interface Draft {
   code: string;
@@ -200,10 +194,12 @@ interface Sendable {
 }
 
 export async function send({ call, isFork, copied }: Sendable, parent = ""): Promise<SubmittedJob> {
-  if (isFork) return fork(parent, call.body as ForkRequest);
+  if (isFork) return api.forkJob({ id: parent, forkRequest: call.body as ForkRequest });
   const copies = await Promise.all(copied.map(({ name }) => copyInput(parent, name)));
   const files = [...copies, ...draft.value.files].map(({ name, file_id }) => ({ name, file_id }));
-  return submit({ ...(call.body as AsyncSubmitRequest), files });
+  const asyncSubmitRequest = { ...(call.body as AsyncSubmitRequest), files };
+  // Without `Prefer: wait`, the answer is never a record.
+  return (await api.executeAsync({ asyncSubmitRequest })) as SubmittedJob;
 }
 
 /** Reads the draft, or says what is wrong with it. */

@@ -3,7 +3,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
 import { clock, key, lostSince, serviceNow, sparing, tenant } from "./client.ts";
 import { cameBack } from "./location.ts";
-import type { Page } from "./records.ts";
+import { loadPage, type Page, type Source } from "./records.ts";
 
 const usualMs = 5000;
 
@@ -55,9 +55,9 @@ export interface Feed<T> {
  */
 export function useFeed<T>(
   name: string,
-  load: (signal: AbortSignal) => Promise<T>,
-  isOver: (data: T) => boolean = () => false,
+  load: (options: { signal: AbortSignal }) => Promise<T>,
   everyMs = usualMs,
+  isOver: (data: T) => boolean = () => false,
 ): ReadonlySignal<Feed<T>> {
   const before = (): T | undefined => (cameBack() ? (seen.get(name) as T) : undefined);
   const feed = useSignal<Feed<T>>({ name, data: before(), problem: undefined, refresh: () => {} });
@@ -92,7 +92,7 @@ export function useFeed<T>(
       isLooking = true;
       let pauseMs = everyMs;
       try {
-        const data = await load(ended.signal);
+        const data = await load({ signal: ended.signal });
         if (ended.signal.aborted) return;
         show(data);
         // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target: it is its origin's
@@ -125,6 +125,12 @@ export function useFeed<T>(
   return feed;
 }
 
+/** Looks until there is an answer. */
+export const useOnce = <T>(
+  name: string,
+  load: (options: { signal: AbortSignal }) => Promise<T>,
+): ReadonlySignal<Feed<T>> => useFeed(name, load, usualMs, () => true);
+
 /** The newest item that the person has seen, and the oldest that came later; by name of the list. */
 const shown = new Map<string, { top?: string | number; until?: string | number }>();
 
@@ -137,23 +143,17 @@ export interface List<T> extends Feed<Page<T>> {
 /**
  * A list, the newest first, that is polled. Its rows stay in their places: items that come later are only
  * counted, until the person asks for them.
- *
- * @param idOf Ids grow with time.
  */
-export function useList<T>(
-  view: string,
-  query: URLSearchParams,
-  load: (query: URLSearchParams, signal: AbortSignal) => Promise<Page<T>>,
-  idOf: (item: T) => string | number,
-): List<T> {
-  const name = `${view} ${query}`;
+export function useList<T>(query: URLSearchParams, source: Source<T>): List<T> {
+  const { idOf } = source;
+  const name = `${source.path} ${query}`;
   const turn = useSignal(0);
   const place = useMemo(() => {
     const kept = (cameBack() && shown.get(name)) || {};
     shown.set(name, kept);
     return kept;
   }, [name, turn.value]);
-  const newest = useFeed(name, (signal) => load(query, signal));
+  const newest = useFeed(name, ({ signal }) => loadPage(source, query, signal));
   const data = newest.value.name === name ? newest.value.data : undefined;
   if (data?.items[0]) place.top ??= idOf(data.items[0]);
   const isFresh = (item: T): boolean => place.top !== undefined && idOf(item) > place.top;
@@ -163,12 +163,13 @@ export function useList<T>(
   const olderName = `${name} before ${until}`;
   const older = useFeed(
     olderName,
-    async (signal) => {
+    async ({ signal }) => {
       if (until === undefined) return undefined;
       const asked = new URLSearchParams(query);
       asked.set("before", String(until));
-      return load(asked, signal);
+      return loadPage(source, asked, signal);
     },
+    usualMs,
     (page) => page === undefined,
   );
   const page = older.value.name === olderName ? older.value.data : undefined;

@@ -1,8 +1,8 @@
 import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
-import type { ResultItem, ToolCall } from "../../typescript/src/generated.ts";
+import type { ExecutionRecord, ResultItem, ToolCall } from "../../typescript/src/generated.ts";
 import { Output, type Stream } from "../model/output.ts";
 import { api, events } from "./client.ts";
-import { type ExecutionRecord, getExecution, getJob, isEnded } from "./records.ts";
+import { getExecution, isEnded } from "./records.ts";
 
 /** A job as it is followed. */
 export interface Followed {
@@ -128,7 +128,7 @@ export async function follow(
         set({ record, waits: undefined, output, isHeld: false });
         return;
       }
-      const job = await getJob(id, signal);
+      const job = await api.getJob({ id }, { signal });
       set({
         record,
         waits: record.status === "queued" ? job.message : undefined,
@@ -201,9 +201,11 @@ const toAnswer = ({ result, error }: NonNullable<ToolCall["answer"]>) => ({
 });
 
 /** Reads all calls of a job: first each of them, then those that had no answer and what came after them. */
-export function toolCallReader(id: string): (signal: AbortSignal) => Promise<ShownToolCalls> {
+export function toolCallReader(
+  id: string,
+): (options: { signal: AbortSignal }) => Promise<ShownToolCalls> {
   const settled: ShownToolCall[] = [];
-  return async (signal) => {
+  return async ({ signal }) => {
     const found: ShownToolCall[] = [];
     for (;;) {
       const after = (found.at(-1) ?? settled.at(-1))?.number ?? 0;

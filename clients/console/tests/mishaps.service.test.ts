@@ -2,7 +2,16 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { fillHistory } from "../../../scripts/testing/fill-history.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
+import {
+  editorOf,
+  failedWith,
+  lostNote,
+  patienceMs,
+  rowOf,
+  typeCode,
+  useConsole,
+  world,
+} from "../../testing/console-world.ts";
 
 describe("mishaps", () => {
   const code = "print('of the parent')";
@@ -24,7 +33,6 @@ describe("mishaps", () => {
       expect(await program.innerText()).toContain(`curl -sS ${world.url}/execute`);
       await page.getByRole("link", { name: "Run something in the playground" }).click();
       await page.getByRole("heading", { name: "Playground" }).waitFor();
-      await page.close();
     });
 
     test("with a clock that is an hour fast, times are counted by the service's", async () => {
@@ -38,7 +46,6 @@ describe("mishaps", () => {
       await list.waitForURL(/created_after/);
       await row.waitFor();
       await world.agent.result(lease);
-      await list.close();
     });
 
     test("a filter is chosen by keyboard, step by step", async () => {
@@ -50,17 +57,13 @@ describe("mishaps", () => {
         await page.waitForURL(new RegExp(`status=${name}`));
       }
       expect(await focused(page)).toBe("Status");
-      await page.close();
     });
 
     test("what is typed into a fork outlives a reload, and one's own program comes back after it", async () => {
-      const { id, lease } = await world.begin(code);
-      await world.agent.result(lease);
+      const id = await world.run(code);
       const page = await world.open("/console");
-      const editor = page.getByRole("textbox", { name: "Python code" });
-      await editor.click();
-      await page.keyboard.press("Control+a");
-      await page.keyboard.type("print('my own')");
+      const editor = editorOf(page);
+      await typeCode(page, "print('my own')");
       await page.getByRole("link", { name: "Executions" }).click();
       await page.getByTitle(id).click();
       await page.getByRole("link", { name: "Fork", exact: true }).click();
@@ -76,7 +79,6 @@ describe("mishaps", () => {
       await page.getByRole("link", { name: "Fork", exact: true }).click();
       await editor.getByText("of the parent").waitFor();
       expect(await editor.innerText()).not.toContain("changed");
-      await page.close();
     });
 
     test("a running job in many hidden tabs leaves connections for others, and is seen to end", async () => {
@@ -111,9 +113,8 @@ describe("mishaps", () => {
       await page.getByText("The editor could not be loaded").first().waitFor();
       await page.unroute(/code-mirror-/);
       await page.getByRole("button", { name: "Reload the page" }).first().click();
-      await page.getByRole("textbox", { name: "Python code" }).waitFor();
+      await editorOf(page).waitFor();
       expect(await page.getByText("The editor could not be loaded").count()).toBe(0);
-      await page.close();
     });
 
     test("without the right to the clipboard, a command is copied out of a dialog", async () => {
@@ -135,7 +136,6 @@ describe("mishaps", () => {
       expect(isSeen).toBe(true);
       expect(await page.evaluate<string>("copied")).toContain("join --url");
       expect(await focused(page)).toBe("Copy");
-      await page.close();
     });
 
     test("what is asked for while the service is gone says so, and files are shown once it is back", async () => {
@@ -150,11 +150,10 @@ describe("mishaps", () => {
       const file = page.getByRole("button", { name: "note.txt", exact: true });
       await file.click();
       await file.click();
-      await page.getByText("The service has not answered since").waitFor();
+      await lostNote(page).waitFor();
       await world.startService();
       await page.getByText("read me", { exact: true }).waitFor();
-      expect(await page.getByText("The service has not answered since").count()).toBe(0);
-      await page.close();
+      expect(await lostNote(page).count()).toBe(0);
     });
 
     test("a service that takes requests and answers none is told after 10 s, and seen to be back", async () => {
@@ -168,7 +167,6 @@ describe("mishaps", () => {
         world.thawService();
       }
       await expect.poll(() => told.count(), { timeout: patienceMs }).toBe(0);
-      await page.close();
     });
 
     test("a gateway's page in place of the service counts as no answer", async () => {
@@ -178,29 +176,24 @@ describe("mishaps", () => {
       );
       await page.getByText("What you see is from before").waitFor();
       expect(await page.locator("body").innerText()).not.toContain("Gateway Time-out");
-      await page.close();
     });
 
     test("a label narrows the list down by one more filter", async () => {
       const id = await world.submit(code, { metadata: { team: "blue" } });
       const page = await world.open("/console/executions?status=queued");
-      const row = page.getByRole("row").filter({ has: page.getByTitle(id) });
+      const row = rowOf(page, id);
       await row.getByRole("link", { name: "team: blue" }).click();
       await page.waitForURL(/metadata=team/);
       expect(new URL(page.url()).searchParams.get("status")).toBe("queued");
-      await world.agent.result((await world.agent.takeJob()).lease_id);
-      await page.close();
+      await world.finish();
     });
 
     test("two clicks on Rerun make one job", async () => {
-      const { id, lease } = await world.begin(code);
-      await world.agent.result(lease);
+      const id = await world.run(code);
       const page = await world.open(`/console/executions/${id}`);
       await page.getByRole("button", { name: "Rerun" }).dblclick();
       await page.waitForURL((url) => !url.pathname.includes(id));
-      const answer = await fetch(`${world.url}/executions?parent_execution_id=${id}`);
-      expect(((await answer.json()) as { items: unknown[] }).items).toHaveLength(1);
-      await page.close();
+      expect(await world.ask(`/executions?parent_execution_id=${id}`)).toMatchObject({ count: 1 });
     });
 
     test("the state of the service leads to the reason for it", async () => {
@@ -209,7 +202,6 @@ describe("mishaps", () => {
       await page.getByRole("link", { name: "degraded" }).click();
       await page.getByText("No agent is connected: jobs wait until one is.").waitFor();
       expect(new URL(page.url()).pathname).toBe("/console/health");
-      await page.close();
     });
   });
 });
@@ -225,17 +217,6 @@ describe("much", () => {
       fillHistory(folder, executions),
     );
 
-    async function fail(submit: () => Promise<unknown>): Promise<string> {
-      await submit();
-      const job = await world.agent.takeJob();
-      await world.agent.result(job.lease_id, {
-        status: "failed",
-        exit_code: 1,
-        error: { type: "division_error", message: "ZeroDivisionError", phase: "execution" },
-      });
-      return job.execution_id;
-    }
-
     test("pages of the list follow each other, and lead back to the newest", async () => {
       const page = await world.open("/console/executions");
       const last = (n: number) => page.getByTitle(`-${String(n).padStart(12, "0")}`);
@@ -246,7 +227,6 @@ describe("much", () => {
       expect(await last(executions - 50).count()).toBe(0);
       await page.getByRole("link", { name: "Newest" }).click();
       await last(executions - 1).waitFor();
-      await page.close();
     });
 
     test("rows stay in their places while others come, and Back returns to the same place", async () => {
@@ -275,8 +255,7 @@ describe("much", () => {
       await page.getByTitle(newer).waitFor();
       expect(await page.evaluate<string>("document.activeElement.tagName")).toBe("H1");
       await fresh.waitFor({ state: "detached" });
-      await fetch(`${world.url}/jobs/${newer}/cancel`, { method: "POST" });
-      await page.close();
+      await world.ask(`/jobs/${newer}/cancel`, {});
     });
 
     test("executions are found by several statuses, a text in the error, a time, and the short id", async () => {
@@ -299,16 +278,12 @@ describe("much", () => {
       await page.keyboard.press("Enter");
       await page.getByRole("heading", { name: "Execution …" }).waitFor();
       expect(page.url()).toMatch(new RegExp(`/executions/[0-9a-f-]+${executions - 3}$`));
-      await page.close();
     });
 
     test("of 1 MiB of output, only the rows in view exist", async () => {
-      const id = await world.submit("print('much')");
-      const job = await world.agent.takeJob();
       const lines = Array.from({ length: 30_000 }, (_, i) => `line ${i} of a long output, indeed`);
-      await world.agent.result(job.lease_id, {
-        stdout_base64: btoa(`${lines.join("\n")}\n`.slice(0, 1 << 20)),
-      });
+      const stdout_base64 = btoa(`${lines.join("\n")}\n`.slice(0, 1 << 20));
+      const id = await world.run("print('much')", { stdout_base64 });
       const page = await world.open(`/console/executions/${id}`);
       await page.getByText("line 3 of a long output").waitFor();
       await page.getByRole("searchbox", { name: "Find in output" }).fill("line 28000 ");
@@ -319,18 +294,14 @@ describe("much", () => {
       await page.getByRole("searchbox", { name: "Find in output" }).fill("line 2800");
       await page.getByRole("button", { name: "Next match" }).click();
       await page.getByText("2 of 11", { exact: true }).waitFor();
-      await page.close();
     });
 
     test("a failed job is found by filters, forked and run again", async () => {
-      const parent = await fail(() => world.submit(code, { metadata: { order: "4711" } }));
-      const child = await fail(() =>
-        fetch(`${world.url}/jobs/${parent}/fork`, {
-          method: "POST",
-          headers: { "Content-Type": "application/json" },
-          body: JSON.stringify({ code: `${code}print('forked')\n`, metadata: { order: "4712" } }),
-        }),
-      );
+      const failure = failedWith("division_error", "ZeroDivisionError");
+      const parent = await world.run(code, failure, { metadata: { order: "4711" } });
+      const changes = { code: `${code}print('forked')\n`, metadata: { order: "4712" } };
+      await world.ask(`/jobs/${parent}/fork`, changes);
+      const { execution_id: child } = await world.finish(failure);
       const page = await world.open("/console/executions");
       await page.getByLabel("Status").selectOption("failed");
       await page.getByRole("cell", { name: "ValueError: x" }).first().waitFor();
@@ -343,38 +314,28 @@ describe("much", () => {
       const about = page.getByRole("region", { name: "Parent and children" });
       await about.getByText("Fork of").getByText("failed").waitFor();
       await page.getByRole("button", { name: "Rerun" }).click();
-      const rerun = await world.agent.takeJob();
-      await world.agent.result(rerun.lease_id);
+      await world.finish();
       await page.getByText("Rerun of").waitFor();
       await page.getByRole("link", { name: "Fork" }).click();
-      await page.getByRole("textbox", { name: "Python code" }).getByText("print('forked')").click();
+      await editorOf(page).getByText("print('forked')").click();
       await page.keyboard.press("Control+Enter");
-      const fork = await world.agent.takeJob();
-      expect(fork.code).toBe(`${code}print('forked')\n`);
-      await world.agent.result(fork.lease_id);
+      expect((await world.finish()).code).toBe(`${code}print('forked')\n`);
       await page.getByText("succeeded").waitFor();
-      await page.close();
     });
 
     test("the oldest of many waiting jobs are grouped by what they wait for, with the reason", async () => {
       const oldest = await world.submit("0");
       const jobs = Array.from({ length: many }, () => ({ code: "1" }));
-      const batch = await fetch(`${world.url}/execute/batch`, {
-        method: "POST",
-        headers: { "Content-Type": "application/json" },
-        body: JSON.stringify({ jobs }),
-      });
-      expect(batch.status).toBe(202);
-      const { batch_id: id } = (await batch.json()) as { batch_id: string };
+      const { batch_id: id } = await world.ask<{ batch_id: string }>("/execute/batch", { jobs });
+      expect(id).toBeDefined();
       const page = await world.open("/console/queue");
       await page.getByText(/^The oldest 100 of 1,001\./).waitFor();
       // Jobs that wait for the same are one row.
-      const row = page.getByRole("row").filter({ has: page.getByTitle(oldest) });
+      const row = rowOf(page, oldest);
       await row.getByRole("cell", { name: "100", exact: true }).waitFor();
       await row.getByRole("cell", { name: "Waiting for a worker, at position 1." }).waitFor();
-      await page.close();
-      await fetch(`${world.url}/batches/${id}/cancel`, { method: "POST" });
-      await fetch(`${world.url}/jobs/${oldest}/cancel`, { method: "POST" });
+      await world.ask(`/batches/${id}/cancel`, {});
+      await world.ask(`/jobs/${oldest}/cancel`, {});
     });
 
     test("the next page keeps every filter, also two of metadata, and one of them can be taken away", async () => {
@@ -389,7 +350,6 @@ describe("much", () => {
       await page.getByRole("button", { name: "Without step: load" }).click();
       await page.getByRole("link", { name: "Older" }).click();
       await page.getByTitle(other).waitFor();
-      await page.close();
     });
   });
 });

@@ -2,44 +2,37 @@ import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { receiverSecret, startReceiver } from "../../../api/testing/receiver.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { type ConsoleWorld, patienceMs, startConsole } from "../../testing/console-world.ts";
+import {
+  failedWith,
+  patienceMs,
+  startConsole,
+  useConsole,
+  world,
+} from "../../testing/console-world.ts";
 
 const queueSize = 5;
-const failure = {
-  status: "failed",
-  exit_code: 1,
-  error: { type: "value_error", message: "ValueError: x", phase: "execution" },
-} as const;
 
 describe("what an operator does in the console", needs("chromium"), () => {
-  let world: ConsoleWorld;
   let receiver: Awaited<ReturnType<typeof startReceiver>>;
   beforeAll(async () => {
     receiver = await startReceiver((response) => response.writeHead(410).end());
-    world = await startConsole({
-      AIRLOCK_MAX_QUEUE_SIZE: String(queueSize),
-      AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({
-        orders: { url: `${receiver.url}/`, secrets: [receiverSecret] },
-      }),
-      AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "127.0.0.1",
-    });
   });
-  afterAll(async () => {
-    await world.close();
-    await receiver.close();
-  });
+  useConsole(() => ({
+    AIRLOCK_MAX_QUEUE_SIZE: String(queueSize),
+    AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({
+      orders: { url: `${receiver.url}/`, secrets: [receiverSecret] },
+    }),
+    AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "127.0.0.1",
+  }));
+  afterAll(() => receiver.close());
 
   async function fail(count: number, fields: object): Promise<string[]> {
     const ids: string[] = [];
     for (let i = 0; i < count; i++) {
-      ids.push(await world.submit("1/0", fields));
-      const { lease_id } = await world.agent.takeJob();
-      await world.agent.result(lease_id, failure);
+      ids.push(await world.run("1/0", failedWith("value_error", "ValueError: x"), fields));
     }
     return ids;
   }
-
-  const read = async (path: string): Promise<unknown> => (await fetch(world.url + path)).json();
 
   test("all that a filter shows is run again: counted, asked, and waiting while the queue is full", async () => {
     const count = queueSize + 2;
@@ -53,14 +46,13 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await dialog.getByText(`The queue is full (max_queue_size ${queueSize}).`).waitFor();
     await dialog.getByText(`${queueSize} of ${count} done.`).waitFor();
     for (let i = 0; i < count; i++) {
-      await world.agent.result((await world.agent.takeJob()).lease_id);
+      await world.finish();
     }
     await dialog.getByText(`All ${count} done.`).waitFor();
     await dialog.getByRole("button", { name: "Close" }).click();
     for (const id of ids) {
-      expect(await read(`/executions?parent_execution_id=${id}`)).toMatchObject({ count: 1 });
+      expect(await world.ask(`/executions?parent_execution_id=${id}`)).toMatchObject({ count: 1 });
     }
-    await page.close();
   });
 
   test("when it is stopped, it says how far it came, and only in its dialog", async () => {
@@ -79,13 +71,12 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await dialog.getByRole("button", { name: "Close" }).click();
     await dialog.waitFor({ state: "detached" });
     expect(await page.locator(".announcement").allInnerTexts()).toEqual([""]);
-    const { items } = (await read("/executions?status=queued")) as {
-      items: { execution_id: string }[];
-    };
+    const { items } = await world.ask<{ items: { execution_id: string }[] }>(
+      "/executions?status=queued",
+    );
     for (const { execution_id: id } of items) {
-      await fetch(`${world.url}/jobs/${id}/cancel`, { method: "POST" });
+      await world.ask(`/jobs/${id}/cancel`, {});
     }
-    await page.close();
   });
 
   test("all that wait are cancelled", async () => {
@@ -99,9 +90,8 @@ describe("what an operator does in the console", needs("chromium"), () => {
     const focused = () => page.evaluate<string>("document.activeElement.textContent");
     await expect.poll(focused).toBe("Close");
     for (const id of ids) {
-      expect(await read(`/executions/${id}`)).toMatchObject({ status: "cancelled" });
+      expect(await world.ask(`/executions/${id}`)).toMatchObject({ status: "cancelled" });
     }
-    await page.close();
   });
 
   test("an execution that was deleted meanwhile does not keep the others from running again", async () => {
@@ -117,10 +107,9 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await dialog.getByText("1 refused.").waitFor();
     await dialog.getByRole("button", { name: "Close" }).click();
     for (const id of [ids[0], ids[2]]) {
-      expect(await read(`/executions?parent_execution_id=${id}`)).toMatchObject({ count: 1 });
-      await world.agent.result((await world.agent.takeJob()).lease_id);
+      expect(await world.ask(`/executions?parent_execution_id=${id}`)).toMatchObject({ count: 1 });
+      await world.finish();
     }
-    await page.close();
   });
 
   test("all dead letters of an error type are removed", async () => {
@@ -132,8 +121,7 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await dialog.getByText(/^All \d+ done\.$/).waitFor();
     await page.keyboard.press("Escape");
     await page.getByText("No dead letter has the error value_error.").waitFor();
-    expect(await read("/dlq/stats")).toMatchObject({ total: 0 });
-    await page.close();
+    expect(await world.ask("/dlq/stats")).toMatchObject({ total: 0 });
   });
 
   test("a delivery that failed shows the answer, and is sent again", async () => {
@@ -145,7 +133,6 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await page.getByRole("button", { name: /^Send delivery/ }).click();
     await page.getByRole("cell", { name: "delivered" }).waitFor();
     expect(await page.getByRole("cell", { name: "orders" }).count()).toBe(1);
-    await page.close();
   });
 
   test("without deliveries, the view says how to configure a receiver", async () => {
@@ -157,19 +144,9 @@ describe("what an operator does in the console", needs("chromium"), () => {
   });
 
   test("a host's token is revoked", async () => {
-    const invitation = await fetch(`${world.url}/hosts/invitations`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ name: "gpu-7" }),
-    });
-    const { code } = (await invitation.json()) as { code: string };
+    const { code } = await world.ask<{ code: string }>("/hosts/invitations", { name: "gpu-7" });
     const token_sha256 = createHash("sha256").update("ala_secret").digest("hex");
-    const joined = await fetch(`${world.url}/agent/v1/join`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ code, token_sha256, name: "its-own" }),
-    });
-    expect(joined.status).toBeLessThan(300);
+    await world.ask("/agent/v1/join", { code, token_sha256, name: "its-own" });
     const page = await world.open("/console/queue");
     const dialog = page.getByRole("dialog", { name: "Revoke gpu-7" });
     await page.getByRole("button", { name: "Revoke gpu-7" }).press("Enter");
@@ -182,16 +159,15 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await page.keyboard.press("Enter");
     await dialog.getByRole("button", { name: "Revoke" }).click();
     await page.getByRole("cell", { name: "revoked" }).waitFor();
-    const { hosts } = (await read("/hosts")) as { hosts: { revoked_at: string | null }[] };
+    const { hosts } = await world.ask<{ hosts: { revoked_at: string | null }[] }>("/hosts");
     expect(hosts[0]?.revoked_at).not.toBeNull();
-    await page.close();
   });
 
   test("an agent is drained and resumed, and a code to join is shown", async () => {
     const page = await world.open("/console/queue");
     await page.getByRole("button", { name: "Drain scripted" }).click();
     await page.getByRole("cell", { name: "draining" }).waitFor();
-    expect(await read("/pool/stats")).toMatchObject({ agents: [{ state: "draining" }] });
+    expect(await world.ask("/pool/stats")).toMatchObject({ agents: [{ state: "draining" }] });
     await page.getByRole("button", { name: "Resume scripted" }).click();
     await page.getByRole("cell", { name: "draining" }).waitFor({ state: "detached" });
     await page.getByRole("button", { name: "Add an agent" }).click();
@@ -199,7 +175,6 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await dialog.getByText(/join --url .* --code /).waitFor();
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
-    await page.close();
   });
 
   test("a job type is built while its log is shown", async () => {
@@ -227,6 +202,5 @@ describe("what an operator does in the console", needs("chromium"), () => {
     const text = Buffer.from("Collecting numpy\n").toString("base64");
     await world.agent.postBuild(next.lease_id, "logs", { offset: 0, data_base64: text });
     await again.getByText("Collecting numpy").waitFor();
-    await again.close();
   });
 });

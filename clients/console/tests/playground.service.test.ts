@@ -1,26 +1,26 @@
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
+import {
+  editorOf,
+  overhangOf,
+  failedWith,
+  patienceMs,
+  typeCode,
+  useConsole,
+  world,
+} from "../../testing/console-world.ts";
 
 describe("the playground", needs("chromium"), () => {
   useConsole();
 
-  const editorOf = (page: Page) => page.getByRole("textbox", { name: "Python code" });
-
-  async function type(page: Page, code: string): Promise<void> {
-    await editorOf(page).click();
-    await page.keyboard.press("Control+a");
-    await page.keyboard.type(code);
-  }
-
   test("the next tab has the draft, until the key is forgotten", async () => {
     const page = await world.open("/console");
-    await type(page, "print('kept')");
+    await typeCode(page, "print('kept')");
     await page.close({ runBeforeUnload: true });
     const next = await world.open("/console");
     await editorOf(next).getByText("kept").waitFor();
-    await type(next, "print('kept here')");
+    await typeCode(next, "print('kept here')");
     await next.evaluate("sessionStorage.setItem('airlock-key', 'a-key-of-20-characters')");
     await next.reload();
     await next.getByRole("button", { name: "Forget the key" }).click();
@@ -28,7 +28,6 @@ describe("the playground", needs("chromium"), () => {
     expect(await next.evaluate("localStorage.length")).toBe(0);
     await editorOf(next).getByText("print").first().waitFor();
     expect(await editorOf(next).getByText("kept").count()).toBe(0);
-    await next.close();
   });
 
   test("values, tables and pictures of a run are shown; HTML of the code runs no script and reaches nothing of the page", async () => {
@@ -36,7 +35,7 @@ describe("the playground", needs("chromium"), () => {
     const ends: string[] = [];
     page.on("response", (response) => ends.push(`answered ${response.url()}`));
     page.on("requestfailed", (request) => ends.push(`blocked ${request.url()}`));
-    await type(page, "table");
+    await typeCode(page, "table");
     await page.getByRole("button", { name: "Run", exact: false }).first().click();
     const { lease_id, results } = await world.agent.takeJob();
     expect(results).toBe(true);
@@ -65,7 +64,6 @@ describe("the playground", needs("chromium"), () => {
     await expect.poll(() => ends.filter((end) => end.endsWith("/stolen")).length).toBe(1);
     expect(ends).toContain(`blocked ${world.url}/stolen`);
     expect(page.url()).toContain("/console");
-    await page.close();
   });
 
   test("on a phone a run's state and output come to the top of the screen, above earlier runs too", async () => {
@@ -73,10 +71,9 @@ describe("the playground", needs("chromium"), () => {
     await page.setViewportSize({ width: 360, height: 740 });
     for (const word of ["first", "second"]) {
       await page.goto(`${world.url}/console`);
-      await type(page, `print('${word}')`);
+      await typeCode(page, `print('${word}')`);
       await page.getByRole("button", { name: "Run", exact: false }).first().click();
-      const { lease_id } = await world.agent.takeJob();
-      await world.agent.result(lease_id, { stdout_base64: btoa(`${word}\n`) });
+      await world.finish({ stdout_base64: btoa(`${word}\n`) });
       const written = page.getByRole("region", { name: "Output, text" }).getByText(word);
       await written.waitFor();
       const { y } = (await written.boundingBox())!;
@@ -87,27 +84,23 @@ describe("the playground", needs("chromium"), () => {
       expect(state.y).toBeGreaterThanOrEqual(stop.y + stop.height);
       expect(state.y).toBeLessThan(y);
     }
-    await page.close();
   });
 
   test("code of a chosen language is sent as such, and a fork keeps its language", async () => {
     const page = await world.open("/console");
     await page.getByLabel("Language").selectOption("bash");
-    await page.getByRole("textbox", { name: "Code", exact: true }).click();
-    await page.keyboard.press("Control+a");
-    await page.keyboard.type("echo $0");
+    const editor = page.getByRole("textbox", { name: "Code", exact: true });
+    await typeCode(page, "echo $0", editor);
     await page.keyboard.press("Control+Enter");
-    const job = await world.agent.takeJob();
+    const job = await world.finish();
     expect([job.code, job.program?.run]).toEqual(["echo $0", ["bash", "/code/main.sh"]]);
-    await world.agent.result(job.lease_id);
     await page.goto(`${world.url}/console?fork=${job.execution_id}`);
-    await page.getByRole("textbox", { name: "Code", exact: true }).getByText("echo").waitFor();
+    await editor.getByText("echo").waitFor();
     expect(await page.getByLabel("Language").inputValue()).toBe("bash");
     await page.getByLabel("Language").selectOption("python");
     await page.keyboard.press("Control+Enter");
-    const other = await world.agent.takeJob();
+    const other = await world.finish();
     expect([other.code, other.program]).toEqual(["echo $0", undefined]);
-    await world.agent.result(other.lease_id);
     // The next tab begins with the last draft.
     await page.goto(`${world.url}/console`);
     await page.getByLabel("Language").selectOption("python");
@@ -115,43 +108,32 @@ describe("the playground", needs("chromium"), () => {
   });
 
   test("an execution is run with another input and other files, and with copies of the files that are kept", async () => {
-    const parent = await world.submit("print('again')", {
-      input_data: { n: 1 },
-      timeout: 77,
-      metadata: { order: "1" },
-      files: [
-        { name: "kept.txt", text: "kept" },
-        { name: "left.txt", text: "left" },
-      ],
-    });
-    await world.agent.result((await world.agent.takeJob()).lease_id);
+    const files = ["kept", "left"].map((text) => ({ name: `${text}.txt`, text }));
+    const fields = { input_data: { n: 1 }, timeout: 77, metadata: { order: "1" }, files };
+    const parent = await world.run("print('again')", {}, fields);
     const page = await world.open(`/console?fork=${parent}`);
     await page.getByText("unless you change them").waitFor();
     await page.getByRole("button", { name: "Remove left.txt" }).click();
     await page.getByRole("button", { name: "Put back the parent's files" }).click();
     await page.getByRole("button", { name: "Remove left.txt" }).click();
     await page.getByText("it is an execution of its own").waitFor();
-    await page.getByRole("textbox", { name: "Input, JSON" }).click();
-    await page.keyboard.press("Control+a");
-    await page.keyboard.type('{"n": 2}');
+    await typeCode(page, '{"n": 2}', page.getByRole("textbox", { name: "Input, JSON" }));
     await page.keyboard.press("Control+Enter");
-    const job = await world.agent.takeJob();
+    const job = await world.finish();
     expect(job).toMatchObject({ input_json: `{"n":2}`, timeout_s: 77 });
     expect(job.files).toMatchObject([{ name: "kept.txt", size_bytes: 4 }]);
-    await world.agent.result(job.lease_id);
-    const answer = await fetch(`${world.url}/executions/${job.execution_id}?view=full`);
-    const record = await answer.json();
-    expect(record).toMatchObject({ parent_execution_id: null, metadata: { order: "1" } });
-    await page.close();
+    expect(await world.ask(`/executions/${job.execution_id}?view=full`)).toMatchObject({
+      parent_execution_id: null,
+      metadata: { order: "1" },
+    });
   });
 
   test("an earlier run is shown again, and its code is put back", async () => {
     const page = await world.open("/console");
     for (const code of ["print('first')", "print('second')"]) {
-      await type(page, code);
+      await typeCode(page, code);
       await page.keyboard.press("Control+Enter");
-      const job = await world.agent.takeJob();
-      await world.agent.result(job.lease_id, { stdout_base64: btoa(`of ${code}\n`) });
+      await world.finish({ stdout_base64: btoa(`of ${code}\n`) });
       await page.getByRole("region", { name: "Output, text" }).getByText(`of ${code}`).waitFor();
     }
     await page.getByText("Earlier runs").click();
@@ -160,7 +142,6 @@ describe("the playground", needs("chromium"), () => {
     await page.getByRole("button", { name: "Take its code" }).click();
     await editorOf(page).getByText("first").waitFor();
     await expect.poll(() => page.getByText("its code was different").count()).toBe(0);
-    await page.close();
   });
 
   test("the note that the service does not answer goes when it answers", async () => {
@@ -172,7 +153,6 @@ describe("the playground", needs("chromium"), () => {
     await told.waitFor();
     await world.startService();
     await expect.poll(() => told.count(), { timeout: patienceMs }).toBe(0);
-    await page.close();
   });
 });
 
@@ -230,14 +210,12 @@ describe("by keyboard alone", needs("chromium"), () => {
   let failed: string;
   useConsole();
   beforeAll(async () => {
-    failed = await world.submit("1/0", { metadata: { order: "4711" }, args: ["a"], stdin: "b" });
-    const { lease_id } = await world.agent.takeJob();
-    await world.agent.result(lease_id, {
-      status: "failed",
-      exit_code: 1,
-      error: { type: "division_error", message: "ZeroDivisionError", phase: "execution" },
-      stderr_base64: btoa("ZeroDivisionError\n"),
-    });
+    const stderr_base64 = btoa("ZeroDivisionError\n");
+    failed = await world.run(
+      "1/0",
+      failedWith("division_error", "ZeroDivisionError", { stderr_base64 }),
+      { metadata: { order: "4711" }, args: ["a"], stdin: "b" },
+    );
   });
 
   const paths = [
@@ -256,8 +234,7 @@ describe("by keyboard alone", needs("chromium"), () => {
   test.each(paths)(
     "every control of %s is reached in order, seen, and left again",
     async (path) => {
-      const page = await world.open(`/console${path.replace("failed", failed)}`);
-      await page.waitForLoadState("networkidle");
+      const page = await world.openWhole(`/console${path.replace("failed", failed)}`);
       // Starts from the top, even if an editor has the focus.
       await page.getByRole("link", { name: "To the content" }).focus();
       await page.evaluate(focused);
@@ -267,7 +244,6 @@ describe("by keyboard alone", needs("chromium"), () => {
         expect(stop).toMatchObject({ isOutlined: true, isInView: true, isAfterLast: true });
       }
       expect(await page.evaluate<string[]>(neverReached)).toEqual([]);
-      await page.close();
     },
   );
 
@@ -281,15 +257,11 @@ describe("by keyboard alone", needs("chromium"), () => {
     await page.keyboard.type("order:4711");
     await page.keyboard.press("Enter");
     await page.waitForURL(/metadata=order%3A4711/);
-    await page.close();
   });
 
   test.each(paths)("at 360 px %s is as wide as the screen", async (path) => {
-    const page = await world.open(`/console${path.replace("failed", failed)}`);
-    await page.setViewportSize({ width: 360, height: 740 });
-    await page.waitForLoadState("networkidle");
-    expect(await page.evaluate<number>("document.documentElement.scrollWidth")).toBe(360);
-    await page.close();
+    const page = await world.openWhole(`/console${path.replace("failed", failed)}`, 360);
+    expect(await overhangOf(page)).toBe(0);
   });
 
   test("at 360 px the list of views is scrolled to where one is", async () => {
@@ -298,6 +270,5 @@ describe("by keyboard alone", needs("chromium"), () => {
     await page.reload();
     const here = page.getByRole("navigation").getByText("Health", { exact: true });
     await expect.poll(async () => (await here.boundingBox())!.x).toBeLessThan(300);
-    await page.close();
   });
 });

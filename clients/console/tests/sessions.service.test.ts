@@ -1,27 +1,31 @@
-import { AxeBuilder } from "@axe-core/playwright";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
-import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { useConsole, world } from "../../testing/console-world.ts";
-import { type Airlock, connect, type OpenSession } from "../../typescript/src/index.ts";
+import {
+  cancelled,
+  faultsOf,
+  overhangOf,
+  lostNote,
+  rowOf,
+  useConsole,
+  world,
+} from "../../testing/console-world.ts";
+import { connect, type OpenSession } from "../../typescript/src/index.ts";
 
 const at = { stdout_at: 0, stderr_at: 0 };
-const cancelled = { type: "cancelled", message: "interrupted", phase: "execution" } as const;
+
+/** A console whose agent takes sessions. */
+function useSessions(): void {
+  useConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
+  beforeAll(() => void (world.agent.maxSessions = 50));
+}
 
 describe("sessions in the console", needs("chromium"), () => {
-  let agent: ScriptedAgent;
-  let airlock: Airlock;
-  useConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
-  beforeAll(() => {
-    agent = world.agent;
-    agent.maxSessions = 50;
-    airlock = connect({ url: world.url });
-  });
+  useSessions();
 
   async function openSession(): Promise<OpenSession> {
-    const made = airlock.sessions.create({ metadata: { chat: "4711" } });
-    await agent.startSession();
+    const made = connect(world.url).sessions.create({ metadata: { chat: "4711" } });
+    await world.agent.startSession();
     return made;
   }
 
@@ -38,29 +42,29 @@ describe("sessions in the console", needs("chromium"), () => {
     await page.getByRole("heading", { name: "Session …" }).waitFor();
     await page.getByText("It has no calls.").waitFor();
     await page.getByText("queued").waitFor();
-    await agent.startSession();
+    await world.agent.startSession();
     await page.getByText("ready").waitFor();
     await page.getByText("default, Python 3.13.2, forked").waitFor();
 
     await type(page, "x = 41\nx + 1");
-    const first = await agent.takeCall();
+    const first = await world.agent.takeCall();
     expect([first.code, first.results]).toEqual(["x = 41\nx + 1", true]);
     await page.getByText("busy").waitFor();
     const items = [{ number: 1, main: true, data: { "text/plain": "42" }, ...at }];
-    await agent.result(first.lease_id, { items });
+    await world.agent.result(first.lease_id, { items });
     const calls = page.getByRole("region", { name: "Calls" });
     await calls.getByLabel("Result 1").getByText("42").waitFor();
     await calls.getByRole("textbox", { name: "Code of this call" }).getByText("x = 41").waitFor();
     // The prompt is empty again, and has the focus.
     await type(page, "while True: pass");
-    const second = await agent.takeCall();
+    const second = await world.agent.takeCall();
     expect(second.code).toBe("while True: pass");
     await page.getByRole("button", { name: "Interrupt" }).click();
     for (;;) {
-      const { cancel } = await agent.poll({ free_slots: 0, wait_s: 2 });
+      const { cancel } = await world.agent.poll({ free_slots: 0, wait_s: 2 });
       if (cancel.includes(second.lease_id)) break;
     }
-    await agent.result(second.lease_id, { status: "cancelled", exit_code: null, error: cancelled });
+    await world.agent.result(second.lease_id, cancelled);
     await calls.getByText("cancelled").first().waitFor();
     await page.getByText("ready").waitFor();
 
@@ -75,14 +79,13 @@ describe("sessions in the console", needs("chromium"), () => {
     await page.getByText("Its variables and files are gone.").waitFor();
     expect(await page.getByRole("textbox", { name: "Cell" }).count()).toBe(0);
     await calls.getByText("cancelled").first().waitFor();
-    await page.close();
   });
 
   test("a call's page leads to its session, offers no rerun and no fork, and shows its call", async () => {
     const session = await openSession();
     const { job_id } = await session.submit("1 / 0");
-    const { lease_id } = await agent.takeCall();
-    await agent.result(lease_id);
+    const { lease_id } = await world.agent.takeCall();
+    await world.agent.result(lease_id);
     const page = await world.open(`/console/executions/${job_id}`);
     await page.getByTitle(session.id).waitFor();
     await page.getByText("The call that made it").click();
@@ -91,7 +94,6 @@ describe("sessions in the console", needs("chromium"), () => {
     expect(await page.getByRole("link", { name: "Fork" }).count()).toBe(0);
     await page.getByTitle(session.id).click();
     await page.getByRole("textbox", { name: "Cell" }).waitFor();
-    await page.close();
     await session.close();
   });
 
@@ -99,8 +101,7 @@ describe("sessions in the console", needs("chromium"), () => {
     const sessions = [await openSession(), await openSession()];
     await sessions[0]!.close();
     const page = await world.open("/console/sessions");
-    const row = (n: number) =>
-      page.getByRole("row").filter({ has: page.getByTitle(sessions[n]!.id) });
+    const row = (n: number) => rowOf(page, sessions[n]!.id);
     await row(0).getByText("ended by a client").waitFor();
     await row(1).getByText("ready").waitFor();
     await row(1).getByText("chat: 4711").waitFor();
@@ -110,7 +111,6 @@ describe("sessions in the console", needs("chromium"), () => {
     await page.getByRole("dialog").getByRole("button", { name: "End" }).click();
     await page.getByText("No session is ready.").waitFor();
     expect(await sessions[1]!.info()).toMatchObject({ status: "ended", reason: "deleted" });
-    await page.close();
   });
 
   test("a session's page says that the service is gone, keeps what was typed, and goes on", async () => {
@@ -118,16 +118,15 @@ describe("sessions in the console", needs("chromium"), () => {
     const page = await world.open(`/console/sessions/${session.id}`);
     await page.getByText("ready").waitFor();
     await world.stopService();
-    await page.getByText("The service has not answered since").waitFor();
+    await lostNote(page).waitFor();
     await type(page, "kept = 1");
     await page.getByRole("alert").getByText("Try again when it is back").waitFor();
     await world.startService();
-    await page.getByText("The service has not answered since").waitFor({ state: "detached" });
+    await lostNote(page).waitFor({ state: "detached" });
     await page.keyboard.press("Control+Enter");
-    const { code, lease_id } = await agent.takeCall();
+    const { code, lease_id } = await world.agent.takeCall();
     expect(code).toBe("kept = 1");
-    await agent.result(lease_id);
-    await page.close();
+    await world.agent.result(lease_id);
     await session.close();
   });
 
@@ -136,18 +135,13 @@ describe("sessions in the console", needs("chromium"), () => {
     async (width) => {
       const session = await openSession();
       const { job_id } = await session.submit("x");
-      const { lease_id } = await agent.takeCall();
+      const { lease_id } = await world.agent.takeCall();
       const data = { "text/plain": "0".repeat(500) };
-      await agent.result(lease_id, { items: [{ number: 1, main: true, data, ...at }] });
+      await world.agent.result(lease_id, { items: [{ number: 1, main: true, data, ...at }] });
       for (const path of ["/sessions", `/sessions/${session.id}`, `/executions/${job_id}`]) {
-        const page = await world.open(`/console${path}`);
-        await page.setViewportSize({ width, height: 800 });
-        await page.getByRole("heading", { level: 1 }).waitFor();
-        await page.waitForLoadState("networkidle");
-        const { violations } = await new AxeBuilder({ page }).analyze();
-        expect(violations.map(({ id, nodes }) => `${path} ${id} ${nodes[0]?.html}`)).toEqual([]);
-        const over = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
-        expect([path, over]).toEqual([path, 0]);
+        const page = await world.openWhole(`/console${path}`, width);
+        expect(await faultsOf(page)).toEqual([]);
+        expect(await overhangOf(page)).toBe(0);
         await page.close();
       }
       await session.close();
@@ -165,14 +159,9 @@ const toolCall = (number: number, given: object = { item: `tea ${number}` }) => 
 });
 
 describe("tool calls in the console", needs("chromium"), () => {
-  let agent: ScriptedAgent;
-  useConsole({ AIRLOCK_MAX_SESSIONS_PER_TENANT: "100" });
-  beforeAll(() => {
-    agent = world.agent;
-    agent.maxSessions = 50;
-  });
+  useSessions();
 
-  const make = (lease: string, ...items: object[]) => agent.post(lease, "items", { items });
+  const make = (lease: string, ...items: object[]) => world.agent.post(lease, "items", { items });
   const answer = (id: string, number: number, given: object) =>
     connect(world.url).api.answerToolCall({ id, $number: number, toolAnswer: given });
   const callsOn = (page: Page) => page.getByRole("region", { name: "Tool calls" });
@@ -191,7 +180,7 @@ describe("tool calls in the console", needs("chromium"), () => {
     await answer(id, 1, { result: { html: hostile } });
     await answer(id, 2, { error: hostile });
     await calls.getByText("3 calls, 1 waiting for an answer").waitFor();
-    await agent.result(lease);
+    await world.agent.result(lease);
     const seen = async () => {
       await calls.getByText("3 calls, 1 without an answer").waitFor();
       expect(await calls.getByLabel("Answer of call 1").innerText()).toContain(`"html": "<img`);
@@ -217,13 +206,10 @@ describe("tool calls in the console", needs("chromium"), () => {
       .getByText(/"send_mail"/)
       .first()
       .waitFor();
-    await page.close();
   });
 
   test("a job without tools shows none, and asks for none", async () => {
-    const id = await world.submit("1");
-    const { lease_id } = await agent.takeJob();
-    await agent.result(lease_id);
+    const id = await world.run("1");
     const asked: string[] = [];
     const page = await world.open("/console/executions");
     page.on("request", (request) => asked.push(request.url()));
@@ -232,16 +218,14 @@ describe("tool calls in the console", needs("chromium"), () => {
     await page.waitForLoadState("networkidle");
     expect(await callsOn(page).count()).toBe(0);
     expect(asked.filter((url) => url.includes("tool-calls"))).toEqual([]);
-    await page.close();
   });
 
   test("a session's call shows its own, live and after its end", async () => {
-    const airlock = connect(world.url);
-    const made = airlock.sessions.create();
-    await agent.startSession();
+    const made = connect(world.url).sessions.create();
+    await world.agent.startSession();
     const session = await made;
     const { job_id } = await session.submit({ code: "get_price('tea')", tools });
-    const { lease_id } = await agent.takeCall();
+    const { lease_id } = await world.agent.takeCall();
     const page = await world.open(`/console/sessions/${session.id}`);
     const calls = callsOn(page);
     await make(lease_id, toolCall(1));
@@ -249,10 +233,9 @@ describe("tool calls in the console", needs("chromium"), () => {
     await answer(job_id, 1, { result: 380 });
     await calls.getByText("answered").waitFor();
     expect(await calls.getByLabel("Answer of call 1").innerText()).toBe("380");
-    await agent.result(lease_id);
+    await world.agent.result(lease_id);
     await page.reload();
     await calls.getByLabel("Answer of call 1").getByText("380").waitFor();
-    await page.close();
     await session.close();
   });
 
@@ -263,7 +246,7 @@ describe("tool calls in the console", needs("chromium"), () => {
     const calls = callsOn(page);
     await calls.getByText("1 call, 1 waiting for an answer").waitFor();
     await world.stopService();
-    await page.getByText("The service has not answered since").waitFor();
+    await lostNote(page).waitFor();
     await calls.getByLabel("Arguments of call 1").getByText("tea 1").waitFor();
     await world.startService();
     await make(lease, toolCall(2));
@@ -273,8 +256,7 @@ describe("tool calls in the console", needs("chromium"), () => {
       "answered get_price",
       "waiting for an answer get_price",
     ]);
-    await agent.result(lease);
-    await page.close();
+    await world.agent.result(lease);
   });
 
   test.each([360, 1280])(
@@ -285,7 +267,7 @@ describe("tool calls in the console", needs("chromium"), () => {
       await make(lease, toolCall(1, { item: "x".repeat(300_000) }));
       for (let i = 0; i < items.length; i += 26) await make(lease, ...items.slice(i, i + 26));
       await answer(id, 1, { result: "y".repeat(300_000) });
-      await agent.result(lease);
+      await world.agent.result(lease);
       const page = await world.open(`/console/executions/${id}`);
       await page.setViewportSize({ width, height: 800 });
       const calls = callsOn(page);
@@ -298,11 +280,8 @@ describe("tool calls in the console", needs("chromium"), () => {
       await last.locator("bdi").getByText(`{ "item": "tea 131" }`).waitFor();
       await last.locator("summary").click();
       await calls.getByLabel("Arguments of call 131").waitFor();
-      const { violations } = await new AxeBuilder({ page }).analyze();
-      expect(violations.map(({ id, nodes }) => `${id} ${nodes[0]?.html}`)).toEqual([]);
-      const over = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
-      expect(over).toBe(0);
-      await page.close();
+      expect(await faultsOf(page)).toEqual([]);
+      expect(await overhangOf(page)).toBe(0);
     },
   );
 });

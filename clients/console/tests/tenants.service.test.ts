@@ -1,8 +1,14 @@
-import { AxeBuilder } from "@axe-core/playwright";
 import type { Locator, Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
+import {
+  faultsOf,
+  overhangOf,
+  patienceMs,
+  rowOf,
+  useConsole,
+  world,
+} from "../../testing/console-world.ts";
 import { type Airlock, connect } from "../../typescript/src/index.ts";
 
 const operatorKey = "operator-0123456789";
@@ -63,7 +69,6 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await page.getByText("Every key that was made here is void.").waitFor();
     await page.getByRole("link", { name: /^all/ }).click();
     await page.getByRole("cell", { name: "revoked" }).waitFor();
-    await page.close();
   });
 
   test("what cannot be made says why, and the dialog keeps what was typed", async () => {
@@ -75,7 +80,6 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await dialog.getByRole("button", { name: "Create" }).click();
     await dialog.getByRole("alert").getByText("tenant: must be 1 to 63").waitFor();
     expect(await dialog.getByLabel("Name").inputValue()).toBe("ci");
-    await page.close();
   });
 
   test("limits are set beside the use, by those who may; a tenant sees its own", async () => {
@@ -105,7 +109,6 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await own.goto(`${world.url}/console/keys`);
     await own.getByRole("alert").getByText("scope admin").waitFor();
     expect(await own.getByRole("button", { name: "Create a key" }).count()).toBe(0);
-    await own.close();
   });
 
   test("the audit log is filtered by action and tenant, page by page", async () => {
@@ -121,7 +124,6 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await page.getByLabel("Action").selectOption("host.revoke");
     await page.getByText("No entry matches.").waitFor();
     expect(await page.getByRole("table").count()).toBe(0);
-    await page.close();
   });
 
   test("an operator looks at another tenant, or at all with a column that says whose each record is", async () => {
@@ -132,11 +134,7 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await page.getByTitle(id).waitFor();
     await page.getByLabel("Tenant").selectOption("all");
     await page.getByText("You see all tenants.").waitFor();
-    await page
-      .getByRole("row")
-      .filter({ has: page.getByTitle(id) })
-      .getByText("tiles")
-      .waitFor();
+    await rowOf(page, id).getByText("tiles").waitFor();
     await page.getByTitle(id).click();
     await page
       .getByRole("heading", { name: /queued/ })
@@ -146,7 +144,6 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await page.getByLabel("Tenant").selectOption("the key's own");
     await page.getByText(`Execution ${id} does not exist.`).waitFor();
     expect(await page.getByText("You see all tenants.").count()).toBe(0);
-    await page.close();
   });
 
   test("another key that is given shows its own tenant", async () => {
@@ -159,7 +156,6 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: "Tenant other" }).waitFor();
     expect(await page.getByLabel("Tenant").count()).toBe(0);
-    await page.close();
   });
 
   test("nothing is wider than a small screen, each has a name, and a lost service is said", async () => {
@@ -169,10 +165,8 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
       await page.getByRole("table").waitFor();
       for (const width of [360, 1400]) {
         await page.setViewportSize({ width, height: 800 });
-        expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(
-          width,
-        );
-        expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+        expect(await overhangOf(page)).toBe(0);
+        expect(await faultsOf(page)).toEqual([]);
       }
     }
     await page.goto(`${world.url}/console/keys`);
@@ -185,7 +179,6 @@ describe("keys, usage and audit in the console", needs("chromium"), () => {
     await world.startService();
     await dialog.getByRole("button", { name: "Create" }).click();
     await dialog.getByLabel("The key").waitFor({ timeout: patienceMs });
-    await page.close();
   });
 });
 
@@ -225,9 +218,8 @@ describe("what a key may not do", needs("chromium"), () => {
     const look = async () => {
       for (const width of [360, 1280]) {
         await page.setViewportSize({ width, height: 800 });
-        const content = await page.evaluate("document.documentElement.scrollWidth");
-        expect(content).toBeLessThanOrEqual(width);
-        expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+        expect(await overhangOf(page)).toBe(0);
+        expect(await faultsOf(page)).toEqual([]);
       }
     };
     await isRefused(button(page, "Run Ctrl ⏎"), "run");
@@ -264,7 +256,6 @@ describe("what a key may not do", needs("chromium"), () => {
     }
     // Nothing was asked that the service refuses.
     expect(errors).toEqual([]);
-    await page.close();
   });
 
   test("a key with the scopes run and monitor does both, and cannot drain an agent", async () => {
@@ -277,7 +268,6 @@ describe("what a key may not do", needs("chromium"), () => {
     await page.getByRole("heading", { name: /Execution/ }).waitFor();
     await page.getByText("cancelled").first().waitFor();
     expect(errors).toEqual([]);
-    await page.close();
   });
 
   test("a key without the scope read may still run, and is told what it lacks", async () => {
@@ -285,6 +275,5 @@ describe("what a key may not do", needs("chromium"), () => {
     await page.locator("button.primary:not([aria-disabled=true])").click();
     await page.getByRole("alert").getByText("scope read").first().waitFor();
     await expect.poll(async () => (await operator.api.getUsage()).usage.queued).toBe(2);
-    await page.close();
   });
 });

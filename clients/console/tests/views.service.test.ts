@@ -1,10 +1,18 @@
-import { AxeBuilder } from "@axe-core/playwright";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { dockerError, log, release } from "../../../api/testing/contract/api.ts";
 import type { ScriptedAgent } from "../../../api/testing/scripted-agent.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { patienceMs, useConsole, world } from "../../testing/console-world.ts";
+import {
+  cancelled,
+  editorOf,
+  faultsOf,
+  failedWith,
+  lostNote,
+  patienceMs,
+  useConsole,
+  world,
+} from "../../testing/console-world.ts";
 
 const failing = "def mean(values):\n    return sum(values) / len(values)\nmean([])\n";
 const traceback =
@@ -19,19 +27,11 @@ describe("the console's views", needs("chromium"), () => {
   useConsole();
   beforeAll(async () => {
     agent = world.agent;
-    failed = await world.submit(failing, { metadata: { order: "4711" } });
-    const job = await agent.takeJob();
-    await agent.result(job.lease_id, {
-      status: "failed",
-      exit_code: 1,
-      error: {
-        type: "division_error",
-        message: "ZeroDivisionError: division by zero",
-        phase: "execution",
-      },
+    const result = failedWith("division_error", "ZeroDivisionError: division by zero", {
       stdout_base64: btoa(`\u001b[32mgreen\u001b[0m\n${palette}\n`),
       stderr_base64: btoa(traceback),
     });
+    failed = await world.run(failing, result, { metadata: { order: "4711" } });
   });
 
   async function drop(page: Page, name: string, text: string): Promise<void> {
@@ -58,23 +58,21 @@ describe("the console's views", needs("chromium"), () => {
     expect(await page.evaluate<number>("scrollY")).toBe(0);
 
     await page.getByRole("link", { name: "Fork" }).click();
-    await page.getByRole("textbox", { name: "Python code" }).getByText("mean([])").click();
+    await editorOf(page).getByText("mean([])").click();
     await page.keyboard.press("Control+End");
     await page.keyboard.type("print('new')");
-    await page.getByRole("textbox", { name: "Python code" }).getByText("print('new')").waitFor();
+    await editorOf(page).getByText("print('new')").waitFor();
     await page.keyboard.press("Control+Enter");
-    const job = await agent.takeJob();
+    const job = await world.finish({ stdout_base64: btoa("new\n") });
     expect(job.code).toBe(`${failing}print('new')`);
-    await agent.result(job.lease_id, { stdout_base64: btoa("new\n") });
     await page.getByText("succeeded").waitFor();
     await page.getByTitle(job.execution_id).click();
     await page.getByText("Fork of").waitFor();
-    await page.close();
   });
 
   test("a dropped file, arguments, stdin and the time limit reach the job, its call as a command, and its fork", async () => {
     const page = await world.open("/console");
-    await page.getByRole("textbox", { name: "Python code" }).waitFor();
+    await editorOf(page).waitFor();
     await drop(page, "prices.csv", "tea,3\n");
     await drop(page, "too-much.csv", "1\n");
     const files = page.getByRole("region", { name: "Files", exact: true });
@@ -93,10 +91,9 @@ describe("the console's views", needs("chromium"), () => {
       await program.getByText(part).waitFor();
     }
     await page.getByRole("button", { name: "Run", exact: false }).first().click();
-    const job = await agent.takeJob();
-    expect(job).toMatchObject({ args: ["--sum", "a b"], files: [{ name: "prices.csv" }] });
-    expect(job.timeout_s).toBe(90);
-    await agent.result(job.lease_id, { stdout_base64: btoa("3\n") });
+    const job = await world.finish({ stdout_base64: btoa("3\n") });
+    const given = { files: [{ name: "prices.csv" }], timeout_s: 90 };
+    expect(job).toMatchObject({ args: ["--sum", "a b"], ...given });
 
     const shown = await world.open(`/console/executions/${job.execution_id}`);
     await shown.getByRole("region", { name: "Input files" }).getByText("prices.csv").click();
@@ -116,61 +113,43 @@ describe("the console's views", needs("chromium"), () => {
     expect(await limit.getAttribute("placeholder")).toBe("90");
     await shown.getByRole("textbox", { name: "Arguments" }).fill("--mean");
     await shown.keyboard.press("Control+Enter");
-    const fork = await agent.takeJob();
-    expect(fork).toMatchObject({ args: ["--mean"], files: [{ name: "prices.csv" }] });
-    expect(fork.timeout_s).toBe(90);
-    await agent.result(fork.lease_id, {});
-    await page.close();
-    await shown.close();
+    expect(await world.finish()).toMatchObject({ args: ["--mean"], ...given });
   });
 
   test("a running job is stopped from the playground", async () => {
     const page = await world.open("/console");
-    await page.getByRole("textbox", { name: "Python code" }).waitFor();
+    await editorOf(page).waitFor();
     await page.getByRole("button", { name: "Run", exact: false }).first().click();
     const job = await agent.takeJob();
     await agent.post(job.lease_id, "started", { job_ref: null });
     await page.getByRole("button", { name: "Stop" }).click();
-    const asked = async (): Promise<boolean> => {
-      const reply = await fetch(`${world.url}/jobs/${job.execution_id}`);
-      return ((await reply.json()) as { cancel_requested?: boolean }).cancel_requested === true;
-    };
-    await expect.poll(asked, { timeout: patienceMs }).toBe(true);
-    await agent.result(job.lease_id, {
-      status: "cancelled",
-      exit_code: null,
-      error: { type: "cancelled", message: "cancelled", phase: "execution" },
-    });
+    const stopped = () => world.ask(`/jobs/${job.execution_id}`);
+    await expect.poll(stopped, { timeout: patienceMs }).toMatchObject({ cancel_requested: true });
+    await agent.result(job.lease_id, cancelled);
     await page.getByText("cancelled", { exact: true }).first().waitFor();
-    await page.close();
   });
 
   test("the output of a run that is watched can show when each line was written", async () => {
-    const id = await world.submit("print('watched')");
-    const job = await agent.takeJob();
-    await agent.post(job.lease_id, "started", { job_ref: null });
+    const { id, lease } = await world.begin();
     const page = await world.open(`/console/executions/${id}`);
     await page.getByText("No output yet.").waitFor();
     expect(await page.getByRole("checkbox", { name: "Times" }).count()).toBe(0);
-    await agent.post(job.lease_id, "logs", { parts: [log(0, "watched\n")] });
+    await agent.post(lease, "logs", { parts: [log(0, "watched\n")] });
     await page.getByRole("checkbox", { name: "Times" }).check();
     const time = page.locator(".output-time");
     expect(await time.innerText()).toMatch(/^\d+(\.\d)? (ms|s|min)/);
-    await agent.result(job.lease_id, { stdout_base64: btoa("watched\n") });
+    await agent.result(lease, { stdout_base64: btoa("watched\n") });
     await page.getByText("succeeded").waitFor();
     expect(await time.count()).toBe(1);
-    await page.close();
   });
 
   test("an execution that lost an attempt shows it while it waits, and every attempt when it has ended", async () => {
-    const id = await world.submit("print('twice')");
-    const first = await agent.takeJob();
-    await agent.post(first.lease_id, "started", { job_ref: null });
+    const { id, lease } = await world.begin("print('twice')");
     const page = await world.open(`/console/executions/${id}`);
     await page.getByText("No output yet.").waitFor();
     const attempts = page.getByRole("region", { name: "Attempts" });
     expect(await attempts.count()).toBe(0);
-    await release(agent, first.lease_id);
+    await release(agent, lease);
     const why = `given back by the agent, while its code ran: ${dockerError.message}`;
     await attempts.getByRole("cell", { name: why }).waitFor();
     const { lease_id } = await agent.takeJob();
@@ -178,15 +157,11 @@ describe("the console's views", needs("chromium"), () => {
     await agent.result(lease_id);
     await attempts.getByRole("cell", { name: "succeeded" }).waitFor();
     expect(await attempts.getByRole("cell", { name: "scripted" }).count()).toBe(2);
-    const { violations } = await new AxeBuilder({ page }).analyze();
-    expect(violations.map(({ id: rule, nodes }) => `${rule} ${nodes[0]?.html}`)).toEqual([]);
-    await page.close();
+    expect(await faultsOf(page)).toEqual([]);
   });
 
   test("when a job ends, no button takes the place of another one that was about to be clicked", async () => {
-    const id = await world.submit("1");
-    const job = await agent.takeJob();
-    await agent.post(job.lease_id, "started", { job_ref: null });
+    const { id, lease } = await world.begin("1");
     const shown = await world.open(`/console/executions/${id}`);
     const tried = await world.open(`/console?job=${id}`);
     await shown.getByRole("button", { name: "Cancel" }).waitFor();
@@ -200,40 +175,33 @@ describe("the console's views", needs("chromium"), () => {
     ];
     const places = (): Promise<unknown> => Promise.all(placed.map((one) => one.boundingBox()));
     const before = await places();
-    await agent.result(job.lease_id);
+    await agent.result(lease);
     await shown.getByRole("button", { name: "Cancel" }).waitFor({ state: "detached" });
     await expect.poll(() => run!.isEnabled(), { timeout: patienceMs }).toBe(true);
     expect(await places()).toEqual(before);
-    await shown.close();
-    await tried.close();
   });
 
   test("a removed dead letter stays in its place, so that a second click does not hit another one", async () => {
     const page = await world.open("/console/dead-letters");
     await page.getByRole("link", { name: "division_error" }).click();
-    const { total } = (await (await fetch(`${world.url}/dlq/stats`)).json()) as { total: number };
+    const { total } = await world.ask<{ total: number }>("/dlq/stats");
     const remove = page.getByRole("button", { name: /^Remove …/ }).first();
     const name = await remove.getAttribute("aria-label");
     await remove.dblclick();
     const row = page.getByRole("row").filter({ has: page.getByRole("button", { name: name! }) });
     await row.getByText("removed").waitFor();
-    const left = (await (await fetch(`${world.url}/dlq/stats`)).json()) as { total: number };
-    expect(left.total).toBe(total - 1);
+    expect(await world.ask("/dlq/stats")).toMatchObject({ total: total - 1 });
     await page.waitForResponse(/\/dlq\?/);
     expect(await page.evaluate<string>("document.activeElement.ariaLabel")).toBe(name);
-    await page.close();
   });
 
   test("a job that waits says why", async () => {
     const id = await world.submit("1");
     const page = await world.open("/console/queue");
     await page.getByTitle(id).waitFor();
-    const { message } = (await (await fetch(`${world.url}/jobs/${id}`)).json()) as {
-      message: string;
-    };
+    const { message } = await world.ask<{ message: string }>(`/jobs/${id}`);
     expect(await page.getByRole("cell", { name: message }).innerText()).toBe(message);
-    await page.close();
-    await fetch(`${world.url}/jobs/${id}/cancel`, { method: "POST" });
+    await world.ask(`/jobs/${id}/cancel`, {});
   });
 
   test.each(["light", "dark"] as const)(
@@ -252,12 +220,9 @@ describe("the console's views", needs("chromium"), () => {
         "/nowhere",
       ];
       for (const path of paths) {
-        const page = await world.open(`/console${path}`);
+        const page = await world.openWhole(`/console${path}`);
         await page.emulateMedia({ colorScheme });
-        await page.getByRole("heading", { level: 1 }).waitFor();
-        await page.waitForLoadState("networkidle");
-        const { violations } = await new AxeBuilder({ page }).analyze();
-        expect(violations.map(({ id, nodes }) => `${path} ${id} ${nodes[0]?.html}`)).toEqual([]);
+        expect(await faultsOf(page)).toEqual([]);
         await page.close();
       }
     },
@@ -267,13 +232,12 @@ describe("the console's views", needs("chromium"), () => {
     const page = await world.open("/console/executions");
     await page.getByTitle(failed).waitFor();
     await world.stopService();
-    await page.getByText("The service has not answered since").waitFor();
+    await lostNote(page).waitFor();
     // The list from before is still shown.
     await page.getByTitle(failed).waitFor();
     await world.startService();
-    await page.getByText("The service has not answered since").waitFor({ state: "detached" });
+    await lostNote(page).waitFor({ state: "detached" });
     expect(await page.getByTitle(failed).count()).toBe(1);
-    await page.close();
   });
 
   test("a fork that is opened while the service is gone has its code once it is back", async () => {
@@ -281,12 +245,11 @@ describe("the console's views", needs("chromium"), () => {
     await page.getByRole("textbox", { name: "Code of this execution" }).waitFor();
     await world.stopService();
     await page.getByRole("link", { name: "Fork", exact: true }).click();
-    await page.getByText("The service has not answered since").waitFor();
+    await lostNote(page).waitFor();
     await page.getByText("Loading its code").waitFor();
     // The draft from before is not taken for the fork.
     expect(await page.getByRole("button", { name: "Run Ctrl ⏎" }).isDisabled()).toBe(true);
     await world.startService();
-    await page.getByRole("textbox", { name: "Python code" }).getByText("mean([])").waitFor();
-    await page.close();
+    await editorOf(page).getByText("mean([])").waitFor();
   });
 });

@@ -3,7 +3,7 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { log } from "../../../api/testing/contract/api.ts";
 import { needs } from "../../../scripts/testing/needs.ts";
-import { useConsole, world } from "../../testing/console-world.ts";
+import { cancelled, failedWith, useConsole, world } from "../../testing/console-world.ts";
 
 /** Without the right to the clipboard, the console copies as old browsers do. */
 const catchCopies = `
@@ -46,7 +46,6 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.getByText("Copied").waitFor();
     expect(await page.evaluate<string>("copied")).toBe("one\ntwo\n");
     await world.agent.result(lease);
-    await page.close();
   });
 
   test("a job that was asked to end says so until it has ended, also to others", async () => {
@@ -69,18 +68,12 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     const tried = await world.open(`/console?job=${id}`);
     await tried.getByText("its code was different").waitFor();
     await tried.getByRole("button", { name: "Stopping…" }).focus();
-    await world.agent.result(lease, {
-      status: "cancelled",
-      exit_code: null,
-      error: { type: "cancelled", message: "cancelled", phase: "execution" },
-    });
+    await world.agent.result(lease, cancelled);
     await asked.waitFor({ state: "detached" });
     await expect.poll(() => page.title()).toMatch(/^cancelled/);
     await tried.getByRole("button", { name: "Stop", exact: true }).waitFor();
     const focused = () => tried.evaluate<string>("document.activeElement.textContent");
     await expect.poll(focused).toBe("Stop");
-    await tried.close();
-    await page.close();
   });
 
   test("of more than 20 running jobs, the page of the queue leads to the others", async () => {
@@ -91,7 +84,6 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.waitForURL(/status=running/);
     await expect.poll(() => page.getByRole("row").count()).toBe(1 + leases.length);
     for (const lease of leases) await world.agent.result(lease);
-    await page.close();
   });
 
   test("if two tabs show the same, one polls, and both show the answer", async () => {
@@ -107,8 +99,6 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await still.getByTitle(id).waitFor();
     expect(asked.filter((address) => !address.includes("/assets/"))).toEqual([]);
     await world.agent.result(lease);
-    await asking.close();
-    await still.close();
   });
 
   test("when most of a key's rate limit is used up, the console leaves the rest to programs", async () => {
@@ -136,7 +126,6 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     await page.evaluate("for (const [id, { act }] of [...held]) { held.delete(id); act(); }");
     await expect.poll(answered).toBe(feeds);
     expect(await pauses()).toEqual(Array(feeds).fill(30_000));
-    await page.close();
   });
 
   test("the list of waiting jobs stays while the page looks at it again", async () => {
@@ -153,36 +142,26 @@ describe("what a person sees of jobs that wait and run", needs("chromium"), () =
     }
     await page.getByTitle(id).waitFor();
     expect(await page.evaluate<number>("removed")).toBe(0);
-    await fetch(`${world.url}/jobs/${id}/cancel`, { method: "POST" });
-    await page.close();
+    await world.ask(`/jobs/${id}/cancel`, {});
   });
 });
 
 describe("the output of an execution", needs("chromium"), () => {
   useConsole();
 
-  async function ran(stdout: string, changes: object = {}): Promise<string> {
-    const { id, lease } = await world.begin();
-    await world.agent.result(lease, { stdout_base64: btoa(stdout), ...changes });
-    return id;
-  }
+  const ran = (stdout: string, changes: object = {}): Promise<string> =>
+    world.run("print('ran')", { stdout_base64: btoa(stdout), ...changes });
 
   const current = (page: Page): Promise<string[]> => page.locator(".current").allInnerTexts();
 
   test("code that its compiler refused is shown with its language, the compiler's words and its call", async () => {
-    const id = await world.submit("int main( {}\n", { language: "c", compile_timeout: 20 });
-    const job = await world.agent.takeJob();
-    const stderr = "main.c:1:10: error: expected parameter\ncompilation terminated.\n";
-    await world.agent.result(job.lease_id, {
-      status: "failed",
+    const message = "main.c:1:10: error: expected parameter";
+    const stderr = `${message}\ncompilation terminated.\n`;
+    const result = failedWith("compile_error", message, {
       exit_code: null,
-      error: {
-        type: "compile_error",
-        message: "main.c:1:10: error: expected parameter",
-        phase: "execution",
-      },
       compile: { exit_code: 1, stdout: "", stderr, ms: 31 },
     });
+    const id = await world.run("int main( {}\n", result, { language: "c", compile_timeout: 20 });
     const page = await world.open(`/console/executions/${id}`);
     const compiler = page.getByRole("region", { name: "Compiler" });
     await compiler.getByText("compilation terminated.").waitFor();
@@ -192,7 +171,6 @@ describe("the output of an execution", needs("chromium"), () => {
     for (const part of [/"language": "c"/, /"compile_timeout": 20/]) {
       await program.getByText(part).first().waitFor();
     }
-    await page.close();
   });
 
   test("a link to a line points to the same one after a reload, whatever the streams wrote between", async () => {
@@ -223,7 +201,6 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.reload();
     await page.getByText("warning", { exact: true }).waitFor();
     expect((await current(page)).join()).toContain("warning");
-    await page.close();
   });
 
   test("output is downloaded and opened as it was written", async () => {
@@ -240,8 +217,6 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.getByRole("button", { name: "Raw" }).click();
     const raw = await opened;
     await raw.getByText("green").waitFor();
-    await raw.close();
-    await page.close();
   });
 
   test("output fills the window until Escape, and nothing behind it takes the focus", async () => {
@@ -261,7 +236,6 @@ describe("the output of an execution", needs("chromium"), () => {
     }
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Rerun" }).focus();
-    await page.close();
   });
 
   test("a long line is one row where lines are not wrapped", async () => {
@@ -271,21 +245,16 @@ describe("the output of an execution", needs("chromium"), () => {
     await expect.poll(() => rows.count()).toBeGreaterThan(1);
     await page.getByRole("checkbox", { name: "Wrap" }).uncheck();
     await expect.poll(() => rows.count()).toBe(1);
-    await page.close();
   });
 
   test("the output of a failed run is shown from its end, where the traceback is", async () => {
-    const id = await ran("line\n".repeat(200), {
-      status: "failed",
-      exit_code: 1,
-      error: { type: "value_error", message: "ValueError: x", phase: "execution" },
-      stderr_base64: btoa("ValueError: in the traceback\n"),
-    });
+    const stderr_base64 = btoa("ValueError: in the traceback\n");
+    const result = failedWith("value_error", "ValueError: x", { stderr_base64 });
+    const id = await ran("line\n".repeat(200), result);
     const page = await world.open(`/console/executions/${id}`);
     await page.getByText("ValueError: in the traceback").waitFor();
     const top = await page.evaluate<number>("document.querySelector('.output-text').scrollTop");
     expect(top).toBeGreaterThan(0);
-    await page.close();
   });
 
   test("text files of every kind are shown; of a long one, the beginning", async () => {
@@ -303,13 +272,12 @@ describe("the output of an execution", needs("chromium"), () => {
     }
     const note = page.getByText("The first 200,000 characters. Download has the rest.");
     await expect.poll(() => note.count()).toBe(1);
-    await page.close();
   });
 
   test("Back from a related execution returns to the same place of the page", async () => {
     const parent = await ran("line\n".repeat(100));
-    await fetch(`${world.url}/jobs/${parent}/rerun`, { method: "POST" });
-    await world.agent.result((await world.agent.takeJob()).lease_id);
+    await world.ask(`/jobs/${parent}/rerun`, {});
+    await world.finish();
     const page = await world.open(`/console/executions/${parent}`);
     await page.setViewportSize({ width: 360, height: 740 });
     // Below the output and the code.
@@ -324,6 +292,5 @@ describe("the output of an execution", needs("chromium"), () => {
     await page.getByText("Rerun of").waitFor();
     await page.goBack();
     await expect.poll(where).toEqual([y, address]);
-    await page.close();
   });
 });

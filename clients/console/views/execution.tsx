@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import type { ExecutionRecord } from "../../typescript/src/generated.ts";
 import { addressOf, executionAddress } from "../model/address.ts";
 import { formatDuration, formatTime } from "../model/numbers.ts";
 import { errorLine, failurePrompt, phasesOf } from "../model/record.ts";
@@ -8,7 +9,6 @@ import { Editor } from "../parts/editor.tsx";
 import {
   Age,
   announce,
-  attempt,
   copy,
   ExecutionLink,
   Heading,
@@ -18,21 +18,20 @@ import {
   SessionLink,
   shortId,
   Status,
+  Text,
 } from "../parts/elements.tsx";
 import { Artifacts, Programs, Result, Summary, useFollowed } from "../parts/run.tsx";
-import { number, Table, wide } from "../parts/table.tsx";
-import { clock } from "../service/client.ts";
+import { type Column, digits, number, plain, Table, wide } from "../parts/table.tsx";
+import { api, clock } from "../service/client.ts";
 import { forgetFork } from "../service/draft.ts";
-import { useFeed } from "../service/feed.ts";
+import { useOnce } from "../service/feed.ts";
 import { go } from "../service/location.ts";
 import {
   type Attempt,
-  cancel,
-  type ExecutionRecord,
-  getJob,
+  executions,
   getSubmitted,
   isEnded,
-  listExecutions,
+  loadPage,
   rerun,
   type Submitted,
 } from "../service/records.ts";
@@ -42,11 +41,7 @@ const shownCharacters = 20_000;
 /** One execution, followed while it runs. */
 export function Execution({ id }: { id: string }) {
   const following = useFollowed(id);
-  const feed = useFeed(
-    `submitted ${id}`,
-    (signal) => getSubmitted(id, signal),
-    () => true,
-  );
+  const feed = useOnce(`submitted ${id}`, ({ signal }) => getSubmitted(id, signal));
   const submitted = feed.value.data;
   const { followed, problem } = following.value;
   const record = followed?.record;
@@ -107,6 +102,14 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
       isQueueing.value = false;
     }
   };
+  const cancel = async (): Promise<void> => {
+    isAsked.value = true;
+    announce("Cancelling…");
+    await api.cancelJob({ id }).catch((error: unknown) => {
+      isAsked.value = false;
+      throw error;
+    });
+  };
   const copyPrompt = (): void => {
     if (!submitted) return;
     void copy(failurePrompt({ ...record, ...submitted }));
@@ -124,20 +127,7 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
         </button>
       )}
       {!isEnded(record) && (
-        <ScopedButton
-          scope="run"
-          class="danger"
-          onClick={() =>
-            void attempt(async () => {
-              isAsked.value = true;
-              announce("Cancelling…");
-              await cancel(id).catch((error: unknown) => {
-                isAsked.value = false;
-                throw error;
-              });
-            })
-          }
-        >
+        <ScopedButton scope="run" class="danger" work={cancel}>
           {isAsked.value || isCancelling ? "Cancelling…" : "Cancel"}
         </ScopedButton>
       )}
@@ -147,11 +137,7 @@ function Actions({ record, submitted, isCancelling }: ActionsProps) {
           <a class="button" href={addressOf("", { fork: id })} onClick={forgetFork}>
             Fork
           </a>
-          <ScopedButton
-            scope="run"
-            disabled={isQueueing.value}
-            onClick={() => void attempt(runAgain)}
-          >
+          <ScopedButton scope="run" disabled={isQueueing.value} work={runAgain}>
             Rerun
           </ScopedButton>
         </>
@@ -169,18 +155,16 @@ function Given({ record }: { record: ExecutionRecord }) {
       {args.length > 0 && (
         <>
           <h2>Arguments</h2>
-          <pre class="json" tabIndex={0} aria-label="Arguments">
-            {joinArguments(args)}
-          </pre>
+          <Text label="Arguments" text={joinArguments(args)} />
         </>
       )}
       {stdin && (
         <>
           <h2>Standard input</h2>
-          <pre class="json" tabIndex={0} aria-label="Standard input">
-            {stdin.slice(0, shownCharacters)}
-            {stdin.length > shownCharacters && "\n[…]"}
-          </pre>
+          <Text
+            label="Standard input"
+            text={stdin.slice(0, shownCharacters) + (stdin.length > shownCharacters ? "\n[…]" : "")}
+          />
         </>
       )}
       {files.length > 0 && (
@@ -314,28 +298,25 @@ function Attempts({ record }: { record: ExecutionRecord }) {
   return (
     <section aria-label="Attempts">
       <h2>Attempts</h2>
-      <Table columns={["Attempt", "Agent", "Began", number("Took"), wide("End")]}>
-        {attempts.map((attempt) => (
-          <tr key={attempt.claimed_at + attempt.agent_id}>
-            <td class="number-left" data-name="attempt">
-              {attempt.attempt}
-            </td>
-            <td class="strong" title={attempt.agent_id}>
-              {attempt.agent ?? attempt.agent_id}
-            </td>
-            <td class="quiet number-left">{formatTime(attempt.claimed_at)}</td>
-            <td class="number" data-name="took">
-              {formatDuration(lengthOf(attempt))}
-            </td>
-            <td class="words">
-              <End attempt={attempt} record={record} />
-            </td>
-          </tr>
-        ))}
-      </Table>
+      <Table
+        columns={attemptColumns(record)}
+        items={attempts}
+        idOf={({ claimed_at, agent_id }) => claimed_at + agent_id}
+      />
     </section>
   );
 }
+
+const attemptColumns = (record: ExecutionRecord): Column<Attempt>[] => [
+  digits("Attempt", ({ attempt }) => attempt),
+  plain("Agent", ({ agent, agent_id }) => agent ?? agent_id, {
+    class: "strong",
+    hint: ({ agent_id }) => agent_id,
+  }),
+  plain("Began", ({ claimed_at }) => formatTime(claimed_at), { class: "quiet number-left" }),
+  number("Took", (attempt) => formatDuration(lengthOf(attempt))),
+  wide("End", (attempt) => <End {...{ attempt, record }} />, { class: "words" }),
+];
 
 const isLost = ({ outcome }: Attempt): boolean => outcome !== null && outcome !== "result";
 
@@ -392,15 +373,12 @@ const shown = 5;
 function Relatives({ record }: { record: ExecutionRecord }) {
   const { execution_id: id, parent_execution_id: parent, relationship } = record;
   const query = new URLSearchParams({ parent_execution_id: id });
-  const children = useFeed(
-    `children of ${id}`,
-    (signal) => listExecutions(query, shown, signal),
-    () => true,
+  const children = useOnce(`children of ${id}`, ({ signal }) =>
+    loadPage(executions, query, signal, shown),
   );
-  const origin = useFeed(
+  const origin = useOnce(
     `parent of ${id}`,
-    async (signal) => parent && (await getJob(parent, signal)),
-    () => true,
+    async ({ signal }) => parent && (await api.getJob({ id: parent }, { signal })),
   );
   const { items = [], has_more: hasMore } = children.value.data ?? {};
   if (!parent && items.length === 0) return null;

@@ -1,217 +1,131 @@
-import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { addressOf, executionAddress, type Parameters } from "../model/address.ts";
 import { formatCount, formatDuration, formatTime } from "../model/numbers.ts";
 import { timesOf } from "../model/record.ts";
-import { Bulk, type BulkJob } from "../parts/bulk.tsx";
+import type { BulkJob } from "../parts/bulk.tsx";
 import {
-  Age,
   announce,
   attempt,
   Empty,
   ExecutionLink,
-  Heading,
-  Loading,
-  Problem,
-  ScopedButton,
+  Labels,
+  Select,
   shortId,
   Status,
 } from "../parts/elements.tsx";
+import { isGiven, ListView } from "../parts/list.tsx";
 import { Program } from "../parts/run.tsx";
-import { Fresh, number, Pages, Table, Whose, whose, wide } from "../parts/table.tsx";
-import { clock, serviceNow } from "../service/client.ts";
-import { useFeed, useList } from "../service/feed.ts";
+import { age, type Column, number, plain, whoseIfAll, wide } from "../parts/table.tsx";
+import { api, clock, serviceNow } from "../service/client.ts";
+import { useFeed, useOnce } from "../service/feed.ts";
 import { go } from "../service/location.ts";
 import {
-  allExecutions,
-  cancel,
   countExecutions,
+  executions,
   filtersOf,
   findByEnd,
   type Listed,
-  listExecutions,
-  listJobTypes,
-  pageSize,
   rerun,
 } from "../service/records.ts";
 
 const countedMs = 30_000;
 const firstCall = { path: "/execute", body: { code: "print('hello')" } };
 
+const rerunAll: BulkJob<Listed> = {
+  title: "Run again",
+  thing: "execution",
+  note: "Each is queued as a new job. If the queue is full, the rest waits until there is room.",
+  act: ({ execution_id: id }, run) => rerun(id, `${run} ${id}`),
+};
+const cancelAll: BulkJob<Listed> = {
+  title: "Cancel executions",
+  thing: "execution",
+  note: "Those that wait never run. Those that run are ended, and their output so far is kept.",
+  isDangerous: true,
+  act: ({ execution_id: id }) => api.cancelJob({ id }),
+};
+
 /** All executions, newest first. The query of its address has the names of the interface. */
 export function Executions({ query }: { query: URLSearchParams }) {
-  const list = useList(
-    "executions",
-    query,
-    (asked, signal) => listExecutions(asked, pageSize, signal),
-    ({ execution_id: id }) => id,
-  );
-  const { data, problem, refresh } = list;
-  const filters = filtersOf(query);
-  const isFiltered = Object.values(filters).some(({ length }) => length > 0);
-  const isLive =
-    filters.status.length > 0 &&
-    filters.status.every((status) => ["queued", "running"].includes(status));
-  const isFirst = !query.get("before");
-  const bulk = useSignal<BulkJob<Listed> | undefined>(undefined);
-  const last = data?.items.at(-1);
-
+  const filters = filtersOf(executions, query);
+  const { status } = filters;
+  const isLive = status.length > 0 && status.every((one) => ["queued", "running"].includes(one));
+  const ofAll: [string, BulkJob<Listed>] = isLive
+    ? ["Cancel all of these", cancelAll]
+    : ["Rerun all of these", rerunAll];
   return (
-    <>
-      <Heading title="Executions">
-        {data && (data.has_more || !isFirst) ? (
+    <ListView
+      title="Executions"
+      view="executions"
+      query={query}
+      source={executions}
+      columns={executionColumns()}
+      opensRows
+      figures={({ data }) =>
+        data &&
+        (data.has_more || query.get("before") ? (
           <Count query={query} />
         ) : (
-          data && <span class="quiet">{formatCount(data.items.length)} in all</span>
-        )}
-        <Fresh list={list} />
-        {isFiltered &&
-          data &&
-          data.items.length > 0 &&
-          (isLive ? (
-            <ScopedButton
-              scope="run"
-              class="danger"
-              onClick={() => (bulk.value = cancellationOf(query))}
-            >
-              Cancel all of these
-            </ScopedButton>
-          ) : (
-            <ScopedButton scope="run" onClick={() => (bulk.value = rerunOf(query))}>
-              Rerun all of these
-            </ScopedButton>
-          ))}
-      </Heading>
-      {bulk.value && (
-        <Bulk job={bulk.value} onClose={() => ((bulk.value = undefined), refresh())} />
-      )}
-      <Filters query={query} />
-      <Problem text={problem} />
-      {data && data.items.length > 0 && <ExecutionTable items={data.items} />}
-      {data?.items.length === 0 && (
-        <Empty>
-          {isFiltered ? (
-            <>
-              No execution matches. <a href={addressOf("executions")}>Show all</a>
-            </>
-          ) : (
-            <>
-              Nothing has run yet. <a href={addressOf("")}>Run something in the playground</a>, or
-              from a program:
-            </>
-          )}
-        </Empty>
-      )}
-      {data?.items.length === 0 && !isFiltered && <Program call={firstCall} />}
-      <Loading feed={list} />
-      <Pages
-        view="executions"
-        filters={filters}
-        isFirst={isFirst}
-        before={data?.has_more ? last?.execution_id : undefined}
-      />
-    </>
+          <span class="quiet">{formatCount(data.items.length)} in all</span>
+        ))
+      }
+      bulk={isGiven(filters) ? [ofAll] : []}
+      filters={<Filters query={query} />}
+      noMatch="No execution matches."
+      empty={
+        <>
+          <Empty>
+            Nothing has run yet. <a href={addressOf("")}>Run something in the playground</a>, or
+            from a program:
+          </Empty>
+          <Program call={firstCall} />
+        </>
+      }
+    />
   );
 }
 
 /** How many there are on all pages. */
 function Count({ query }: { query: URLSearchParams }) {
-  const filters = addressOf("executions", filtersOf(query));
+  const filters = addressOf("executions", filtersOf(executions, query));
   const count = useFeed(
     `count of ${filters}`,
-    (signal) => countExecutions(query, signal),
-    undefined,
+    ({ signal }) => countExecutions(query, signal),
     countedMs,
   );
   const { data } = count.value;
   return <span class="quiet">{data && `${data} in all`}</span>;
 }
 
-function rerunOf(query: URLSearchParams): BulkJob<Listed> {
-  return {
-    title: "Run again",
-    thing: "execution",
-    note: "Each is queued as a new job. If the queue is full, the rest waits until there is room.",
-    collect: (signal) => allExecutions(query, signal),
-    act: ({ execution_id: id }, run) => rerun(id, `${run} ${id}`),
-  };
-}
+export const executionColumns = (): Column<Listed>[] => [
+  plain("Status", ({ status }) => <Status status={status} />),
+  plain("Execution", ({ execution_id: id, relationship }) => (
+    <>
+      <ExecutionLink id={id} />
+      {relationship && <span class="quiet"> {relationship}</span>}
+    </>
+  )),
+  ...whoseIfAll(),
+  plain("Job type", ({ job_type }) => job_type),
+  age("Submitted", ({ created_at }) => created_at),
+  number("Waited", (item) => formatDuration(timesOf(item, clock.value).waited)),
+  number("Ran", (item) => {
+    const { ran } = timesOf(item, clock.value);
+    return ran === undefined ? "–" : formatDuration(ran);
+  }),
+  wide("Error and metadata", ({ error, metadata }) => (
+    <>
+      {error && <span class="error-line">{error.message || error.type}</span>}
+      <Labels of={metadata} hrefOf={narrowedBy} />
+    </>
+  )),
+];
 
-function cancellationOf(query: URLSearchParams): BulkJob<Listed> {
-  return {
-    title: "Cancel executions",
-    thing: "execution",
-    note: "Those that wait never run. Those that run are ended, and their output so far is kept.",
-    isDangerous: true,
-    collect: (signal) => allExecutions(query, signal),
-    act: ({ execution_id: id }) => cancel(id),
-  };
-}
-
-export function ExecutionTable({ items }: { items: Listed[] }) {
-  return (
-    <Table
-      opensRows
-      columns={[
-        "Status",
-        "Execution",
-        ...whose(),
-        "Job type",
-        "Submitted",
-        number("Waited"),
-        number("Ran"),
-        wide("Error and metadata"),
-      ]}
-    >
-      {items.map((item) => (
-        <ExecutionRow key={item.execution_id} item={item} />
-      ))}
-    </Table>
-  );
-}
-
-function ExecutionRow({ item }: { item: Listed }) {
-  const { waited, ran } = timesOf(item, clock.value);
-  const filters = filtersOf(new URLSearchParams(location.search));
-  const labels = Object.entries(item.metadata ?? {});
-  return (
-    <tr>
-      <td>
-        <Status status={item.status} />
-      </td>
-      <td>
-        <ExecutionLink id={item.execution_id} />
-        {item.relationship && <span class="quiet"> {item.relationship}</span>}
-      </td>
-      <Whose of={item} />
-      <td>{item.job_type}</td>
-      <td class="quiet number-left">
-        <Age at={item.created_at} />
-      </td>
-      <td class="number" data-name="waited">
-        {formatDuration(waited)}
-      </td>
-      <td class="number" data-name="ran">
-        {ran === undefined ? "–" : formatDuration(ran)}
-      </td>
-      <td class="wide">
-        {item.error && <span class="error-line">{item.error.message || item.error.type}</span>}
-        {labels.map(([name, value]) => (
-          <a
-            key={name}
-            class="label"
-            title={`${name}: ${value}`}
-            href={addressOf("executions", {
-              ...filters,
-              metadata: [...new Set([...filters.metadata, `${name}:${value}`])],
-            })}
-          >
-            {name}: {value}
-          </a>
-        ))}
-      </td>
-    </tr>
-  );
+/** The list as it is shown, with one more pair of metadata in its filters. */
+function narrowedBy(pair: string): string {
+  const filters = filtersOf(executions, new URLSearchParams(location.search));
+  const metadata = [...new Set([...filters.metadata, pair])];
+  return addressOf("executions", { ...filters, metadata });
 }
 
 const statuses = ["queued", "running", "succeeded", "failed", "timeout", "oom", "cancelled"];
@@ -230,18 +144,26 @@ const isShortId = /^…?([0-9a-f]{8})$/i;
 /** Without a space after the colon, because "ValueError: x" is a text of an error. */
 const isPair = /^[\w.-]{1,64}:\S/;
 
+/** Filters without a control of their own: they can only be removed. */
+const others = {
+  error: (text: string) => `error: ${text}`,
+  metadata: (pair: string) => pair.replace(":", ": "),
+  parent_execution_id: (id: string) => `made from ${shortId(id)}`,
+  batch_id: (id: string) => `batch ${shortId(id)}`,
+  session_id: (id: string) => `session ${shortId(id)}`,
+};
+
 /** Filters of the list. Each change is a new address. */
 function Filters({ query }: { query: URLSearchParams }) {
-  const types = useFeed("names of job types", listJobTypes, () => true);
-  const names = types.value.data?.map(({ name }) => name) ?? [];
-  const now = filtersOf(query);
+  const types = useOnce("names of job types", api.listJobTypes);
+  const now = filtersOf(executions, query);
+  const [from, until] = [now.created_after[0], now.created_before[0]];
   const change = (changes: Parameters): void =>
     go(addressOf("executions", { ...now, ...changes }), { stay: true });
-  const chosenStatus = now.status.join();
-  const offered = [...statuses.map((name): [string, string] => [name, name]), ...groups];
-  const isOffered = chosenStatus === "" || offered.some(([value]) => value === chosenStatus);
-  const chosenType = now.job_type[0] ?? "";
-  const isTimed = [now.created_after, now.created_before].some((times) => times[0]);
+  const status = now.status.join();
+  const offered = [...statuses, ...groups];
+  const isOffered = status === "" || offered.flat().includes(status);
+  const isTimed = from !== undefined || until !== undefined;
   const field = useRef<HTMLInputElement>(null);
 
   const add = async (text: string): Promise<void> => {
@@ -263,27 +185,6 @@ function Filters({ query }: { query: URLSearchParams }) {
     change({ created_after: chosen === "" ? undefined : from, created_before: undefined });
   };
 
-  /** Filters without a control of their own: they can only be removed. */
-  const others = [
-    ...now.error.map((text) => ({ words: `error: ${text}`, without: { error: undefined } })),
-    ...now.metadata.map((value) => ({
-      words: value.replace(":", ": "),
-      without: { metadata: now.metadata.filter((other) => other !== value) },
-    })),
-    ...now.parent_execution_id.map((id) => ({
-      words: `made from ${shortId(id)}`,
-      without: { parent_execution_id: undefined },
-    })),
-    ...now.batch_id.map((id) => ({
-      words: `batch ${shortId(id)}`,
-      without: { batch_id: undefined },
-    })),
-    ...now.session_id.map((id) => ({
-      words: `session ${shortId(id)}`,
-      without: { session_id: undefined },
-    })),
-  ];
-
   return (
     <form
       class="filters"
@@ -293,62 +194,36 @@ function Filters({ query }: { query: URLSearchParams }) {
         void attempt(() => add(field.current?.value.trim() ?? ""));
       }}
     >
-      <label>
-        Status
-        <select
-          value={chosenStatus}
-          onChange={(event) => change({ status: event.currentTarget.value.split(",") })}
-        >
-          <option value="">any</option>
-          {!isOffered && <option value={chosenStatus}>{chosenStatus.replaceAll(",", ", ")}</option>}
-          {offered.map(([value, title]) => (
-            <option key={value} value={value}>
-              {title}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        Job type
-        <select
-          value={chosenType}
-          onChange={(event) => change({ job_type: event.currentTarget.value })}
-        >
-          <option value="">any</option>
-          {[...new Set([...names, ...(chosenType ? [chosenType] : [])])].map((name) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        Submitted
-        <select
-          value={isTimed ? "given" : ""}
-          onChange={(event) => chooseTime(event.currentTarget.value)}
-        >
-          <option value="">any time</option>
-          {periods.map(([value, title]) => (
-            <option key={value} value={value}>
-              {title}
-            </option>
-          ))}
-          <option value="given">between two times</option>
-        </select>
-      </label>
+      <Select
+        label="Status"
+        value={status}
+        options={[
+          ["", "any"],
+          ...(isOffered ? [] : [[status, status.replaceAll(",", ", ")] as const]),
+          ...offered,
+        ]}
+        onChange={(next) => change({ status: next.split(",") })}
+      />
+      <Select
+        label="Job type"
+        value={now.job_type[0] ?? ""}
+        options={[["", "any"], ...(types.value.data ?? []).map(({ name }) => name)]}
+        onChange={(next) => change({ job_type: next })}
+      />
+      <Select
+        label="Submitted"
+        value={isTimed ? "given" : ""}
+        options={[
+          ["", "any time"],
+          ...periods.map(([value, title]) => [value, title] as const),
+          ["given", "between two times"],
+        ]}
+        onChange={chooseTime}
+      />
       {isTimed && (
         <>
-          <Time
-            title="From"
-            iso={now.created_after[0]}
-            onChange={(iso) => change({ created_after: iso })}
-          />
-          <Time
-            title="Until"
-            iso={now.created_before[0]}
-            onChange={(iso) => change({ created_before: iso })}
-          />
+          <Time title="From" iso={from} onChange={(iso) => change({ created_after: iso })} />
+          <Time title="Until" iso={until} onChange={(iso) => change({ created_before: iso })} />
         </>
       )}
       <label class="grow">
@@ -362,17 +237,19 @@ function Filters({ query }: { query: URLSearchParams }) {
           spellcheck={false}
         />
       </label>
-      {others.map(({ words, without }) => (
-        <button
-          key={words}
-          type="button"
-          class="small chip"
-          aria-label={`Without ${words}`}
-          onClick={() => change(without)}
-        >
-          <span>{words}</span> ✕
-        </button>
-      ))}
+      {(Object.keys(others) as (keyof typeof others)[]).flatMap((name) =>
+        now[name].map((value) => (
+          <button
+            key={name + value}
+            type="button"
+            class="small chip"
+            aria-label={`Without ${others[name](value)}`}
+            onClick={() => change({ [name]: now[name].filter((other) => other !== value) })}
+          >
+            <span>{others[name](value)}</span> ✕
+          </button>
+        )),
+      )}
     </form>
   );
 }

@@ -1,25 +1,21 @@
 import { useSignal } from "@preact/signals";
+import type { Health, PoolHistory } from "../../typescript/src/generated.ts";
 import { addressOf } from "../model/address.ts";
 import { formatCount, formatTime, hoursIn, pathOf, roundUp } from "../model/numbers.ts";
 import { Empty, Heading, Loading, Problem, Status } from "../parts/elements.tsx";
-import { hasScope } from "../service/client.ts";
+import { api, hasScope } from "../service/client.ts";
 import { useFeed } from "../service/feed.ts";
-import {
-  getDeadLetterStats,
-  getHealth,
-  getHistory,
-  type Health,
-  type HistoryPoint,
-  historyStepMinutes,
-} from "../service/records.ts";
 import { Figure } from "./queue.tsx";
 
 const minuteMs = 60_000;
+/** The time that a point of the history covers. */
+const historyStepMinutes = 15;
+type HistoryPoint = PoolHistory["points"][number];
 
 /** Whether the service is well, and how the last two days went. */
 export function HealthView() {
-  const health = useFeed("health view", getHealth);
-  const letters = useFeed("dead letter stats of health", getDeadLetterStats);
+  const health = useFeed("health view", api.getHealth);
+  const letters = useFeed("dead letter stats of health", api.getDeadLetterStats);
   const { data } = health.value;
   return (
     <>
@@ -58,7 +54,11 @@ export function HealthView() {
 }
 
 function History() {
-  const history = useFeed("history", getHistory, undefined, minuteMs);
+  const history = useFeed(
+    "history",
+    (options) => api.getPoolHistory({ hours: 48, step: historyStepMinutes }, options),
+    minuteMs,
+  );
   const points = history.value.data?.points;
   return (
     <>

@@ -1,13 +1,13 @@
 import { type ReadonlySignal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { NotFoundError } from "../../typescript/src/errors.ts";
+import type { Build, JobType } from "../../typescript/src/generated.ts";
 import { addressOf } from "../model/address.ts";
 import { formatDuration } from "../model/numbers.ts";
 import { Output } from "../model/output.ts";
 import {
   Age,
   announce,
-  attempt,
   Heading,
   Loading,
   Problem,
@@ -15,17 +15,10 @@ import {
   Status,
 } from "../parts/elements.tsx";
 import { OutputView } from "../parts/output.tsx";
-import { actions, number, Table, wide } from "../parts/table.tsx";
-import { hasScope } from "../service/client.ts";
+import { actions, type Column, digits, number, plain, Table, wide } from "../parts/table.tsx";
+import { api, hasScope } from "../service/client.ts";
 import { useFeed } from "../service/feed.ts";
 import { go } from "../service/location.ts";
-import {
-  type Build,
-  getBuild,
-  type JobType,
-  listJobTypes,
-  startBuild,
-} from "../service/records.ts";
 
 /** Job types without an image whose last build is asked for: one request each, within the rate limit of the service. */
 const asked = 8;
@@ -36,7 +29,7 @@ const show = (name: string): void => go(addressOf("job-types", { build: name }),
 
 /** The environments that code can run in: whether their image is there, and its build. */
 export function JobTypes({ query }: { query: URLSearchParams }) {
-  const feed = useFeed("job types", listJobTypes);
+  const feed = useFeed("job types", api.listJobTypes);
   /** Names of the job types whose build was asked for here, and has not ended. */
   const awaited = useSignal<readonly string[]>([]);
   const { data, problem, refresh } = feed.value;
@@ -44,8 +37,7 @@ export function JobTypes({ query }: { query: URLSearchParams }) {
   const missing = hasScope("build") ? unbuilt : [];
   const lastBuilds = useFeed(
     `last builds of ${missing.slice(0, asked).join(" ")}`,
-    (signal) => loadStates(missing.slice(0, asked), signal),
-    undefined,
+    ({ signal }) => loadStates(missing.slice(0, asked), signal),
     askedMs,
   );
   const shown = query.get("build");
@@ -53,7 +45,7 @@ export function JobTypes({ query }: { query: URLSearchParams }) {
     awaited.value = [...awaited.value, name];
     show(name);
     try {
-      await startBuild(name);
+      await api.buildJobType({ name });
       announce(`${name} is built`);
       refresh();
     } finally {
@@ -61,85 +53,29 @@ export function JobTypes({ query }: { query: URLSearchParams }) {
       lastBuilds.value.refresh();
     }
   };
-  return (
-    <>
-      <Heading title="Job types" />
-      <Problem text={problem} />
-      <Loading feed={feed.value} />
-      {data && (
-        <Table
-          columns={[
-            "Image",
-            "Job type",
-            "Python",
-            number("Memory"),
-            number("CPUs"),
-            number("Time limit"),
-            wide("Packages"),
-            actions,
-          ]}
-        >
-          {data.map((type) => (
-            <JobTypeRow
-              key={type.name}
-              type={type}
-              lastBuild={
-                awaited.value.includes(type.name) ? "running" : lastBuilds.value.data?.[type.name]
-              }
-              onBuild={(name) => void attempt(() => build(name))}
-              onShow={show}
-            />
-          ))}
-        </Table>
-      )}
-      {shown && <BuildLog key={shown} name={shown} awaited={awaited} />}
-    </>
-  );
-}
-
-interface RowProps {
-  type: JobType;
-  /** State of its last build, as far as it is known. */
-  lastBuild: Build["status"] | undefined;
-  onBuild: (name: string) => void;
-  onShow: (name: string) => void;
-}
-
-function JobTypeRow({ type, lastBuild, onBuild, onShow }: RowProps) {
-  const { name, requirements, image_exists: exists } = type;
-  return (
-    <tr>
-      <td
-        title={
-          exists ? "A connected agent has the image" : "No connected agent has the image: build it"
-        }
-      >
-        <Status status={imageState(exists, lastBuild)} />
-      </td>
-      <td>
-        <a href={addressOf("executions", { job_type: name })}>{name}</a>
-      </td>
-      <td class="number-left" data-name="Python">
-        {type.python_version}
-      </td>
-      <td class="number" data-name="memory">
-        {type.memory_limit}
-      </td>
-      <td class="number" data-name="CPUs">
-        {type.cpu_limit}
-      </td>
-      <td class="number" data-name="time limit">
-        {formatDuration(type.timeout * 1000)}
-      </td>
-      <td class="wide quiet" title={requirements.join(", ")}>
-        {requirements.length === 0 ? "no packages of its own" : requirements.join(", ")}
-      </td>
-      <td class="row-actions">
+  const columns: Column<JobType>[] = [
+    plain(
+      "Image",
+      ({ name, image_exists: exists }) => {
+        const isAwaited = awaited.value.includes(name);
+        const last = isAwaited ? "running" : lastBuilds.value.data?.[name];
+        return <Status status={imageState(exists, last)} />;
+      },
+      {
+        hint: ({ image_exists }) =>
+          image_exists
+            ? "A connected agent has the image"
+            : "No connected agent has the image: build it",
+      },
+    ),
+    ...described,
+    actions(({ name }) => (
+      <>
         <ScopedButton
           scope="build"
           class="small"
           aria-label={`Last build of ${name}`}
-          onClick={() => onShow(name)}
+          onClick={() => show(name)}
         >
           Last build
         </ScopedButton>{" "}
@@ -147,14 +83,38 @@ function JobTypeRow({ type, lastBuild, onBuild, onShow }: RowProps) {
           scope="build"
           class="small"
           aria-label={`Build ${name}`}
-          onClick={() => onBuild(name)}
+          work={() => build(name)}
         >
           Build
         </ScopedButton>
-      </td>
-    </tr>
+      </>
+    )),
+  ];
+  return (
+    <>
+      <Heading title="Job types" />
+      <Problem text={problem} />
+      <Loading feed={feed.value} />
+      {data && <Table columns={columns} items={data} idOf={({ name }) => name} />}
+      {shown && <BuildLog key={shown} name={shown} awaited={awaited} />}
+    </>
   );
 }
+
+const packagesOf = ({ requirements }: JobType): string => requirements.join(", ");
+
+/** What the configuration says of a job type. */
+const described: Column<JobType>[] = [
+  plain("Job type", ({ name }) => <a href={addressOf("executions", { job_type: name })}>{name}</a>),
+  digits("Python", ({ python_version }) => python_version),
+  number("Memory", ({ memory_limit }) => memory_limit),
+  number("CPUs", ({ cpu_limit }) => cpu_limit),
+  number("Time limit", ({ timeout }) => formatDuration(timeout * 1000)),
+  wide("Packages", (type) => packagesOf(type) || "no packages of its own", {
+    class: "quiet",
+    hint: packagesOf,
+  }),
+];
 
 function imageState(exists: boolean, last: Build["status"] | undefined): string {
   if (last === "running" || last === "queued") return "building";
@@ -173,7 +133,7 @@ async function loadStates(
 
 async function findBuild(name: string, signal: AbortSignal): Promise<Build | undefined> {
   try {
-    return await getBuild(name, signal);
+    return await api.getBuild({ name }, { signal });
   } catch (error) {
     if (error instanceof NotFoundError) return undefined;
     throw error;
@@ -191,10 +151,10 @@ function BuildLog({ name, awaited }: BuildLogProps) {
   const isAwaited = (): boolean => awaited.value.includes(name);
   const feed = useFeed(
     `build of ${name}`,
-    async (signal) => ({ build: await findBuild(name, signal) }),
+    async ({ signal }) => ({ build: await findBuild(name, signal) }),
+    1000,
     // Until the service knows of the build that was asked for, its last build is an older one, which has ended.
     ({ build }) => !isAwaited() && (build?.status === "built" || build?.status === "failed"),
-    1000,
   );
   const wasAsked = isAwaited();
   useEffect(() => feed.value.refresh(), [wasAsked]);

@@ -8,17 +8,17 @@ import {
   Age,
   announce,
   attempt,
-  Choice,
   Empty,
   ExecutionLink,
   Heading,
   Problem,
   ScopedButton,
+  Select,
   shortId,
   whyNot,
 } from "../parts/elements.tsx";
 import { Programs, Result, Summary, useFollowed } from "../parts/run.tsx";
-import { lostSince, messageOf } from "../service/client.ts";
+import { api, lostSince, messageOf } from "../service/client.ts";
 import {
   addFile,
   changeDraft,
@@ -33,9 +33,9 @@ import {
   send,
   uploading,
 } from "../service/draft.ts";
-import { useFeed } from "../service/feed.ts";
+import { useOnce } from "../service/feed.ts";
 import { go } from "../service/location.ts";
-import { type Artifact, cancel, getSubmitted, isEnded, listJobTypes } from "../service/records.ts";
+import { type Artifact, getSubmitted, isEnded } from "../service/records.ts";
 
 /** Write code, run it, watch it. `fork` in the query names an execution that it begins from, `job` the one that is shown. */
 export function Playground({ query }: { query: URLSearchParams }) {
@@ -43,11 +43,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const job = query.get("job") ?? undefined;
   const following = useFollowed(job);
   // Asks again while the service is gone.
-  const forked = useFeed(
-    `fork of ${parent}`,
-    (signal) => loadParent(parent, signal),
-    () => true,
-  );
+  const forked = useOnce(`fork of ${parent}`, ({ signal }) => loadParent(parent, signal));
   const original = forked.value.data;
   const problem = useSignal("");
   // A message about a missing answer goes when there is an answer.
@@ -121,7 +117,7 @@ export function Playground({ query }: { query: URLSearchParams }) {
   const stop = async (id: string): Promise<void> => {
     stopped.value = id;
     announce("Stopping…");
-    await cancel(id).catch((error: unknown) => {
+    await api.cancelJob({ id }).catch((error: unknown) => {
       stopped.value = "";
       throw error;
     });
@@ -141,7 +137,9 @@ export function Playground({ query }: { query: URLSearchParams }) {
           <ScopedButton
             scope="run"
             aria-disabled={!isRunning}
-            onClick={() => isRunning && void attempt(() => stop(followed.id))}
+            work={async () => {
+              if (isRunning) await stop(followed.id);
+            }}
           >
             {isRunning && (followed.isCancelling || stopped.value === followed.id)
               ? "Stopping…"
@@ -253,22 +251,24 @@ function EarlierRuns({ shown }: { shown: string | undefined }) {
 }
 
 function JobChoices() {
-  const types = useFeed("names of job types", listJobTypes, () => true);
+  const types = useOnce("names of job types", api.listJobTypes);
   const { jobType, language } = draft.value;
   const known = types.value.data ?? [];
   const found = known.find(({ name }) => name === jobType)?.languages ?? [];
   return (
     <>
-      <Choice
+      <Select
         label="Job type"
+        class="inline"
         value={jobType}
-        names={known.map(({ name }) => name)}
+        options={known.map(({ name }) => name)}
         onChange={(next) => changeDraft({ jobType: next })}
       />
-      <Choice
+      <Select
         label="Language"
+        class="inline"
         value={language}
-        names={found.map(({ name }) => name)}
+        options={found.map(({ name }) => name)}
         onChange={(next) => changeDraft({ language: next })}
       />
     </>

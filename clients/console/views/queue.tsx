@@ -1,41 +1,38 @@
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
+import type { JoinedHost, PoolAgent } from "../../typescript/src/generated.ts";
 import { addressOf } from "../model/address.ts";
 import { formatCount, formatDuration, formatTime, withLocalTimes } from "../model/numbers.ts";
 import { timesOf } from "../model/record.ts";
 import {
-  Age,
   announce,
-  attempt,
-  Confirm,
-  copy,
-  Dialog,
+  confirm,
   Empty,
   ExecutionLink,
   Heading,
+  Labels,
   Loading,
+  openDialog,
   Problem,
   ScopedButton,
+  SecretDialog,
   Status,
 } from "../parts/elements.tsx";
-import { actions, number, Table, wide } from "../parts/table.tsx";
-import { clock, hasScope, lacksScope } from "../service/client.ts";
-import { useFeed } from "../service/feed.ts";
 import {
-  drain,
-  getJob,
-  getPool,
-  invite,
-  type JoinedHost,
-  type Listed,
-  listExecutions,
-  listHosts,
-  type PoolAgent,
-  resume,
-  revoke,
-} from "../service/records.ts";
-import { ExecutionTable } from "./executions.tsx";
+  actions,
+  age,
+  type Column,
+  digits,
+  named,
+  number,
+  plain,
+  Table,
+  wide,
+} from "../parts/table.tsx";
+import { api, clock, hasScope, lacksScope } from "../service/client.ts";
+import { useFeed } from "../service/feed.ts";
+import { executions, type Listed, loadPage } from "../service/records.ts";
+import { executionColumns } from "./executions.tsx";
 
 /** So many of the oldest waiting jobs are grouped. */
 const lookedAt = 100;
@@ -53,11 +50,12 @@ interface Group {
 }
 
 /** The oldest waiting jobs, grouped by what they wait for. */
-async function loadWaiting(pending: number, signal: AbortSignal): Promise<Group[]> {
-  const offset = String(Math.max(0, pending - lookedAt));
+async function loadWaiting(signal: AbortSignal): Promise<Group[]> {
+  const { queue } = await api.getPoolStats({ signal });
+  const offset = String(Math.max(0, queue.pending - lookedAt));
   const query = new URLSearchParams({ status: "queued", offset });
   // Some more, as others may have come meanwhile.
-  const { items } = await listExecutions(query, 2 * lookedAt, signal);
+  const { items } = await loadPage(executions, query, signal, 2 * lookedAt);
   const groups = Object.values(
     Object.groupBy(items.toReversed().slice(0, lookedAt), ({ job_type, run_at }) =>
       JSON.stringify([job_type, run_at !== undefined]),
@@ -66,7 +64,7 @@ async function loadWaiting(pending: number, signal: AbortSignal): Promise<Group[
   return Promise.all(
     groups.slice(0, explained).map(async (jobs) => {
       const [oldest] = jobs as [Listed];
-      const { message } = await getJob(oldest.execution_id, signal);
+      const { message } = await api.getJob({ id: oldest.execution_id }, { signal });
       return { oldest, count: jobs!.length, reason: message };
     }),
   );
@@ -74,15 +72,10 @@ async function loadWaiting(pending: number, signal: AbortSignal): Promise<Group[
 
 /** Agents and their work; waiting jobs and the reason of each. */
 export function Queue() {
-  const pool = useFeed("pool", getPool);
-  const waiting = useFeed(
-    "waiting",
-    async (signal) => loadWaiting((await getPool(signal)).queue.pending, signal),
-    undefined,
-    explainedMs,
-  );
-  const running = useFeed("running", (signal) =>
-    listExecutions(new URLSearchParams({ status: "running" }), shownRunning, signal),
+  const pool = useFeed("pool", api.getPoolStats);
+  const waiting = useFeed("waiting", ({ signal }) => loadWaiting(signal), explainedMs);
+  const running = useFeed("running", ({ signal }) =>
+    loadPage(executions, new URLSearchParams({ status: "running" }), signal, shownRunning),
   );
   const { data: stats, problem, refresh } = pool.value;
   const busy = running.value.data?.items;
@@ -92,7 +85,9 @@ export function Queue() {
   return (
     <>
       <Heading title="Queue and agents">
-        <AddAgent />
+        <ScopedButton scope="agents" work={invite}>
+          Add an agent
+        </ScopedButton>
       </Heading>
       <Problem text={problem} />
       {stats && (
@@ -107,7 +102,14 @@ export function Queue() {
       {stats && <Agents agents={stats.agents} onChange={refresh} />}
       <h2>Waiting</h2>
       <Loading feed={waiting.value} />
-      {groups && groups.length > 0 && <WaitingTable groups={groups} />}
+      {groups && groups.length > 0 && (
+        <Table
+          opensRows
+          columns={waitingColumns}
+          items={groups}
+          idOf={({ oldest }) => oldest.execution_id}
+        />
+      )}
       {groups?.length === 0 && <Empty>No job waits.</Empty>}
       {stats && stats.queue.pending > 1 && (
         <p>
@@ -118,7 +120,9 @@ export function Queue() {
       )}
       <h2>Running</h2>
       <Loading feed={running.value} />
-      {busy && busy.length > 0 && <ExecutionTable items={busy} />}
+      {busy && busy.length > 0 && (
+        <Table columns={executionColumns()} items={busy} idOf={executions.idOf} opensRows />
+      )}
       {running.value.data?.has_more && (
         <p>
           The newest {shownRunning}.{" "}
@@ -152,36 +156,13 @@ export function Figure({ name, value, of }: FigureProps) {
   );
 }
 
-function WaitingTable({ groups }: { groups: Group[] }) {
-  return (
-    <Table
-      opensRows
-      columns={[
-        "Job type",
-        number("Jobs"),
-        "Oldest",
-        number("Waits"),
-        wide("Why the oldest waits"),
-      ]}
-    >
-      {groups.map(({ oldest, count, reason }) => (
-        <tr key={oldest.execution_id}>
-          <td class="strong">{oldest.job_type}</td>
-          <td class="number" data-name="jobs">
-            {count}
-          </td>
-          <td data-name="oldest">
-            <ExecutionLink id={oldest.execution_id} />
-          </td>
-          <td class="number" data-name="waits">
-            {formatDuration(timesOf(oldest, clock.value).waited)}
-          </td>
-          <td class="wide words">{withLocalTimes(reason ?? "")}</td>
-        </tr>
-      ))}
-    </Table>
-  );
-}
+const waitingColumns: Column<Group>[] = [
+  plain("Job type", ({ oldest }) => oldest.job_type, { class: "strong" }),
+  number("Jobs", ({ count }) => count),
+  named("Oldest", ({ oldest }) => <ExecutionLink id={oldest.execution_id} />),
+  number("Waits", ({ oldest }) => formatDuration(timesOf(oldest, clock.value).waited)),
+  wide("Why the oldest waits", ({ reason }) => withLocalTimes(reason ?? ""), { class: "words" }),
+];
 
 interface AgentsProps {
   agents: PoolAgent[];
@@ -200,147 +181,94 @@ function Agents({ agents, onChange }: AgentsProps) {
       </Empty>
     );
   }
-  return (
-    <Table
-      columns={[
-        "State",
-        "Agent",
-        number("Slots"),
-        number("Warm"),
-        "GPUs",
-        "Jobs run as",
-        "Engine",
-        "Breaker",
-        "Seen",
-        actions,
-      ]}
-    >
-      {agents.map((agent) => (
-        <AgentRow key={agent.id} agent={agent} onChange={onChange} />
-      ))}
-    </Table>
-  );
+  return <Table columns={agentColumns} items={agents} idOf={({ id }) => id} refresh={onChange} />;
 }
 
-function AgentRow({ agent, onChange }: { agent: PoolAgent; onChange: () => void }) {
-  const { id, name, state, engine, gpus, breaker, labels } = agent;
+async function drainOrResume({ id, name, state }: PoolAgent, refresh: () => void): Promise<void> {
   const isDraining = state === "draining";
-  const change = async (): Promise<void> => {
-    await (isDraining ? resume(id) : drain(id));
-    announce(isDraining ? `${name} takes jobs again` : `${name} takes no new jobs`);
-    onChange();
-  };
-  return (
-    <tr>
-      <td>
-        {/* The service calls an agent idle until it has no slot left. */}
-        <Status status={state === "idle" && agent.running > 0 ? "working" : state} />
-      </td>
-      <td class="words">
-        <span class="strong">{name}</span>{" "}
-        {Object.entries(labels).map(([key, value]) => (
-          <span key={key} class="label" title={`${key}: ${value}`}>
-            {key}: {value}
-          </span>
-        ))}
-        {agent.problem && (
-          <span class={isDraining ? "agent-note" : "agent-problem"}>{agent.problem}</span>
+  await (isDraining ? api.resumeAgent({ id }) : api.drainAgent({ id }));
+  announce(isDraining ? `${name} takes jobs again` : `${name} takes no new jobs`);
+  refresh();
+}
+
+const agentColumns: Column<PoolAgent>[] = [
+  // The service calls an agent idle until it has no slot left.
+  plain("State", ({ state, running }) => (
+    <Status status={state === "idle" && running > 0 ? "working" : state} />
+  )),
+  plain(
+    "Agent",
+    ({ name, labels, problem, state, engine }) => (
+      <>
+        <span class="strong">{name}</span> <Labels of={labels} />
+        {problem && (
+          <span class={state === "draining" ? "agent-note" : "agent-problem"}>{problem}</span>
         )}
         {(engine.missing_images ?? []).map(({ image, reason }) => (
           <span key={image} class="agent-problem">
             {image} is missing: {reason}
           </span>
         ))}
-      </td>
-      <td class="number" data-name="slots">
-        {agent.running} of {agent.slots}
-      </td>
-      <td class="number" data-name="warm">
-        {agent.warm}
-      </td>
-      <td class="number-left" data-name="GPUs">
-        {gpus.total === 0 ? "–" : `${gpus.free} of ${gpus.total} free`}
-      </td>
-      <td data-name="jobs run as" title={engine.fork_problem ?? undefined}>
-        {engine.fork_problem === null ? "forks" : "containers"}
-      </td>
-      <td data-name="engine">
-        {engine.available ? (engine.version ?? "answers") : <Status status="unwell" />}{" "}
-        <span class="quiet">
-          {engine.runtimes.filter((runtime) => !runtime.startsWith("io.")).join(", ")}
-        </span>
-      </td>
-      <td data-name="breaker">
-        <Status status={breaker.state} />
-      </td>
-      <td class="quiet number-left" data-name="seen">
-        <Age at={agent.last_seen} />
-      </td>
-      <td class="row-actions">
-        <ScopedButton
-          scope="agents"
-          class="small"
-          aria-label={`${isDraining ? "Resume" : "Drain"} ${name}`}
-          onClick={() => void attempt(change)}
-        >
-          {isDraining ? "Resume" : "Drain"}
-        </ScopedButton>
-      </td>
-    </tr>
-  );
-}
+      </>
+    ),
+    { class: "words" },
+  ),
+  number("Slots", ({ running, slots }) => `${running} of ${slots}`),
+  number("Warm", ({ warm }) => warm),
+  digits("GPUs", ({ gpus }) => (gpus.total === 0 ? "–" : `${gpus.free} of ${gpus.total} free`)),
+  named("Jobs run as", ({ engine }) => (engine.fork_problem === null ? "forks" : "containers"), {
+    hint: ({ engine }) => engine.fork_problem ?? undefined,
+  }),
+  named("Engine", ({ engine }) => (
+    <>
+      {engine.available ? (engine.version ?? "answers") : <Status status="unwell" />}{" "}
+      <span class="quiet">
+        {engine.runtimes.filter((runtime) => !runtime.startsWith("io.")).join(", ")}
+      </span>
+    </>
+  )),
+  named("Breaker", ({ breaker }) => <Status status={breaker.state} />),
+  age("Seen", ({ last_seen }) => last_seen, { isNamed: true }),
+  actions((agent, refresh) => {
+    const action = agent.state === "draining" ? "Resume" : "Drain";
+    return (
+      <ScopedButton
+        scope="agents"
+        class="small"
+        aria-label={`${action} ${agent.name}`}
+        work={() => drainOrResume(agent, refresh)}
+      >
+        {action}
+      </ScopedButton>
+    );
+  }),
+];
 
 const isHere = /^(localhost|127\..*|\[::1\])$/.test(location.hostname);
 
 /** Makes a code with which one more host can join, and shows the command for it. */
-function AddAgent() {
-  const made = useSignal<{ command: string; until: string } | undefined>(undefined);
-  const make = async (): Promise<void> => {
-    const { code, expires_at } = await invite();
-    const command = `npm run agent -- join --url ${location.origin} --code ${code}`;
-    made.value = { command, until: expires_at };
-  };
-  return (
-    <>
-      <ScopedButton scope="agents" onClick={() => void attempt(make)}>
-        Add an agent
-      </ScopedButton>
-      {made.value && (
-        <Dialog label="Add an agent" onClose={() => (made.value = undefined)}>
-          <form method="dialog">
-            <h2>Add an agent</h2>
-            <p>
-              Run this in a checkout of Airlock on the new host. It needs a container engine there.
-            </p>
-            <pre class="json wrapped" tabIndex={0}>
-              {made.value.command}
-            </pre>
-            {isHere && (
-              <p>
-                {location.hostname} is this machine: put an address of the service that the new host
-                reaches in its place.
-              </p>
-            )}
-            <p class="quiet">
-              The code works once, until {formatTime(made.value.until)}. It is not shown again.
-            </p>
-            <p class="actions">
-              <button type="button" onClick={() => void copy(made.value?.command ?? "")}>
-                Copy
-              </button>
-              <button class="primary">Done</button>
-            </p>
-          </form>
-        </Dialog>
+async function invite(): Promise<void> {
+  const { code, expires_at } = await api.inviteHost({ invitationRequest: {} });
+  const command = `npm run agent -- join --url ${location.origin} --code ${code}`;
+  const lead = (
+    <p>Run this in a checkout of Airlock on the new host. It needs a container engine there.</p>
+  );
+  openDialog(
+    <SecretDialog title="Add an agent" label="The command" secret={command} lead={lead}>
+      {isHere && (
+        <p>
+          {location.hostname} is this machine: put an address of the service that the new host
+          reaches in its place.
+        </p>
       )}
-    </>
+      <p class="quiet">
+        The code works once, until {formatTime(expires_at)}. It is not shown again.
+      </p>
+    </SecretDialog>,
   );
 }
 
 const quietMs = 30_000;
-
-const loadHosts = async (signal: AbortSignal): Promise<JoinedHost[]> =>
-  (await listHosts(signal)).hosts;
 
 /** Hosts that have joined with a code: each has a token of its own, which can be revoked. */
 function Hosts() {
@@ -351,66 +279,47 @@ function Hosts() {
 }
 
 function HostTable() {
-  const feed = useFeed("hosts", loadHosts, undefined, quietMs);
-  const { data, problem, refresh } = feed.value;
-  const asked = useSignal<JoinedHost | undefined>(undefined);
-  const end = async ({ id, name }: JoinedHost): Promise<void> => {
-    await revoke(id);
-    announce(`${name} is revoked`);
-    refresh();
-  };
-  const host = asked.value;
+  const feed = useFeed("hosts", api.listHosts, quietMs);
+  const { data: { hosts } = {}, problem, refresh } = feed.value;
   return (
     <>
       <Problem text={problem} />
-      {host && (
-        <Confirm
-          title={`Revoke ${host.name}`}
-          action="Revoke"
-          onConfirm={() => void attempt(() => end(host))}
-          onClose={() => (asked.value = undefined)}
-        >
-          Its agents get no more work, and their jobs go to other agents. To return, it must join
-          again.
-        </Confirm>
-      )}
-      {data?.length === 0 && (
+      {hosts?.length === 0 && (
         <Empty>
           No host has joined with a code. Agents with a configured token are not shown here.
         </Empty>
       )}
-      {data && data.length > 0 && (
-        <Table columns={["Token", "Host", "Agents", "Joined", "Last used", actions]}>
-          {data.map((one) => (
-            <tr key={one.id}>
-              <td>
-                <Status status={one.revoked_at === null ? "valid" : "revoked"} />
-              </td>
-              <td class="strong">{one.name}</td>
-              <td class="number-left" data-name="agents">
-                {one.agents.length}
-              </td>
-              <td class="quiet number-left" data-name="joined">
-                <Age at={one.joined_at} />
-              </td>
-              <td class="quiet number-left" data-name="last used">
-                {one.last_used_at ? <Age at={one.last_used_at} /> : "never"}
-              </td>
-              <td class="row-actions">
-                {one.revoked_at === null && (
-                  <button
-                    class="small danger"
-                    aria-label={`Revoke ${one.name}`}
-                    onClick={() => (asked.value = one)}
-                  >
-                    Revoke
-                  </button>
-                )}
-              </td>
-            </tr>
-          ))}
-        </Table>
+      {hosts && hosts.length > 0 && (
+        <Table columns={hostColumns} items={hosts} idOf={({ id }) => id} refresh={refresh} />
       )}
     </>
   );
 }
+
+const hostColumns: Column<JoinedHost>[] = [
+  plain("Token", ({ revoked_at }) => <Status status={revoked_at === null ? "valid" : "revoked"} />),
+  plain("Host", ({ name }) => name, { class: "strong" }),
+  digits("Agents", ({ agents }) => agents.length),
+  age("Joined", ({ joined_at }) => joined_at, { isNamed: true }),
+  age("Last used", ({ last_used_at }) => last_used_at, { isNamed: true, never: "never" }),
+  actions(({ id, name, revoked_at }, refresh) => {
+    const revoke = async (): Promise<void> => {
+      await api.revokeHost({ id });
+      announce(`${name} is revoked`);
+      refresh();
+    };
+    const text =
+      "Its agents get no more work, and their jobs go to other agents. To return, it must join again.";
+    return (
+      revoked_at === null && (
+        <button
+          class="small danger"
+          aria-label={`Revoke ${name}`}
+          onClick={() => confirm({ title: `Revoke ${name}`, action: "Revoke", text, work: revoke })}
+        >
+          Revoke
+        </button>
+      )
+    );
+  }),
+];

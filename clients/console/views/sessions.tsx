@@ -1,45 +1,49 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import type { Session } from "../../typescript/src/generated.ts";
 import { addressOf, sessionAddress } from "../model/address.ts";
 import { formatCount, formatDuration, formatTime, withLocalTimes } from "../model/numbers.ts";
 import { errorLine } from "../model/record.ts";
 import { Editor, useCtrlEnter } from "../parts/editor.tsx";
 import {
-  Age,
   announce,
-  attempt,
-  Choice,
-  Confirm,
+  confirm,
   Empty,
   ExecutionLink,
+  Fold,
   Heading,
+  Labels,
   Loading,
   Problem,
   ScopedButton,
+  Select,
   SessionLink,
   shortId,
   Status,
   whyNot,
 } from "../parts/elements.tsx";
+import { Kinds, ListView } from "../parts/list.tsx";
 import { Program, Result, Times, useFollowed } from "../parts/run.tsx";
-import { actions, Fresh, number, Pages, Table, Whose, whose, wide } from "../parts/table.tsx";
-import { clock, lostSince, messageOf } from "../service/client.ts";
-import { type Feed, useFeed, useList } from "../service/feed.ts";
+import {
+  actions,
+  age,
+  type Column,
+  digits,
+  number,
+  plain,
+  whoseIfAll,
+  wide,
+} from "../parts/table.tsx";
+import { api, clock, lostSince, messageOf } from "../service/client.ts";
+import { type Feed, useFeed, useOnce } from "../service/feed.ts";
 import { go } from "../service/location.ts";
 import {
-  createSession,
-  endSession,
-  getSession,
   getSubmitted,
-  interrupt,
+  isEnded,
   listCalls,
   type ListedCall,
-  listJobTypes,
-  listSessions,
   type Page,
-  restart,
-  runCell,
-  type Session,
+  sessions,
   stateOf,
   whyOf,
 } from "../service/records.ts";
@@ -49,62 +53,30 @@ const firstCall = { path: "/sessions", body: { idle_timeout: 600 } };
 
 /** Interpreters that remember, newest first: those that take calls, and those that have ended. */
 export function Sessions({ query }: { query: URLSearchParams }) {
-  const list = useList("sessions", query, listSessions, ({ session_id: id }) => id);
-  const { data, problem, refresh } = list;
   const status = query.get("status") ?? undefined;
-  const ending = useSignal<string | undefined>(undefined);
-  const items = data?.items ?? [];
   return (
-    <>
-      <Heading title="Sessions">
-        <Fresh list={list} />
-        <NewSession />
-      </Heading>
-      {(items.length > 0 || status) && (
-        <nav class="kinds" aria-label="States">
-          {kinds.map((kind) => (
-            <a
-              key={kind ?? "all"}
-              href={addressOf("sessions", { status: kind })}
-              aria-current={status === kind ? "page" : undefined}
-            >
-              {kind ?? "all"}
-            </a>
-          ))}
-        </nav>
-      )}
-      <Problem text={problem} />
-      {items.length > 0 && (
-        <Table
-          opensRows
-          columns={[
-            "Status",
-            "Session",
-            ...whose(),
-            "Job type",
-            "Python",
-            number("Calls"),
-            "Made",
-            "Used",
-            wide("Reason and metadata"),
-            actions,
-          ]}
-        >
-          {items.map((session) => (
-            <Row
-              key={session.session_id}
-              session={session}
-              onEnd={() => (ending.value = session.session_id)}
-            />
-          ))}
-        </Table>
-      )}
-      {data && items.length === 0 && status && (
-        <Empty>
-          No session is {status}. <a href={addressOf("sessions")}>Show all</a>
-        </Empty>
-      )}
-      {data && items.length === 0 && !status && (
+    <ListView
+      title="Sessions"
+      view="sessions"
+      query={query}
+      source={sessions}
+      columns={columns()}
+      opensRows
+      actions={<NewSession />}
+      filters={({ data }) =>
+        (data?.items.length || status) && (
+          <Kinds
+            label="States"
+            kinds={kinds.map((kind) => ({
+              title: kind ?? "all",
+              address: addressOf("sessions", { status: kind }),
+              isHere: status === kind,
+            }))}
+          />
+        )
+      }
+      noMatch={`No session is ${status}.`}
+      empty={
         <>
           <Empty>
             A session is a Python interpreter that keeps its variables and files from one call to
@@ -112,81 +84,60 @@ export function Sessions({ query }: { query: URLSearchParams }) {
           </Empty>
           <Program call={firstCall} />
         </>
-      )}
-      <Loading feed={list} />
-      <Pages
-        view="sessions"
-        filters={{ status }}
-        isFirst={!query.get("before")}
-        before={data?.has_more ? items.at(-1)?.session_id : undefined}
-      />
-      {ending.value && (
-        <EndSession id={ending.value} onEnd={refresh} onClose={() => (ending.value = undefined)} />
-      )}
-    </>
+      }
+    />
   );
 }
 
-function Row({ session, onEnd }: { session: Session; onEnd: () => void }) {
-  const { session_id: id, status, job_type, python_version, calls, created_at, used_at } = session;
-  const why = whyOf(session);
-  return (
-    <tr>
-      <td>
-        <Status status={stateOf(session)} />
-      </td>
-      <td>
-        <SessionLink id={id} />
-      </td>
-      <Whose of={session} />
-      <td>{job_type}</td>
-      <td class="number-left" data-name="Python">
-        {python_version ?? "–"}
-      </td>
-      <td class="number" data-name="calls">
-        {formatCount(calls)}
-      </td>
-      <td class="quiet number-left" data-name="made">
-        <Age at={created_at} />
-      </td>
-      <td class="quiet number-left" data-name="used">
-        {used_at === null ? "–" : <Age at={used_at} />}
-      </td>
-      <td class="wide">
+const columns = (): Column<Session>[] => [
+  plain("Status", (session) => <Status status={stateOf(session)} />),
+  plain("Session", ({ session_id }) => <SessionLink id={session_id} />),
+  ...whoseIfAll(),
+  plain("Job type", ({ job_type }) => job_type),
+  digits("Python", ({ python_version }) => python_version ?? "–"),
+  number("Calls", ({ calls }) => formatCount(calls)),
+  age("Made", ({ created_at }) => created_at, { isNamed: true }),
+  age("Used", ({ used_at }) => used_at, { isNamed: true }),
+  wide("Reason and metadata", (session) => {
+    const why = whyOf(session);
+    return (
+      <>
         {why && <span class="error-line">{why}</span>}
-        {Object.entries(session.metadata ?? {}).map(([name, value]) => (
-          <span key={name} class="label" title={`${name}: ${value}`}>
-            {name}: {value}
-          </span>
-        ))}
-      </td>
-      <td class="row-actions">
-        {status !== "ended" && (
-          <ScopedButton
-            scope="run"
-            class="small"
-            aria-label={`End session ${shortId(id)}`}
-            onClick={onEnd}
-          >
-            End
-          </ScopedButton>
-        )}
-      </td>
-    </tr>
-  );
-}
+        <Labels of={session.metadata} />
+      </>
+    );
+  }),
+  actions(
+    ({ session_id: id, status }, refresh) =>
+      status !== "ended" && (
+        <ScopedButton
+          scope="run"
+          class="small"
+          aria-label={`End session ${shortId(id)}`}
+          onClick={() => confirmEnd(id, refresh)}
+        >
+          End
+        </ScopedButton>
+      ),
+  ),
+];
 
 /** While it is open, its state changes with each call. */
 const openMs = 2000;
 
 /** One session: a prompt that runs cells in it, and what its calls did. */
 export function SessionView({ id }: { id: string }) {
-  const feed = useFeed(`session ${id}`, (signal) => getSession(id, signal), isOver, openMs);
+  const feed = useFeed(
+    `session ${id}`,
+    (options) => api.getSession({ id }, options),
+    openMs,
+    ({ status }) => status === "ended",
+  );
   const calls = useFeed(
     `calls of ${id}`,
-    (signal) => listCalls(id, signal),
-    ({ items }) => feed.value.data?.status === "ended" && !items.some(isOpen),
+    ({ signal }) => listCalls(id, signal),
     openMs,
+    ({ items }) => feed.value.data?.status === "ended" && items.every(isEnded),
   );
   const { data: session, problem } = feed.value;
   const look = (): void => {
@@ -194,7 +145,7 @@ export function SessionView({ id }: { id: string }) {
     calls.value.refresh();
   };
   const run = async (code: string): Promise<void> => {
-    await runCell(id, code);
+    await api.executeInSessionAsync({ id, callRequest: { code } });
     look();
   };
   return (
@@ -224,10 +175,6 @@ export function SessionView({ id }: { id: string }) {
     </>
   );
 }
-
-const isOver = ({ status }: Session): boolean => status === "ended";
-const isOpen = ({ status }: { status: string }): boolean =>
-  status === "queued" || status === "running";
 
 function About({ session }: { session: Session }) {
   const why = whyOf(session);
@@ -262,32 +209,35 @@ function lifeOf({ status, idle_timeout, expires_at, ended_at, used_at, ready_at 
 }
 
 function Actions({ session, onChange }: { session: Session; onChange: () => void }) {
-  const isEnding = useSignal(false);
   const { session_id: id, busy } = session;
-  const act = (work: (id: string) => Promise<unknown>, done: string) => (): void =>
-    void attempt(async () => {
-      await work(id);
-      announce(done);
-      onChange();
-    });
+  const tell = async (work: Promise<unknown>, done: string): Promise<void> => {
+    await work;
+    announce(done);
+    onChange();
+  };
+  const restart = { id, callRequest: { restart: true } };
   return (
     <div class="actions">
       <ScopedButton
         scope="run"
         aria-disabled={!busy}
-        onClick={busy ? act(interrupt, "Interrupted: variables stay") : undefined}
+        work={async () => {
+          if (busy) await tell(api.interruptSession({ id }), "Interrupted: variables stay");
+        }}
       >
         Interrupt
       </ScopedButton>
-      <ScopedButton scope="run" onClick={act(restart, "The interpreter starts anew: files stay")}>
+      <ScopedButton
+        scope="run"
+        work={() =>
+          tell(api.executeInSessionAsync(restart), "The interpreter starts anew: files stay")
+        }
+      >
         Restart
       </ScopedButton>
-      <ScopedButton scope="run" class="danger" onClick={() => (isEnding.value = true)}>
+      <ScopedButton scope="run" class="danger" onClick={() => confirmEnd(id, onChange)}>
         End
       </ScopedButton>
-      {isEnding.value && (
-        <EndSession id={id} onEnd={onChange} onClose={() => (isEnding.value = false)} />
-      )}
     </div>
   );
 }
@@ -320,28 +270,25 @@ function Calls({ feed, session }: CallsProps) {
 
 function Call({ call, isNewest }: { call: ListedCall; isNewest: boolean }) {
   const { execution_id: id, context = "default" } = call;
-  const isOpen = useSignal(isNewest);
+  const summary = (
+    <>
+      <span class="strong number">{call.call}</span> <Status status={call.status} />{" "}
+      <Times record={call} />
+      {context !== "default" && <span class="quiet"> in context {context.slice(-8)}</span>}
+      {call.error && <span class="quiet error-line"> {call.error.message}</span>}
+    </>
+  );
   return (
-    <details open={isOpen.value} onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
-      <summary>
-        <span class="strong number">{call.call}</span> <Status status={call.status} />{" "}
-        <Times record={call} />
-        {context !== "default" && <span class="quiet"> in context {context.slice(-8)}</span>}
-        {call.error && <span class="quiet error-line"> {call.error.message}</span>}
-      </summary>
-      {isOpen.value && <Cell id={id} />}
-    </details>
+    <Fold isOpen={isNewest} summary={summary}>
+      {() => <Cell id={id} />}
+    </Fold>
   );
 }
 
 /** What a call was asked, and what came of it, followed while it runs. */
 function Cell({ id }: { id: string }) {
   const following = useFollowed(id);
-  const submitted = useFeed(
-    `submitted ${id}`,
-    (signal) => getSubmitted(id, signal),
-    () => true,
-  );
+  const submitted = useOnce(`submitted ${id}`, ({ signal }) => getSubmitted(id, signal));
   const { followed, problem } = following.value;
   const code = submitted.value.data?.code ?? "";
   return (
@@ -423,13 +370,15 @@ function Prompt({ onRun }: { onRun: (code: string) => Promise<void> }) {
 
 /** Starts a session of a job type, and shows it. */
 function NewSession() {
-  const types = useFeed("names of job types", listJobTypes, () => true);
+  const types = useOnce("names of job types", api.listJobTypes);
   const jobType = useSignal("default");
   const isMaking = useSignal(false);
   const make = async (): Promise<void> => {
     isMaking.value = true;
     try {
-      const { session_id: id } = await createSession(jobType.value);
+      // Does not wait until it is ready: its page shows what it waits for.
+      const sessionRequest = { job_type: jobType.value, wait: 0 };
+      const { session_id: id } = await api.createSession({ sessionRequest });
       go(sessionAddress(id));
     } finally {
       isMaking.value = false;
@@ -437,46 +386,30 @@ function NewSession() {
   };
   return (
     <>
-      <Choice
+      <Select
         label="Job type"
+        class="inline"
         value={jobType.value}
-        names={(types.value.data ?? []).map(({ name }) => name)}
+        options={(types.value.data ?? []).map(({ name }) => name)}
         onChange={(next) => (jobType.value = next)}
       />
-      <ScopedButton
-        scope="run"
-        class="primary"
-        disabled={isMaking.value}
-        onClick={() => void attempt(make)}
-      >
+      <ScopedButton scope="run" class="primary" disabled={isMaking.value} work={make}>
         New session
       </ScopedButton>
     </>
   );
 }
 
-interface EndSessionProps {
-  id: string;
-  onEnd: () => void;
-  onClose: () => void;
-}
-
 /** Asks before a session is ended, which cannot be undone. */
-function EndSession({ id, onEnd, onClose }: EndSessionProps) {
-  const end = async (): Promise<void> => {
-    await endSession(id);
-    announce("The session has ended");
-    onEnd();
-  };
-  return (
-    <Confirm
-      title={`End session ${shortId(id)}`}
-      action="End"
-      onConfirm={() => void attempt(end)}
-      onClose={onClose}
-    >
-      Its variables and files are gone then, and a call that runs is cancelled. What its calls wrote
-      and showed stays in their records.
-    </Confirm>
-  );
+function confirmEnd(id: string, onEnd: () => void): void {
+  confirm({
+    title: `End session ${shortId(id)}`,
+    action: "End",
+    text: "Its variables and files are gone then, and a call that runs is cancelled. What its calls wrote and showed stays in their records.",
+    work: async () => {
+      await api.deleteSession({ id });
+      announce("The session has ended");
+      onEnd();
+    },
+  });
 }

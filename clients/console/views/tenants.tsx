@@ -1,22 +1,24 @@
-import { useSignal } from "@preact/signals";
+import type { Tenant, TenantLimits, Usage } from "../../typescript/src/generated.ts";
 import { auditActions } from "../../../shared/wire/limits.ts";
 import { addressOf } from "../model/address.ts";
 import { formatBytes, formatCount, formatDuration, parseSize, sizeText } from "../model/numbers.ts";
-import { Age, announce, Dialog, Empty, Heading, Loading, Problem } from "../parts/elements.tsx";
-import { actions, Fresh, number, Pages, Table, wide } from "../parts/table.tsx";
-import { hasScope, messageOf, tenant } from "../service/client.ts";
-import { useFeed, useList } from "../service/feed.ts";
-import { go } from "../service/location.ts";
 import {
-  type AuditEntry,
-  getUsage,
-  listAudit,
-  listTenants,
-  setLimits,
-  type Tenant,
-  type TenantLimits,
-  type Usage,
-} from "../service/records.ts";
+  announce,
+  closeDialog,
+  Empty,
+  FormDialog,
+  Heading,
+  Loading,
+  openDialog,
+  Problem,
+  Select,
+} from "../parts/elements.tsx";
+import { ListView } from "../parts/list.tsx";
+import { actions, age, type Column, named, number, plain, Table, wide } from "../parts/table.tsx";
+import { api, hasScope, tenant } from "../service/client.ts";
+import { useFeed } from "../service/feed.ts";
+import { go } from "../service/location.ts";
+import { auditEntries, type AuditEntry } from "../service/records.ts";
 import { Figure } from "./queue.tsx";
 
 /** What the tenant of the key uses, beside its limits; for operators also what every tenant uses. */
@@ -31,7 +33,7 @@ export function UsageView() {
 }
 
 function Own() {
-  const feed = useFeed("usage", getUsage);
+  const feed = useFeed("usage", api.getUsage);
   const { data, problem } = feed.value;
   return (
     <>
@@ -89,63 +91,53 @@ function rowsOf({ usage, limits }: Pick<Usage, "usage" | "limits">) {
 }
 
 function Tenants() {
-  const feed = useFeed("tenants", listTenants);
+  const feed = useFeed("tenants", api.listTenants);
   const { data, problem, refresh } = feed.value;
-  const edited = useSignal<Tenant | undefined>(undefined);
   return (
     <>
       <h2>All tenants</h2>
       <Problem text={problem} />
       <Loading feed={feed.value} />
-      {edited.value && (
-        <Limits
-          tenant={edited.value}
-          onSaved={refresh}
-          onClose={() => (edited.value = undefined)}
-        />
-      )}
       {data && (
         <Table
-          columns={[
-            "Tenant",
-            number("Waiting"),
-            number("Running"),
-            number("Stored"),
-            number("CPU time today"),
-            number("Requests"),
-            actions,
-          ]}
-        >
-          {data.map((one) => (
-            <tr key={one.name}>
-              <td class="strong">{one.name}</td>
-              {rowsOf(one).map(({ name, used, limit }) => (
-                <td key={name} class="number" data-name={name}>
-                  {used}
-                  {limit !== undefined && <span class="quiet"> of {limit}</span>}
-                </td>
-              ))}
-              <td class="number" data-name="requests">
-                {one.limits.max_requests === null
-                  ? "–"
-                  : `at most ${formatCount(one.limits.max_requests ?? 0)}`}
-              </td>
-              <td class="row-actions">
-                <button
-                  class="small"
-                  aria-label={`Limits of ${one.name}`}
-                  onClick={() => (edited.value = one)}
-                >
-                  Limits
-                </button>
-              </td>
-            </tr>
-          ))}
-        </Table>
+          columns={tenantColumns}
+          items={data.tenants}
+          idOf={({ name }) => name}
+          refresh={refresh}
+        />
       )}
     </>
   );
 }
+
+const usageColumns = ["Waiting", "Running", "Stored", "CPU time today"].map((title, at) =>
+  number<Tenant>(title, (one) => {
+    const { used, limit } = rowsOf(one)[at]!;
+    return (
+      <>
+        {used}
+        {limit !== undefined && <span class="quiet"> of {limit}</span>}
+      </>
+    );
+  }),
+);
+
+const tenantColumns: Column<Tenant>[] = [
+  plain("Tenant", ({ name }) => name, { class: "strong" }),
+  ...usageColumns,
+  number("Requests", ({ limits: { max_requests: most } }) =>
+    most === null ? "–" : `at most ${formatCount(most ?? 0)}`,
+  ),
+  actions((one, refresh) => (
+    <button
+      class="small"
+      aria-label={`Limits of ${one.name}`}
+      onClick={() => openDialog(<Limits tenant={one} onSaved={refresh} />)}
+    >
+      Limits
+    </button>
+  )),
+];
 
 const text = (value: number | null | undefined, words: (value: number) => string) =>
   value === null || value === undefined ? undefined : words(value);
@@ -160,70 +152,43 @@ const fields: { name: keyof TenantLimits; title: string; hint?: string }[] = [
   { name: "max_requests", title: "Requests in the window of the rate limit" },
 ];
 
-interface LimitsProps {
+/** Sets what a tenant may use. */
+function Limits({
+  tenant: { name: of, limits },
+  onSaved,
+}: {
   tenant: Tenant;
   onSaved: () => void;
-  onClose: () => void;
-}
-
-/** Sets what a tenant may use. */
-function Limits({ tenant, onSaved, onClose }: LimitsProps) {
-  const problem = useSignal("");
-  const save = async (form: HTMLFormElement): Promise<void> => {
-    const given = new FormData(form);
-    const limits: Record<string, number | null> = {};
+}) {
+  const save = async (given: FormData): Promise<void> => {
+    const tenantLimits: Record<string, number | null> = {};
     for (const { name } of fields) {
       const text = (given.get(name) as string).trim();
       const value = name === "max_stored_bytes" ? parseSize(text) : Number(text);
       if (text !== "" && value === undefined) {
-        problem.value = `"${text}" is no size: write such as 10 GiB, 500 MB or a number of bytes.`;
-        return;
+        throw new Error(`"${text}" is no size: write such as 10 GiB, 500 MB or a number of bytes.`);
       }
-      limits[name] = text === "" ? null : value!;
+      tenantLimits[name] = text === "" ? null : value!;
     }
-    try {
-      await setLimits(tenant.name, limits);
-      announce(`The limits of ${tenant.name} are set`);
-      onSaved();
-      onClose();
-    } catch (error) {
-      problem.value = messageOf(error);
-    }
+    await api.setTenantLimits({ name: of, tenantLimits });
+    announce(`The limits of ${of} are set`);
+    onSaved();
+    closeDialog();
   };
   return (
-    <Dialog label={`Limits of ${tenant.name}`} onClose={onClose}>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          void save(event.currentTarget);
-        }}
-      >
-        <h2>Limits of {tenant.name}</h2>
-        {fields.map(({ name, title, hint }) => (
-          <label key={name}>
-            {title}
-            {name === "max_stored_bytes" ? (
-              <input name={name} defaultValue={shown(tenant.limits[name])} placeholder={hint} />
-            ) : (
-              <input
-                name={name}
-                type="number"
-                min={0}
-                defaultValue={String(tenant.limits[name] ?? "")}
-              />
-            )}
-          </label>
-        ))}
-        <p class="quiet">An empty field is no limit.</p>
-        <Problem text={problem.value} />
-        <p class="actions">
-          <button class="primary">Save</button>
-          <button type="button" onClick={onClose}>
-            Close
-          </button>
-        </p>
-      </form>
-    </Dialog>
+    <FormDialog title={`Limits of ${of}`} action="Save" work={save}>
+      {fields.map(({ name, title, hint }) => (
+        <label key={name}>
+          {title}
+          {name === "max_stored_bytes" ? (
+            <input name={name} defaultValue={shown(limits[name])} placeholder={hint} />
+          ) : (
+            <input name={name} type="number" min={0} defaultValue={String(limits[name] ?? "")} />
+          )}
+        </label>
+      ))}
+      <p class="quiet">An empty field is no limit.</p>
+    </FormDialog>
   );
 }
 
@@ -232,88 +197,57 @@ const shown = (bytes: number | null | undefined): string =>
 
 /** What was changed, by whom: nobody can change that. */
 export function Audit({ query }: { query: URLSearchParams }) {
-  const list = useList("audit", query, listAudit, ({ id }) => id);
-  const { data, problem } = list;
-  const action = query.get("action") ?? undefined;
-  const tenant = query.get("tenant") ?? undefined;
+  const [action, whose] = ["action", "tenant"].map((name) => query.get(name) ?? "");
   const change = (changes: object): void =>
-    go(addressOf("audit", { action, tenant, ...changes }), { stay: true });
-  const items = data?.items ?? [];
+    go(addressOf("audit", { action, tenant: whose, ...changes }), { stay: true });
   return (
-    <>
-      <Heading title="Audit">
-        <Fresh list={list} />
-      </Heading>
-      {data && (
-        <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-          <label>
-            Action
-            <select
-              value={action ?? ""}
-              onChange={(event) => change({ action: event.currentTarget.value })}
-            >
-              <option value="">any</option>
-              {auditActions.map((name) => (
-                <option key={name} value={name}>
-                  {name}
-                </option>
-              ))}
-            </select>
-          </label>
-          <label>
-            Tenant
-            <input
-              type="search"
-              value={tenant ?? ""}
-              placeholder="any"
-              spellcheck={false}
-              onChange={(event) => change({ tenant: event.currentTarget.value.trim() })}
+    <ListView
+      title="Audit"
+      view="audit"
+      query={query}
+      source={auditEntries}
+      columns={auditColumns}
+      filters={({ data }) =>
+        data && (
+          <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+            <Select
+              label="Action"
+              value={action!}
+              options={[["", "any"], ...auditActions]}
+              onChange={(next) => change({ action: next })}
             />
-          </label>
-        </form>
-      )}
-      <Problem text={problem} />
-      <Loading feed={list} />
-      {items.length > 0 && (
-        <Table columns={["When", "Action", "By", "Tenant", "Target", wide("Details")]}>
-          {items.map((entry) => (
-            <tr key={entry.id}>
-              <td class="quiet number-left">
-                <Age at={entry.at} />
-              </td>
-              <td class="strong">{entry.action}</td>
-              <td title={entry.key_id ?? undefined}>{entry.key_name}</td>
-              <td data-name="tenant">{entry.tenant}</td>
-              <td class="id" title={entry.target}>
-                {shorten(entry.target)}
-              </td>
-              <td class="wide quiet" title={detailsOf(entry)}>
-                {detailsOf(entry)}
-              </td>
-            </tr>
-          ))}
-        </Table>
-      )}
-      {data && items.length === 0 && (
+            <label>
+              Tenant
+              <input
+                type="search"
+                value={whose}
+                placeholder="any"
+                spellcheck={false}
+                onChange={(event) => change({ tenant: event.currentTarget.value.trim() })}
+              />
+            </label>
+          </form>
+        )
+      }
+      noMatch="No entry matches."
+      empty={
         <Empty>
-          {action || tenant ? (
-            <>
-              No entry matches. <a href={addressOf("audit")}>Show all</a>
-            </>
-          ) : (
-            "Nothing was changed yet. Changes of keys, limits, hosts and agents, builds and removals are kept here."
-          )}
+          Nothing was changed yet. Changes of keys, limits, hosts and agents, builds and removals
+          are kept here.
         </Empty>
-      )}
-      <Pages
-        view="audit"
-        filters={{ action, tenant }}
-        isFirst={!query.get("before")}
-        before={data?.has_more ? String(items.at(-1)?.id) : undefined}
-      />
-    </>
+      }
+    />
   );
 }
+
+const auditColumns: Column<AuditEntry>[] = [
+  age("When", ({ at }) => at),
+  plain("Action", ({ action }) => action, { class: "strong" }),
+  plain("By", ({ key_name }) => key_name, { hint: ({ key_id }) => key_id ?? undefined }),
+  named("Tenant", ({ tenant }) => tenant),
+  plain("Target", ({ target }) => shorten(target), { class: "id", hint: ({ target }) => target }),
+  wide("Details", detailsOf, { class: "quiet", hint: detailsOf }),
+];
 
 const isId = /^[0-9a-f]{8}-[0-9a-f-]{27}$/;
 const shorten = (target: string): string => (isId.test(target) ? `…${target.slice(-8)}` : target);
