@@ -3,17 +3,15 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 /** The files that take longest, longest first: begun first, they do not run on alone at the end. */
 const LONGEST = [
   "api/tests/worker.service.test.ts",
-  "agent/packages/cache.engine.test.ts",
-  "api/tests/node.service.test.ts",
-  "scripts/lab/start.engine.test.ts",
-  "scripts/lab/job-types.engine.test.ts",
   "clients/console/tests/views.service.test.ts",
-  "agent/work/run.engine.test.ts",
-  "api/tests/foreign-pages.service.test.ts",
-  "scripts/lab/forked.engine.test.ts",
-  "agent/backends/forks-recover.engine.test.ts",
-  "api/tests/worker-events.service.test.ts",
-  "scripts/lab/jobs.engine.test.ts",
+  "api/tests/node.service.test.ts",
+  "agent/backends/forks.engine.test.ts",
+  "clients/console/tests/mishaps.service.test.ts",
+  "scripts/lab/sessions.engine.test.ts",
+  "scripts/lab/job-types.engine.test.ts",
+  "agent/packages/cache.engine.test.ts",
+  "scripts/lab/soak/tenants.engine.test.ts",
+  "agent/sandbox/python.engine.test.ts",
 ];
 
 export class LongestFirst extends BaseSequencer {
