@@ -23,7 +23,10 @@ export type Ledger = {
 
 const terminal = "('succeeded', 'failed', 'timeout', 'oom', 'cancelled')";
 
-/** Has the database itself write down every change of a status, and every change after an end. */
+/**
+ * Has the database itself write down every change of a status, and every change after an end. A lease that an agent gives
+ * back as it leaves, before the code has started, is `returned`: it counts as no attempt.
+ */
 export async function startAudit(db: Client): Promise<void> {
   await db.batch(
     [
@@ -35,12 +38,13 @@ export async function startAudit(db: Client): Promise<void> {
       `CREATE TRIGGER IF NOT EXISTS ledger_updated AFTER UPDATE ON executions
         WHEN OLD.status <> NEW.status OR OLD.status IN ${terminal} BEGIN
         INSERT INTO ledger (execution_id, was, became, lease_id)
-        VALUES (NEW.id, OLD.status, NEW.status, NEW.lease_id); END`,
+        VALUES (NEW.id, OLD.status, iif(NEW.attempt < OLD.attempt, 'returned', NEW.status), NEW.lease_id); END`,
     ],
     "write",
   );
 }
 
+const leases = "sum((became = 'running') - (became = 'returned'))";
 const letterMissing = "is missing among the dead letters, or there twice";
 
 /** Questions whose answers must be empty: rows are the executions for which it does not hold. */
@@ -52,11 +56,10 @@ const questions: Record<string, string> = {
     GROUP BY id HAVING count(n) <> 1`,
   "changed after its end": `SELECT execution_id AS id, became AS what FROM ledger WHERE was IN ${terminal}`,
   "was leased more than twice": `
-    SELECT execution_id AS id, count(*) AS what FROM ledger WHERE became = 'running'
-    GROUP BY execution_id HAVING count(*) > 2`,
+    SELECT execution_id AS id, ${leases} AS what FROM ledger GROUP BY execution_id HAVING ${leases} > 2`,
   "has another count of attempts than of leases": `
     SELECT id, attempt AS what FROM executions
-    WHERE attempt <> (SELECT count(*) FROM ledger WHERE execution_id = id AND became = 'running')`,
+    WHERE attempt <> (SELECT ${leases} FROM ledger WHERE execution_id = id)`,
   [letterMissing]: `
     SELECT e.id, count(d.id) AS what FROM executions e LEFT JOIN dead_letters d ON d.execution_id = e.id
     WHERE mode = 'async' AND session_id IS NULL AND status IN ('failed', 'timeout', 'oom')

@@ -92,6 +92,18 @@ describe("ledger", () => {
     });
   });
 
+  test("leases that an agent gave back before the code started are no attempts", async () => {
+    await submitted("back");
+    for (let n = 0; n < 3; n++) {
+      await leased("back");
+      await db.execute(`UPDATE executions SET status = 'queued', attempt = attempt - 1, lease_id = NULL,
+        agent_id = NULL, lease_expires_at = NULL, started_at = NULL WHERE id = 'back'`);
+    }
+    await leased("back");
+    await ended("back", "succeeded");
+    expect((await checkLedger(db, [good, { ...good, id: "back" }])).faults).toEqual([]);
+  });
+
   test.each<[what: string, fault: RegExp, change: () => Promise<unknown>]>([
     ["one that has not ended", /^open has not ended: queued$/, () => submitted("open")],
     [
