@@ -1,6 +1,7 @@
 import { getEventListeners } from "node:events";
-import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { Config } from "../../shared/config/config.ts";
+import { takeBytes } from "../../shared/turns.ts";
 import type { JobEvent } from "../../shared/wire/executions.ts";
 import { recordLog, recordResult, releaseLease } from "../agents/posts.ts";
 import type { Deps } from "../deps.ts";
@@ -85,6 +86,28 @@ describe("stream", () => {
     await eventStream(waiting, encodeAs("lines"), whileOpen, [gone]).cancel();
     await ended.promise;
     expect([isOpen, getEventListeners(gone, "abort")]).toEqual([false, []]);
+  });
+
+  test("events that are ended while they wait for their part of a turn run to their end, and are closed", async () => {
+    const states: string[] = [];
+    async function* events(): AsyncGenerator<JobEvent | "idle"> {
+      states.push("open");
+      try {
+        yield "idle";
+      } finally {
+        states.push("closed");
+      }
+    }
+    // The turn has no bytes left, so the first event waits.
+    await takeBytes(1024 * 1024);
+    const reader = eventStream(deps, encodeAs("lines"), events, []).getReader();
+    const first = reader.read();
+    // It is asked for within some microtasks; a new turn would come with a timer.
+    for (let n = 0; n < 10; n++) await Promise.resolve();
+    await reader.cancel();
+    expect(await first).toEqual({ done: true, value: undefined });
+    await vi.waitUntil(() => states.length === 2);
+    expect(states).toEqual(["open", "closed"]);
   });
 });
 

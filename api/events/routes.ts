@@ -173,8 +173,8 @@ function badCursor(path: string, given: string) {
 type Events = AsyncGenerator<JobEvent | "idle">;
 
 /**
- * Events as the body of an answer, or for a facade as they are. The next event is made when the client has taken the one before it, so
- * that a slow client holds no more than that one. When the client hangs up or a signal aborts, the events
+ * Events as the body of an answer, or as they are for a facade. The next event is made when the client has taken the one
+ * before it, so that a slow client holds no more than that one. When the client hangs up or a signal aborts, the events
  * are ended; the process stays open until they are.
  */
 export function eventStream<Encoded>(
@@ -212,7 +212,7 @@ export function eventStream<Encoded>(
   return new ReadableStream<Encoded>(
     {
       async pull(controller) {
-        // Before the generator starts: one that is ended in between must have run not at all, or to its `finally`.
+        // Before `begin`: `end` starts a generator that has not begun, so that its `finally` runs if the client goes here.
         await takeBytes(textBytes);
         begin();
         try {

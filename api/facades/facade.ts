@@ -183,7 +183,7 @@ export async function submit(
   }
 }
 
-/** Ends early when the signal aborts. */
+/** Waits; it ends early when the signal aborts. */
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const end = (): void => {
