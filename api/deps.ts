@@ -72,8 +72,15 @@ export interface ProcessMetrics {
 export interface Notifier {
   /**
    * Wakes the subscriptions to a topic, at once or after `delayMs`. Returns whether it knows that it has woken one.
+   * Those of this process get the news with it.
    */
-  notify(topic: Topic, delayMs?: number): boolean;
+  notify(topic: Topic, delayMs?: number, news?: unknown): boolean;
+  /**
+   * Wakes one who waits for a "job", while the job is being stored: a claim that is asked for now comes behind the write.
+   * Call the returned function when the job is stored. It wakes somebody where nobody was woken, or somebody has begun to
+   * wait meanwhile, who may have looked too early. Missing where writes may overtake each other.
+   */
+  announce?: () => () => void;
   /** Receives notifications from now on, including those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }
@@ -93,11 +100,19 @@ export type Topic =
 
 export interface Subscription {
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */
-  next(timeoutMs: number, signal: AbortSignal): Promise<void>;
+  next(timeoutMs: number, signal: AbortSignal): Promise<Woken>;
   /** Wakes another subscription for each job that the last `next` woke for. */
   passOn(): void;
   /** Ends the subscription. A wake-up for a job that it has not used is passed on. */
   close(): void;
+}
+
+/** What has ended a wait. */
+export interface Woken {
+  /** Whether a job may wait for this subscription. */
+  forJob: boolean;
+  /** Of the last notification that had some. */
+  news?: unknown;
 }
 
 /** Stores artifact bytes. The API makes the keys, never a client. */

@@ -20,8 +20,15 @@ import type { Deps } from "../deps.ts";
 import { AppError, unauthorized } from "../errors.ts";
 import { type Database, transact } from "../store/database.ts";
 import { agents, agentTokens, joinCodes } from "../store/schema.ts";
-import { decoder, query, rowQuery, rowsQuery, statement } from "../store/statement.ts";
-import { type AnyDb, batch, tenantRow, tenantRows } from "../store/tenant.ts";
+import {
+  decoder,
+  keptRowsQuery,
+  query,
+  rowQuery,
+  rowsQuery,
+  statement,
+} from "../store/statement.ts";
+import { type AnyDb, batch, keptTenantRows } from "../store/tenant.ts";
 import { type Actor, audited } from "../tenants/sql.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
@@ -60,10 +67,20 @@ const record = statement(
     }),
 );
 
-/** Whether the stored status of an agent is the same. */
+/** Whether the stored status of an agent is the same, apart from its ready sandboxes. */
 export function isSameStatus(row: AgentRow, status: Told): boolean {
   const maxSessions = maxSessionsOf(status) ?? row.maxSessions;
-  return Object.entries({ ...said(status), maxSessions }).every(
+  const { warm: _warm, pool: _pool, ...told } = said(status);
+  return isSame(row, { ...told, maxSessions });
+}
+
+/** Whether the stored numbers of an agent's ready sandboxes are the same. */
+export function isSamePool(row: AgentRow, { warm, pool }: Told): boolean {
+  return isSame(row, { warm, pool });
+}
+
+function isSame(row: AgentRow, told: Partial<AgentRow>): boolean {
+  return Object.entries(told).every(
     ([name, value]) => JSON.stringify(row[name as keyof AgentRow]) === JSON.stringify(value),
   );
 }
@@ -78,23 +95,39 @@ function maxSessionsOf({ free_sessions, sessions = [] }: Told): number | undefin
   return free_sessions === undefined ? undefined : sessions.length + free_sessions;
 }
 
-/** Updates only the time of last contact: the stored status may be newer than the caller's. */
-export async function touchAgent(db: Database, id: string, now: number): Promise<void> {
-  await db.client.execute(touch({ id, now }));
+/**
+ * Updates the time of last contact, and the numbers of ready sandboxes where they are not stored. The rest of the stored
+ * status may be newer than the caller's.
+ */
+export async function touchAgent(
+  db: Database,
+  { agent, warm, pool }: AgentStatus,
+  now: number,
+  isStored: boolean,
+): Promise<void> {
+  const seen = { id: agent.id, now };
+  await db.client.execute(isStored ? touch(seen) : touchPool({ ...seen, warm, pool }));
 }
 
-const touch = statement(
+const lastSeenAt = sql`${sql.placeholder("now")}`;
+const isTheAgent = eq(agents.id, sql.placeholder("id"));
+const touch = statement(query.update(agents).set({ lastSeenAt }).where(isTheAgent));
+const touchPool = statement(
   query
     .update(agents)
-    .set({ lastSeenAt: sql`${sql.placeholder("now")}` })
-    .where(eq(agents.id, sql.placeholder("id"))),
+    .set({
+      lastSeenAt,
+      warm: sql.placeholder("warm") as never,
+      pool: sql.placeholder("pool") as never,
+    })
+    .where(isTheAgent),
 );
 
 export async function findAgent(db: AnyDb, id: string): Promise<AgentRow | undefined> {
-  return agentById(db, { id });
+  return (await agentById(db, { id }))[0];
 }
 
-const agentById = tenantRow(() =>
+const agentById = keptTenantRows(() =>
   query
     .select()
     .from(agents)
@@ -139,7 +172,7 @@ export async function forgetAgent(db: Database, id: string): Promise<void> {
 }
 
 /** Every known agent that has not left, by name. */
-export const listAgents = tenantRows(() =>
+export const listAgents = keptTenantRows(() =>
   query.select().from(agents).where(isNull(agents.leftAt)).orderBy(agents.name),
 );
 
@@ -247,7 +280,7 @@ export async function listTokenHashes(db: Database): Promise<string[]> {
 }
 
 const { revokedAt, rotationAskedAt } = agentTokens;
-const ordersById = rowQuery(
+const ordersById = keptRowsQuery(
   query
     .select({ revokedAt, rotationAskedAt })
     .from(agentTokens)
@@ -259,7 +292,7 @@ async function readOrders(
   db: Database,
   id: string,
 ): Promise<Pick<AgentTokenRow, "revokedAt" | "rotationAskedAt"> | undefined> {
-  return ordersById(db, { id });
+  return (await ordersById(db, { id }))[0];
 }
 
 /** Records that a host is to replace its token. Returns false if there is no such token, or it is revoked. */

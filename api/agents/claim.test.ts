@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { beforeEach, describe, expect, test, vi } from "vitest";
+import type { LeasedJob } from "../../shared/wire/leases.ts";
 import type { Deps, Subscription } from "../deps.ts";
 import { advance } from "../jobs/lease.ts";
 import { type ExecutionRow, findExecution, queuePosition } from "../jobs/sql.ts";
@@ -10,7 +11,7 @@ import { newCall, readySession, runningCall } from "../testing/session-store.ts"
 import { by, noLimits, storeJob, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { recordAgent } from "./agents.ts";
-import { claimNext, jobTypesUsedSince, takeNext } from "./claim.ts";
+import { claimNext, jobTypesUsedSince, nextAfter } from "./claim.ts";
 import { recordResult } from "./posts.ts";
 
 /** Of the agent that claims. */
@@ -509,6 +510,17 @@ describe("take jobs", () => {
     return id;
   }
 
+  /** What the answer to the result of an execution brings, with so many jobs that wait. */
+  async function takeNext(
+    of: Pick<ExecutionRow, "agentId" | "sessionId">,
+    signal = new AbortController().signal,
+    queued = 0,
+  ): Promise<LeasedJob[]> {
+    const next = nextAfter(deps, { ...of, queued }, signal)!;
+    next.claim();
+    return next.jobs(queued).finally(() => next.close());
+  }
+
   /** Resolves when another agent that waits for a job is woken. */
   async function otherWait(): Promise<void> {
     const other = deps.notifier.subscribe(["job"]);
@@ -518,12 +530,12 @@ describe("take jobs", () => {
 
   test("a slot that was freed gets the job that waits", async () => {
     const id = await submitHello();
-    const jobs = await takeNext(deps, ended, new AbortController().signal);
+    const jobs = await takeNext(ended, undefined, 1);
     expect(jobs).toMatchObject([{ execution_id: id }]);
   });
 
   test("if none waits, it gets the one that comes next, and another agent is woken for the one after it", async () => {
-    const taken = takeNext(deps, ended, new AbortController().signal);
+    const taken = takeNext(ended);
     await waits.promise;
     const other = otherWait();
     await storeJob(store.db);
@@ -534,7 +546,7 @@ describe("take jobs", () => {
 
   test("an agent that hangs up gets none, and another agent is woken", async () => {
     const hungUp = new AbortController();
-    const taken = takeNext(deps, ended, hungUp.signal);
+    const taken = takeNext(ended, hungUp.signal);
     await waits.promise;
     const other = otherWait();
     const id = await submitHello();
@@ -569,7 +581,7 @@ describe("take jobs", () => {
     }
 
     test("the answer waits for the next call of the session, and the agent's poll stays", async () => {
-      const taken = takeNext(deps, call, new AbortController().signal);
+      const taken = takeNext(call);
       await waits.promise;
       const id = await submitCall();
       expect(await taken).toMatchObject([{ execution_id: id }]);
@@ -578,7 +590,7 @@ describe("take jobs", () => {
 
     test("if the agent hangs up, its poll gets the call", async () => {
       const hungUp = new AbortController();
-      const taken = takeNext(deps, call, hungUp.signal);
+      const taken = takeNext(call, hungUp.signal);
       await waits.promise;
       hungUp.abort();
       await submitCall();

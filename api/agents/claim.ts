@@ -1,3 +1,4 @@
+import type { ResultSet } from "@libsql/client/web";
 import { and, eq, isNotNull, lte, not, notExists, sql, type SQL } from "drizzle-orm";
 import { decodeUtf8 } from "../../shared/bytes.ts";
 import type { InputWay } from "../../shared/wire/files.ts";
@@ -25,15 +26,17 @@ import {
 } from "../jobs/environment.ts";
 import {
   advance,
+  type Claimed,
+  claimedColumns,
+  decodeClaimed,
+  type Leased,
   type LeaseTerms,
   newLease,
-  submittedPayloads,
   undeliveredCalls,
   undeliveredLeases,
 } from "../jobs/lease.ts";
 import { readEnvironments } from "../jobs/read.ts";
 import {
-  executionColumns,
   type ExecutionRow,
   isLeasedRow,
   type LeasedRow,
@@ -59,15 +62,7 @@ import {
   sessions,
   tenants,
 } from "../store/schema.ts";
-import {
-  decoder,
-  given,
-  listed,
-  query,
-  rowQuery,
-  rowsQuery,
-  statement,
-} from "../store/statement.ts";
+import { given, listed, query, rowQuery, rowsQuery, statement } from "../store/statement.ts";
 import { findAgent, listAgents, takesWork } from "./agents.ts";
 import {
   accepts,
@@ -79,27 +74,35 @@ import {
   waysOf,
 } from "./placement.ts";
 
+/** What may wait for an agent. Whoever takes it looks again, or takes it under a condition. */
+export interface Todo {
+  /** A lease whose time is over, of anybody. */
+  overdue: boolean;
+  /** A lease of this agent that it does not know. */
+  missed: boolean;
+  /** A job of an offered type. */
+  due: boolean;
+  /** A call of a session that it holds. */
+  calls: boolean;
+  /** A session, or one that it is to start and does not know. */
+  sessions: boolean;
+}
+
 /** Leases what an agent can run now: the next calls of its sessions, and jobs for its free slots. */
 export async function takeJobs(
   deps: Deps,
   request: PollRequest,
   lease: LeaseTerms,
   environments: Environment[],
+  todo: Todo,
 ): Promise<LeasedJob[]> {
-  const calls = await takeCalls(deps, request, lease);
-  const jobs = await takeForSlots(deps, request, lease, environments);
-  return describeJobs(deps, [...calls, ...jobs]);
-}
-
-/** Calls need no slot. An agent that holds no session costs no read. */
-async function takeCalls(
-  { db }: Deps,
-  { sessions = [], leases: held }: PollRequest,
-  lease: LeaseTerms,
-): Promise<ExecutionRow[]> {
-  if (sessions.length === 0) return [];
-  const undelivered = await undeliveredCalls(db, lease, held);
-  return [...undelivered, ...(await claimCalls(db, lease))];
+  const { db } = deps;
+  const { sessions = [], leases: held } = request;
+  // Calls need no slot.
+  const missed = todo.missed && sessions.length > 0 ? await undeliveredCalls(db, lease, held) : [];
+  const calls = todo.calls ? await claimCalls(db, lease) : [];
+  const jobs = await takeForSlots(deps, request, lease, environments, todo);
+  return describeJobs(deps, [...missed, ...calls, ...jobs]);
 }
 
 /** Jobs only of types that the agent may run. */
@@ -108,54 +111,79 @@ async function takeForSlots(
   request: PollRequest,
   lease: LeaseTerms,
   environments: Environment[],
-): Promise<ExecutionRow[]> {
+  { missed, due }: Todo,
+): Promise<Claimed[]> {
   const { db } = deps;
   const { free_slots, leases: held } = request;
   if (free_slots === 0) return [];
   const known = environments.map(({ jobType }) => jobType.name);
-  const undelivered = await undeliveredLeases(db, lease, held, free_slots, known);
+  const undelivered = missed ? await undeliveredLeases(db, lease, held, free_slots, known) : [];
   const room = {
+    ...roomOf(request),
     slots: free_slots - undelivered.length,
     gpus: request.gpus.free - leasedGpus(deps, undelivered),
-    inputs: request.agent.accepts.inputs,
   };
-  const claimed =
-    room.slots > 0
-      ? await claimNext(db, lease, room, await offers(deps, placedOf(request), environments))
-      : [];
-  return [...undelivered, ...claimed];
+  if (!due || room.slots === 0) return undelivered;
+  const offered = await offers(deps, placedOf(request), environments);
+  return [...undelivered, ...(await claimAtOnce(db, lease, room, offered)).claimed];
 }
+
+const roomOf = ({ free_slots, gpus, agent }: PollRequest): Room => ({
+  slots: free_slots,
+  gpus: gpus.free,
+  inputs: agent.accepts.inputs,
+});
 
 /** A client that sends one job after the other sends the next one sooner than this. */
 const nextJobMs = 50;
 
+/** What comes after an execution whose result an agent posts. */
+interface Next {
+  /** Leases a job that waits, when the result is being stored. */
+  claim: () => void;
+  /** What was leased, or can be soon. `queued` is the number of jobs that wait once the result is stored. */
+  jobs: (queued: number) => Promise<LeasedJob[]>;
+  close: () => void;
+}
+
 /**
- * Leases what comes after an execution that an agent has just ended: after a call, the next one of its session;
- * after a job, a job for the free slot. If none waits, one may come at once: its client has just been told of the
- * end of the other. Without this, the agent would ask for it with a poll.
+ * Leases what comes after an execution that an agent ends: after a call, the next one of its session; after a job, a job
+ * for the free slot. If none waits, one may come at once: its client has just been told of the end of the other. Without
+ * this, the agent would ask for it with a poll.
  */
-export async function takeNext(
+export function nextAfter(
   deps: Deps,
-  { agentId, sessionId }: Pick<ExecutionRow, "agentId" | "sessionId">,
+  { agentId, sessionId, queued: before }: Pick<Leased, "agentId" | "sessionId" | "queued">,
   signal: AbortSignal,
-): Promise<LeasedJob[]> {
+): Next | undefined {
   const { db, notifier } = deps;
-  if (agentId === null) return [];
-  if (sessionId !== null) return takeNextCall(deps, agentId, sessionId, signal);
-  const jobs = await takeForSlot(deps, agentId);
-  if (jobs.length > 0) return jobs;
-  const wakes = notifier.subscribe(["job"]);
-  let isUsed = false;
-  try {
-    await wakes.next(nextJobMs, signal);
-    if (signal.aborted || !(await isAnyQueued(db))) return [];
-    const next = await takeForSlot(deps, agentId);
-    isUsed = !(await isAnyQueued(db));
-    return next;
-  } finally {
-    if (!isUsed) wakes.passOn();
-    wakes.close();
+  if (agentId === null) return undefined;
+  if (sessionId !== null) {
+    const jobs = () => takeNextCall(deps, agentId, sessionId, signal);
+    return { claim() {}, jobs, close() {} };
   }
+  const wakes = notifier.subscribe(["job"]);
+  let claiming: Promise<Claimed[]> | undefined;
+  const claim = (): void => {
+    if (before > 0) claiming = claimForSlot(deps, agentId);
+    // If the result is refused, what was leased comes with the agent's next poll.
+    claiming?.catch(() => {});
+  };
+  const jobs = async (queued: number): Promise<LeasedJob[]> => {
+    let claimed = (await claiming) ?? [];
+    if (claimed.length === 0 && queued > 0) claimed = await claimForSlot(deps, agentId);
+    if (claimed.length > 0) return describeJobs(deps, claimed);
+    const { forJob } = await wakes.next(nextJobMs, signal);
+    let isMore = true;
+    try {
+      if (forJob && !signal.aborted) claimed = await claimForSlot(deps, agentId);
+      isMore = claimed.length === 0 || (await isAnyQueued(db));
+    } finally {
+      if (isMore) wakes.passOn();
+    }
+    return describeJobs(deps, claimed);
+  };
+  return { claim, jobs, close: () => wakes.close() };
 }
 
 /** The agent's poll is not woken for a call that this waits for. */
@@ -186,17 +214,32 @@ async function takeNextCall(
 }
 
 /**
- * Takes a job by the status that the agent last sent. It never needs a GPU: the GPU of the previous job is not free
+ * Leases a job by the status that the agent last sent. It never needs a GPU: the GPU of the previous job is not free
  * until its container is removed.
  */
-async function takeForSlot(deps: Deps, agentId: string): Promise<LeasedJob[]> {
+async function claimForSlot(deps: Deps, agentId: string): Promise<Claimed[]> {
   const { db } = deps;
   const agent = await findAgent(db, agentId);
   if (!agent || agent.leftAt !== null || agent.drainingAt !== null) return [];
   const environments = await readEnvironments(deps);
   const offered = await offers(deps, agent, environments);
   const room = { slots: 1, gpus: 0, inputs: agent.accepts.inputs };
-  return describeJobs(deps, await claimNext(db, leaseTerms(deps, agentId), room, offered));
+  return (await claimAtOnce(db, leaseTerms(deps, agentId), room, offered)).claimed;
+}
+
+/** Leases the jobs that a poll was woken for. */
+export async function takeWoken(
+  deps: Deps,
+  request: PollRequest,
+  environments: Environment[],
+): Promise<{ jobs: LeasedJob[]; isMoreQueued: boolean }> {
+  const offered = await offers(deps, placedOf(request), environments);
+  // The job may not be stored yet, so nobody asks how many wait.
+  if (offered.length === 0) return { jobs: [], isMoreQueued: true };
+  const lease = leaseTerms(deps, request.agent.id);
+  const { claimed, queued } = await claimAtOnce(deps.db, lease, roomOf(request), offered);
+  const isMoreQueued = queued === undefined ? await isAnyQueued(deps.db) : queued > 0;
+  return { jobs: await describeJobs(deps, claimed), isMoreQueued };
 }
 
 /** A lease that begins now. */
@@ -237,21 +280,20 @@ export async function offers(
 }
 
 /** What an agent needs to run leased executions. Ends those that may not run any more. */
-async function describeJobs(deps: Deps, executions: ExecutionRow[]): Promise<LeasedJob[]> {
-  const ids = executions.map((execution) => execution.id);
+async function describeJobs(deps: Deps, executions: Claimed[]): Promise<LeasedJob[]> {
+  if (executions.length === 0) return [];
   const sessionIds = executions.flatMap(({ sessionId }) => sessionId ?? []);
-  const [payloads, files, sessions] = await Promise.all([
-    submittedPayloads(deps.db, ids),
+  const [files, sessions] = await Promise.all([
     filesOf(deps.db, executions),
     sessionIds.length === 0 ? [] : findSessions(deps.db, sessionIds),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);
   const refused: [LeasedRow, string][] = [];
   const jobs = executions.flatMap((execution) => {
-    const payload = payloads.get(execution.id);
+    const { payload } = execution;
     const jobType = resolveJobType(deps.config, execution.jobType);
     const session = sessions.find(({ id }) => id === execution.sessionId);
-    if (!payload || !isLeasedRow(execution)) return [];
+    if (!isLeasedRow(execution)) return [];
     if (!jobType) {
       if (session) refused.push([execution, noJobType(execution)]);
       return [];
@@ -397,10 +439,10 @@ export async function claimNext(
   { agentId, expiresAt, now }: LeaseTerms,
   { slots, gpus, inputs }: Room,
   offers: Offer[],
-): Promise<ExecutionRow[]> {
+): Promise<Claimed[]> {
   const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
   const values = { ways: waysOf(inputs).join(" "), agentId, expiresAt, now };
-  const leased: ExecutionRow[] = [];
+  const leased: Claimed[] = [];
   while (leased.length < slots && offers.length > 0) {
     const free = slots - leased.length;
     const due = await firstDue(db, { ...values, jobTypes, free });
@@ -413,11 +455,34 @@ export async function claimNext(
     const given = { ...values, ...room, free };
     const statement = due.isBounded ? claimShared : claim;
     const [claimed] = await transact(db, [statement(given), move(given)]);
-    leased.push(...claimed!.rows.map(decode).sort((a, b) => a.rank - b.rank || a.seq - b.seq));
+    leased.push(...inLine(claimed!));
     if (!due.isBounded || claimed!.rows.length === 0) break;
   }
   return leased;
 }
+
+/**
+ * The same without a look first: for whom knows that a job waits, or is being stored. Where tenants share the agents or have limits,
+ * `claimNext` finds what may be leased.
+ *
+ * @returns `queued` is the number of jobs that wait then, if one was leased in one step.
+ */
+async function claimAtOnce(
+  db: Database,
+  lease: LeaseTerms,
+  room: Room,
+  offers: Offer[],
+): Promise<{ claimed: Claimed[]; queued?: number }> {
+  const { slots, gpus, inputs } = room;
+  const values = { ...lease, slots, gpus, ways: waysOf(inputs).join(" ") };
+  const given = { ...values, offers: JSON.stringify(offers) };
+  const [leased, moved] = await transact(db, [claim(given), move(given)]);
+  if (leased!.rows.length === 0) return { claimed: await claimNext(db, lease, room, offers) };
+  return { claimed: inLine(leased!), queued: Number(moved!.rows[0]?.["queued"]) };
+}
+
+const inLine = ({ rows }: ResultSet): Claimed[] =>
+  rows.map(decodeClaimed).sort((a, b) => a.rank - b.rank || a.seq - b.seq);
 
 const offeredGpus = ({ jobType }: ExecutionRow, offers: Offer[]): number =>
   offers.find((offer) => offer.jobType === jobType)?.gpus ?? 0;
@@ -434,20 +499,16 @@ const isBounded = sql<number>`(exists (select 1 from ${tenants} where ${tenants.
 const isKept = (tenant: SQL): SQL =>
   sql`iif(${isShared(sql`${given("now")}`)}, exists (with ${jobsOfAgent} select 1 where ${isKeptFrom(tenant)}), 0)`;
 
+/** A job that an agent may run, which is not kept from it. */
+export const isOffered = and(
+  isDue,
+  sql`${jobType} in ${listed("jobTypes")}`,
+  not(isTenantFull(sql`${tenant}`)),
+  not(isKept(sql`${tenant}`)),
+);
 /** Whether any job waits. This only reads, while a claim would take the write lock. */
 const firstDue = rowQuery(
-  query
-    .select({ seq, isBounded })
-    .from(executions)
-    .where(
-      and(
-        isDue,
-        sql`${jobType} in ${listed("jobTypes")}`,
-        not(isTenantFull(sql`${tenant}`)),
-        not(isKept(sql`${tenant}`)),
-      ),
-    )
-    .limit(1),
+  query.select({ seq, isBounded }).from(executions).where(isOffered).limit(1),
 );
 
 /**
@@ -503,9 +564,8 @@ const nextShared = sql`(with recursive ${jobsOfAgent}, ${share}
   where gpus = 0 or needed <= ${given("gpus")}
   order by late, rank, seq limit 1) as next`;
 
-const decode = decoder(executionColumns);
 const move = statement(moveFronts);
-const claimOf = (next: SQL) =>
+const claimOf = (next: SQL, condition?: SQL) =>
   statement(
     query
       .update(executions)
@@ -517,10 +577,10 @@ const claimOf = (next: SQL) =>
         jobRef: sql`next.ref`,
       })
       .from(next)
-      .where(and(isInLine, takesWork(given("agentId")), eq(seq, sql`next.seq`)))
-      .returning(executionColumns),
+      .where(and(isInLine, takesWork(given("agentId")), condition, eq(seq, sql`next.seq`)))
+      .returning(claimedColumns),
   );
-const claim = claimOf(nextOf(headsOf(sql``)));
+const claim = claimOf(nextOf(headsOf(sql``)), not(isBounded));
 const claimShared = claimOf(nextShared);
 
 /**
@@ -531,23 +591,27 @@ export async function claimCalls(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   sessionId: string | null = null,
-): Promise<ExecutionRow[]> {
+): Promise<Claimed[]> {
   const values = { agentId, expiresAt, now, sessionId };
   // Reads first, because an update would take the write lock each time.
-  return (await waiting(db, values)).length > 0 ? leaseNextCalls(db, values) : [];
+  if ((await waiting(db, values)).length === 0) return [];
+  return (await db.client.execute(leaseNextCalls(values))).rows.map(decodeClaimed);
 }
 
-const next = sql`(
+const nextOfSessions = (which: SQL) => sql`(
   select (select min(c.seq) from ${executions} as c
       where c.session_id = ${sessions.id} and c.status = 'queued' and c.session_id is not null
         and (c.start_by is null or c.start_by > ${given("now")}))
   from ${sessions}
   where ${sessions.agentId} = ${given("agentId")} and ${isHeldSession} and ${sessions.status} = 'ready' and ${sessions.leaseExpiresAt} > ${given("now")}
     and ${sessions.expiresAt} > ${given("now")}
-    and (${given("sessionId")} is null or ${sessions.id} = ${given("sessionId")})
+    and (${which} is null or ${sessions.id} = ${which})
     and not exists (select 1 from ${executions} as r
       where r.session_id = ${sessions.id} and r.status = 'running' and r.session_id is not null))`;
-const isNext = and(isWaitingCall, sql`${executions.seq} in ${next}`);
+/** The next call of a session that an agent holds, or of each one. */
+export const isNextOf = (which: SQL) =>
+  and(isWaitingCall, sql`${executions.seq} in ${nextOfSessions(which)}`);
+const isNext = isNextOf(sql`${given("sessionId")}`);
 
 const waiting = rowsQuery(query.select({ seq: executions.seq }).from(executions).where(isNext));
 
@@ -557,7 +621,7 @@ const hasLeft = query
   .select({ id: agents.id })
   .from(agents)
   .where(and(eq(agents.id, given("agentId")), isNotNull(agents.leftAt)));
-const leaseNextCalls = rowsQuery(
+const leaseNextCalls = statement(
   query
     .update(executions)
     .set({
@@ -568,7 +632,7 @@ const leaseNextCalls = rowsQuery(
       jobRef: ofSession(sql`${sessions.jobRef}`),
     })
     .where(and(isNext, notExists(hasLeft)))
-    .returning(executionColumns),
+    .returning(claimedColumns),
 );
 
 /** Picks the job types whose latest execution was submitted at or after a time. */

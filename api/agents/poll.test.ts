@@ -137,15 +137,15 @@ describe("poll", () => {
     const failing = await park();
     const other = await park();
     const { client } = store.db;
-    const execute = client.execute.bind(client);
+    const batch = client.batch.bind(client);
     let isBroken = false;
     const notify = deps.notifier.notify.bind(deps.notifier);
     deps.notifier.notify = (...args) => {
       isBroken = true;
       return notify(...args);
     };
-    client.execute = (statement: Parameters<typeof execute>[0]) => {
-      if (!isBroken) return execute(statement);
+    client.batch = (...given) => {
+      if (!isBroken) return batch(...given);
       isBroken = false;
       return Promise.reject(new Error("no answer"));
     };
@@ -308,7 +308,7 @@ describe("poll cost", () => {
   const nobody: Notifier = {
     notify: () => false,
     subscribe: () => ({
-      next: (timeoutMs) => Promise.resolve(void (now += timeoutMs)),
+      next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ forJob: false })),
       passOn() {},
       close() {},
     }),

@@ -1,3 +1,5 @@
+import { sql, type SQL } from "drizzle-orm";
+import type { SQLiteTable } from "drizzle-orm/sqlite-core";
 import {
   type AgentStatus,
   intervalsOf,
@@ -7,33 +9,55 @@ import {
   type PollRequest,
   type RenewReply,
 } from "../../shared/wire/leases.ts";
-import { backstopMs, type Deps, type Topic } from "../deps.ts";
+import { backstopMs, type Deps, type Subscription, type Topic } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { giveUpBuild, takeBuilds } from "../images/builds.ts";
 import { openBuilds, renewBuilds } from "../images/sql.ts";
 import { type Environment, imageOf } from "../jobs/environment.ts";
-import { advance, expireLeases, leasesOf, renewLeases } from "../jobs/lease.ts";
+import {
+  advance,
+  expireLeases,
+  isMissed,
+  isOverdue,
+  leasesOf,
+  type LeaseTerms,
+  renewLeases,
+} from "../jobs/lease.ts";
 import { readEnvironments } from "../jobs/read.ts";
-import { isAnyQueued } from "../jobs/sql.ts";
 import { isFollowed, tellFreed } from "../jobs/wait.ts";
 import {
   applyPost,
+  isForAgent,
   renewSessions,
   sessionsOf,
   sweepSessions,
   takeSessions,
 } from "../sessions/lease.ts";
+import { executions, sessions } from "../store/schema.ts";
+import { statement } from "../store/statement.ts";
 import {
   type AgentRow,
   findAgent,
   forgetAgent,
+  isSamePool,
   isSameStatus,
   markLeft,
   recordAgent,
   refuseRevoked,
   touchAgent,
 } from "./agents.ts";
-import { keepReady, leaseTerms, takeJobs } from "./claim.ts";
+import {
+  isNextOf,
+  isOffered,
+  keepReady,
+  leaseTerms,
+  offers,
+  placedOf,
+  takeJobs,
+  takeWoken,
+  type Todo,
+} from "./claim.ts";
+import { waysOf } from "./placement.ts";
 
 /**
  * Serves an agent's long poll: registers the agent, renews its leases, and answers as soon as there is
@@ -49,7 +73,7 @@ export async function poll(
   const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
   const wakes = notifier.subscribe(topicsOf(request));
   try {
-    await register(deps, request, tokenHash);
+    let isStored = await register(deps, request, tokenHash);
     let seenAt = now();
     let first: { wants: string; askedAt: number | null } | undefined;
     for (;;) {
@@ -64,20 +88,41 @@ export async function poll(
       if (changes.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       // `askedAt` is by the clock of the process that asked, which may differ from this one's.
       if (wants !== first.wants || askedAt !== first.askedAt) return reply;
-      await wakes.next(Math.min(left, backstopMs), signal);
-      // Most wake-ups are for a job; then the rest of the reply has not changed.
-      const jobs = await lookForJobs(deps, request, tokenHash, signal).catch((error: unknown) => {
-        wakes.passOn();
-        throw error;
-      });
-      if (await isAnyQueued(db)) wakes.passOn();
+      const waitMs = Math.min(left, isStored ? backstopMs : recordEveryMs);
+      const { forJob } = await wakes.next(waitMs, signal);
+      // Then the rest of the reply has not changed.
+      const jobs = forJob ? await takeIfWoken(deps, request, tokenHash, signal, wakes) : [];
       if (jobs.length > 0) return { ...reply, jobs };
       if (now() - seenAt < recordEveryMs) continue;
       seenAt = now();
-      await touchAgent(db, request.agent.id, seenAt);
+      await touchAgent(db, request, seenAt, isStored);
+      isStored = true;
     }
   } finally {
     wakes.close();
+  }
+}
+
+/** Takes jobs for which a poll was woken, and wakes another poll if it leaves some. */
+async function takeIfWoken(
+  deps: Deps,
+  request: PollRequest,
+  tokenHash: string,
+  signal: AbortSignal,
+  wakes: Subscription,
+): Promise<LeasedJob[]> {
+  let isMore = true;
+  try {
+    const [, environments] = await Promise.all([
+      refuseRevoked(deps, tokenHash),
+      readEnvironments(deps),
+    ]);
+    if (signal.aborted) return [];
+    const { jobs, isMoreQueued } = await takeWoken(deps, request, environments);
+    isMore = isMoreQueued;
+    return jobs;
+  } finally {
+    if (isMore) wakes.passOn();
   }
 }
 
@@ -94,18 +139,21 @@ async function look(
   tokenHash: string,
   signal: AbortSignal,
 ): Promise<{ reply: PollReply; askedAt: number | null }> {
-  const [environments, renewed, askedAt] = await Promise.all([
+  const lease = leaseTerms(deps, request.agent.id);
+  const [environments, askedAt] = await Promise.all([
     readEnvironments(deps),
-    renewHeld(deps, request),
     refuseRevoked(deps, tokenHash),
   ]);
-  const lease = leaseTerms(deps, request.agent.id);
+  const asked = await readTodo(deps, request, lease, environments);
+  const renewed = await renewHeld(deps, request, asked.overdue);
+  // What was overdue may be leased again.
+  const todo = asked.overdue ? await readTodo(deps, request, lease, environments) : asked;
   const [jobs, builds, sessions] = signal.aborted
     ? [[], [], []]
     : await Promise.all([
-        takeJobs(deps, request, lease, environments),
+        takeJobs(deps, request, lease, environments, todo),
         takeBuilds(deps, request, lease, environments),
-        takeSessions(deps, request, lease, environments),
+        todo.sessions ? takeSessions(deps, request, lease, environments) : [],
       ]);
   const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
   const images_wanted = imagesOf(environments);
@@ -124,20 +172,34 @@ async function look(
   return { reply, askedAt };
 }
 
-async function lookForJobs(
+/** Reads in one statement what may wait for an agent, so that a poll at rest asks for nothing else. */
+async function readTodo(
   deps: Deps,
   request: PollRequest,
-  tokenHash: string,
-  signal: AbortSignal,
-): Promise<LeasedJob[]> {
-  const { free_slots, sessions = [] } = request;
-  if (signal.aborted || (free_slots === 0 && sessions.length === 0)) return [];
-  await refuseRevoked(deps, tokenHash);
-  const environments = await readEnvironments(deps);
-  return signal.aborted
-    ? []
-    : takeJobs(deps, request, leaseTerms(deps, request.agent.id), environments);
+  { agentId, now }: LeaseTerms,
+  environments: Environment[],
+): Promise<Todo> {
+  const { free_slots, free_sessions = 0, leases, sessions = [], agent } = request;
+  const offered = free_slots > 0 ? await offers(deps, placedOf(request), environments) : [];
+  const { rows } = await deps.db.client.execute(
+    todo({
+      agentId,
+      now,
+      ...{ held: JSON.stringify(leases), heldSessions: JSON.stringify(sessions) },
+      jobTypes: JSON.stringify(offered.map(({ jobType }) => jobType)),
+      ways: waysOf(agent.accepts.inputs).join(" "),
+      free: free_slots,
+      freeSessions: free_sessions,
+    }),
+  );
+  const [overdue, missed, due, calls, waiting] = Array.from(rows[0]!, Boolean);
+  return { overdue: overdue!, missed: missed!, due: due!, calls: calls!, sessions: waiting! };
 }
+
+const any = (table: SQLiteTable, condition: SQL | undefined): SQL =>
+  sql`exists (select 1 from ${table} where ${condition})`;
+const todo = statement(sql`select ${any(executions, isOverdue)}, ${any(executions, isMissed)},
+  ${any(executions, isOffered)}, ${any(executions, isNextOf(sql`null`))}, ${any(sessions, isForAgent)}`);
 
 /** Registers an agent and renews the leases it lists. */
 export async function renew(
@@ -148,7 +210,7 @@ export async function renew(
   await register(deps, status, tokenHash);
   const [environments, renewed] = await Promise.all([
     readEnvironments(deps),
-    renewHeld(deps, status),
+    renewHeld(deps, status, true),
   ]);
   return { ...renewed, images_wanted: imagesOf(environments) };
 }
@@ -157,8 +219,16 @@ function imagesOf(environments: Environment[]): string[] {
   return [...new Set(environments.map(imageOf))];
 }
 
-/** @throws AppError 403 when the agent is registered with another token; 409 when it has left. */
-async function register({ db, now }: Deps, status: AgentStatus, tokenHash: string): Promise<void> {
+/**
+ * Returns false if the number of its ready sandboxes is not stored yet: it changes with each job.
+ *
+ * @throws AppError 403 when the agent is registered with another token; 409 when it has left.
+ */
+async function register(
+  { db, now }: Deps,
+  status: AgentStatus,
+  tokenHash: string,
+): Promise<boolean> {
   const known = await findAgent(db, status.agent.id);
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError(
@@ -169,8 +239,10 @@ async function register({ db, now }: Deps, status: AgentStatus, tokenHash: strin
   if (known && known.leftAt !== null) {
     throw new AppError("conflict", `Agent ${status.agent.id} has left; a new start has a new id.`);
   }
-  if (known && isRecent(known, now()) && isSameStatus(known, status)) return;
+  if (known && isRecent(known, now()) && isSameStatus(known, status))
+    return isSamePool(known, status);
   await recordAgent(db, status, tokenHash, now());
+  return true;
 }
 
 /** An agent's row is written when its status changes, else at most this often. */
@@ -183,9 +255,10 @@ function isRecent({ lastSeenAt }: AgentRow, now: number): boolean {
 async function renewHeld(
   deps: Deps,
   { agent, leases, builds, sessions = [] }: AgentStatus,
+  mayBeOverdue: boolean,
 ): Promise<Omit<RenewReply, "images_wanted">> {
   const { config, db, now } = deps;
-  await sweepLeases(deps);
+  if (mayBeOverdue) await sweepLeases(deps);
   if (sessions.length > 0) await sweepSessions(deps);
   const renewed = await renewLeases(db, leaseTerms(deps, agent.id), leases);
   const held = new Set([

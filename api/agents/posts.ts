@@ -22,7 +22,7 @@ import {
   explainNotBuilt,
   resolveJobType,
 } from "../jobs/environment.ts";
-import { advance, findLeased, finishExecution } from "../jobs/lease.ts";
+import { advance, findLeased, finishExecution, type Leased } from "../jobs/lease.ts";
 import {
   findUpload,
   hasRoom,
@@ -48,7 +48,7 @@ export async function requireLease(
   { db }: Deps,
   leaseId: string,
   tokenHash: string,
-): Promise<LeasedRow> {
+): Promise<LeasedRow & Leased> {
   const execution = await findLeased(db, leaseId);
   if (!execution?.agentId || !isLeasedRow(execution)) throw leaseLost(leaseId);
   if (execution.tokenHash !== null && execution.tokenHash !== tokenHash) throw notYours(leaseId);
@@ -140,13 +140,19 @@ export async function releaseLease(
   tellFreed(deps, result.execution, delayMs);
 }
 
-/** Returns whether this post ended the execution; false if it repeats the post that did. */
+/**
+ * Returns the number of jobs that wait, if this post ended the execution; undefined if it repeats the post that did.
+ *
+ * @param alongside Called when the result is being stored: a write that it asks for at once comes behind the result, in
+ *   the same transaction where the database groups writes.
+ */
 export async function recordResult(
   deps: Deps,
   execution: ExecutionRow,
   leaseId: string,
   report: ResultReport,
-): Promise<boolean> {
+  alongside = (): void => {},
+): Promise<number | undefined> {
   const { db, now, sha256 } = deps;
   if (report.output_json !== null) await refuseUnlessObject(report.output_json);
   const hash = await sha256(await canonicalJsonInPieces(report));
@@ -156,30 +162,27 @@ export async function recordResult(
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
   const error = await explain(deps, execution, explainIgnored(rest.error, ignored));
   const missing = ignored ?? describeMissing(error, deps.config, execution);
-  const result = await finishExecution(
-    db,
-    leaseId,
-    {
-      ...rest,
-      error,
-      warnings: [...(rest.warnings ?? []), ...(missing === undefined ? [] : [missing])],
-      output_json,
-      stdout: fromBase64(stdout_base64),
-      stderr: fromBase64(stderr_base64),
-      output: output_json === null ? null : new TextEncoder().encode(output_json),
-      hash,
-    },
-    now(),
-    execution,
-  );
+  const given = {
+    ...rest,
+    error,
+    warnings: [...(rest.warnings ?? []), ...(missing === undefined ? [] : [missing])],
+    output_json,
+    stdout: fromBase64(stdout_base64),
+    stderr: fromBase64(stderr_base64),
+    output: output_json === null ? null : new TextEncoder().encode(output_json),
+    hash,
+  };
+  const finishing = finishExecution(db, leaseId, given, now(), execution);
+  if (execution.resultHash === null) alongside();
+  const result = await finishing;
   if (result.kind === "changed") {
-    tellEnd(deps, result.execution);
+    tellEnd(deps, result.execution, given);
     if (result.letsStart === "any") deps.notifier.notify("job");
     else if (result.letsStart === "own") deps.notifier.notify(`agent:${execution.agentId ?? ""}`);
-    return true;
+    return result.queued;
   }
   if (result.kind === "not_found" || result.execution.resultHash !== hash) throw leaseLost(leaseId);
-  return false;
+  return undefined;
 }
 
 async function refuseUnlessObject(text: string): Promise<void> {

@@ -44,7 +44,7 @@ import {
   requireSessionLease,
 } from "../sessions/lease.ts";
 import { join, rotate } from "./agents.ts";
-import { takeNext } from "./claim.ts";
+import { nextAfter } from "./claim.ts";
 import { leave, poll, renew } from "./poll.ts";
 import {
   leasedFile,
@@ -164,12 +164,17 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   app.post("/leases/:lease_id/result", async (c) => {
     const report = await parseBody(c, ResultReport, resultBytes);
     const execution = await requireJob(c);
-    const isNew = await recordResult(deps, execution, c.req.param("lease_id"), report);
-    // A repeated post gets no job; a job that the first post leased comes with the next poll.
     const { signal } = c.req.raw;
-    const takes = isNew && c.req.header(takeHeader) === "1" && !signal.aborted;
-    const jobs = takes ? await takeNext(deps, execution, signal) : [];
-    return c.json({ jobs } satisfies ResultReply);
+    const takes = c.req.header(takeHeader) === "1" && !signal.aborted;
+    const next = takes ? nextAfter(deps, execution, signal) : undefined;
+    try {
+      const queued = await recordResult(deps, execution, execution.leaseId, report, next?.claim);
+      // A repeated post gets no job; a job that the first post leased comes with the next poll.
+      const jobs = queued === undefined || !next ? [] : await next.jobs(queued);
+      return c.json({ jobs } satisfies ResultReply);
+    } finally {
+      next?.close();
+    }
   });
 
   app.post("/leases/:lease_id/release", async (c) => {

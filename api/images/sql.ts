@@ -34,7 +34,7 @@ import {
 } from "../store/database.ts";
 import { agents, buildLogs, builds, removals } from "../store/schema.ts";
 import { query, statement } from "../store/statement.ts";
-import { type AnyDb, batch, tenantRows } from "../store/tenant.ts";
+import { type AnyDb, batch, keptTenantRows } from "../store/tenant.ts";
 import { type Actor, audited } from "../tenants/sql.ts";
 
 /** The columns of a build on which its transitions depend. Times are epoch milliseconds. */
@@ -185,7 +185,7 @@ export const lastBuild = (db: Database, jobType: string) =>
   findBuild(db, eq(builds.jobType, jobType));
 
 /** Builds that are queued or running, oldest first. */
-export const openBuilds = tenantRows(() =>
+export const openBuilds = keptTenantRows(() =>
   query.select().from(builds).where(isOpen).orderBy(builds.seq),
 );
 
@@ -197,7 +197,7 @@ export async function builtImages(db: AnyDb): Promise<BuiltImage[]> {
   );
 }
 
-const lastBuilt = tenantRows(() =>
+const lastBuilt = keptTenantRows(() =>
   query
     .select()
     .from(builds)

@@ -1,4 +1,4 @@
-import type { InStatement } from "@libsql/client/web";
+import type { InStatement, ResultSet } from "@libsql/client/web";
 import {
   and,
   eq,
@@ -15,16 +15,9 @@ import type { LostOutcome } from "../../shared/wire/executions.ts";
 import type { ResultReport } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Database } from "../store/database.ts";
+import { agents, executions, isRunning, payloads, queueLength, tenants } from "../store/schema.ts";
 import {
-  agents,
-  executions,
-  isRunning,
-  outputChunks,
-  payloads,
-  queueLength,
-  tenants,
-} from "../store/schema.ts";
-import {
+  decoder,
   given,
   listed,
   query,
@@ -138,6 +131,31 @@ export interface LeaseTerms {
   now: number;
 }
 
+const { code, input, stdin, args, program, tools, call } = payloads;
+const payloadColumns = { code, input, stdin, args, program, tools, call };
+
+/** An execution that has just been leased, with what its code is given. */
+export type Claimed = ExecutionRow & { payload: SubmittedPayload };
+
+const ofPayload = Object.values(payloadColumns).map(
+  (column) =>
+    sql`(select ${sql.identifier(column.name)} from ${payloads} where execution_id = ${id})`,
+);
+const decodeRow = decoder(executionColumns);
+const decodePayload = decoder(payloadColumns);
+const ownColumns = Object.keys(executionColumns).length;
+
+/** What a claim returns of each execution that it leases: nobody has to read it again. */
+export const claimedColumns = {
+  ...executionColumns,
+  ...Object.fromEntries(ofPayload.map((column, at) => [`payload ${at}`, column])),
+};
+
+export function decodeClaimed(row: ResultSet["rows"][number]): Claimed {
+  const payload = Array.prototype.slice.call(row, ownColumns) as unknown as typeof row;
+  return Object.assign(decodeRow(row), { payload: decodePayload(payload) });
+}
+
 /**
  * Renews and returns up to `count` leases of this agent that it does not know, because the reply was
  * lost. Their code has not started. Leases that the agent cannot get now, because it has no slot or the
@@ -149,7 +167,7 @@ export async function undeliveredLeases(
   held: string[],
   count: number,
   jobTypes: string[],
-): Promise<ExecutionRow[]> {
+): Promise<Claimed[]> {
   const found = await missedJobs(db, {
     agentId,
     now,
@@ -165,7 +183,7 @@ export async function undeliveredCalls(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   held: string[],
-): Promise<ExecutionRow[]> {
+): Promise<Claimed[]> {
   const found = await missedCalls(db, { agentId, now, held: JSON.stringify(held) });
   return renewMissed(db, found, expiresAt, now);
 }
@@ -175,27 +193,30 @@ async function renewMissed(
   found: { leaseId: string | null }[],
   expiresAt: number,
   now: number,
-): Promise<ExecutionRow[]> {
+): Promise<Claimed[]> {
   if (found.length === 0) return [];
-  const renewed = await db.orm
+  const leaseIds = JSON.stringify(found.map(({ leaseId }) => leaseId));
+  const { rows } = await db.client.execute(renewUnstarted({ expiresAt, now, leaseIds }));
+  return rows.map(decodeClaimed).sort((a, b) => a.seq - b.seq);
+}
+
+const renewUnstarted = statement(
+  query
     .update(executions)
-    .set({ leaseExpiresAt: expiresAt })
+    .set({ leaseExpiresAt: sql`${given("expiresAt")}` })
     .where(
       and(
         isRunning,
-        gt(executions.leaseExpiresAt, now),
-        isNull(executions.codeStartedAt),
-        inArray(
-          executions.leaseId,
-          found.flatMap(({ leaseId }) => leaseId ?? []),
-        ),
+        gt(executions.leaseExpiresAt, given("now")),
+        isNull(codeStartedAt),
+        sql`${executions.leaseId} in ${listed("leaseIds")}`,
       ),
     )
-    .returning(executionColumns);
-  return renewed.sort((a, b) => a.seq - b.seq);
-}
+    .returning(claimedColumns),
+);
 
-const isMissed = and(
+/** Leases of this agent that it does not list. */
+export const isMissed = and(
   isRunning,
   eq(executions.agentId, sql.placeholder("agentId")),
   gt(executions.leaseExpiresAt, sql.placeholder("now")),
@@ -223,17 +244,18 @@ const missedCalls = rowsQuery(
     .where(and(isMissed, isNotNull(executions.sessionId))),
 );
 
-/** The execution that has or had a lease, and the SHA-256 of its agent's token: null if the agent is unknown. */
-export async function findLeased(
-  db: Database,
-  id: string,
-): Promise<(ExecutionRow & { tokenHash: string | null }) | undefined> {
+/** The SHA-256 of its agent's token is null if the agent is unknown. `queued` is the number of jobs that wait. */
+export type Leased = ExecutionRow & { tokenHash: string | null; queued: number };
+
+/** The execution that has or had a lease. */
+export async function findLeased(db: Database, id: string): Promise<Leased | undefined> {
   return leasedBy(db, { id });
 }
 
+const jobsQueued = sql<number>`(select ${queueLength.queued} from ${queueLength})`;
 const leasedBy = rowQuery(
   query
-    .select({ ...executionColumns, tokenHash: agents.tokenHash })
+    .select({ ...executionColumns, tokenHash: agents.tokenHash, queued: jobsQueued })
     .from(executions)
     .leftJoin(agents, eq(agents.id, executions.agentId))
     .where(eq(executions.leaseId, sql.placeholder("id"))),
@@ -302,7 +324,7 @@ export async function expireLeases(db: Database, now: number): Promise<Execution
   return (await overdue(db, { now })) ? expireOverdue(db, { now }) : [];
 }
 
-const isOverdue = and(isRunning, lte(executions.leaseExpiresAt, given("now")));
+export const isOverdue = and(isRunning, lte(executions.leaseExpiresAt, given("now")));
 const overdue = rowQuery(
   query.select({ id: executions.id }).from(executions).where(isOverdue).limit(1),
 );
@@ -356,16 +378,7 @@ export async function findSubmitted(db: AnyDb, id: string): Promise<SubmittedPay
 
 const submitted = tenantRows((own) =>
   query
-    .select({
-      id: payloads.executionId,
-      code: payloads.code,
-      input: payloads.input,
-      stdin: payloads.stdin,
-      args: payloads.args,
-      program: payloads.program,
-      tools: payloads.tools,
-      call: payloads.call,
-    })
+    .select({ id: payloads.executionId, ...payloadColumns })
     .from(payloads)
     .where(and(sql`${payloads.executionId} in ${listed("ids")}`, own(payloads))),
 );
@@ -417,7 +430,6 @@ export async function finishExecution(
       },
       statements: [
         keepOutput({ leaseId, ...result, compile: result.compile ?? null }),
-        dropChunks({ leaseId, ...result }),
         ...(items ? [keepItems(items, { leaseId, hash: result.hash, now })] : []),
       ],
     },
@@ -434,10 +446,6 @@ const endedByThis = query
       eq(executions.resultHash, sql.placeholder("hash")),
     ),
   );
-/** Chunks are no longer needed: the result has all output. */
-const dropChunks = statement(
-  query.delete(outputChunks).where(eq(outputChunks.executionId, sql`${endedByThis}`)),
-);
 const bytes = (name: string) => sql.placeholder(name) as never;
 const keepOutput = statement(
   query
@@ -454,9 +462,9 @@ const keepOutput = statement(
 export type Advanced =
   /**
    * `letsStart`: which agent may now start a job that its tenant's limit or share has held back: any, or only the agent
-   * that ran this execution.
+   * that ran this execution. `queued` is the number of jobs that wait.
    */
-  | { kind: "changed"; execution: ExecutionRow; letsStart: "any" | "own" | null }
+  | { kind: "changed"; execution: ExecutionRow; letsStart: "any" | "own" | null; queued: number }
   | { kind: "refused"; refusal: Refusal; execution: ExecutionRow }
   | { kind: "not_found" };
 
@@ -500,11 +508,12 @@ export async function advance(
     ]);
     const [row] = updated?.rows ?? [];
     if (row) {
-      const { followed_until: followedUntil, lets_start: letsStart } = row;
+      const { followed_until: followedUntil, lets_start: letsStart, queued } = row;
       return {
         kind: "changed",
         execution: { ...execution, ...change, followedUntil } as ExecutionRow,
         letsStart: letsStart as "any" | "own" | null,
+        queued: Number(queued),
       };
     }
   }
@@ -543,7 +552,11 @@ const updateUnchanged = unchangedUpdates(executions, decidingColumns, (set, isUn
       .set({ ...set, ...(isLoss && { lostAttempts: afterLoss }) })
       .where(and(...isUnchanged, own(executions)))
       // A client may have begun to follow since the row was read: it must be told of the change too.
-      .returning({ followedUntil: executions.followedUntil, letsStart: letsStart(own) }),
+      .returning({
+        followedUntil: executions.followedUntil,
+        letsStart: letsStart(own),
+        queued: jobsQueued.as("queued"),
+      }),
   ),
 );
 

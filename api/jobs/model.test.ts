@@ -213,12 +213,9 @@ describe("races", () => {
     const property = fc.asyncProperty(atOnce, async (some) => {
       const { id } = newExecution();
       await submitExecution(db, newExecution({ id }), 1000);
-      const [leased] = await claimNext(
-        db,
-        { agentId: "a", expiresAt, now: 1 },
-        { slots: 1, gpus: 0 },
-        offers,
-      );
+      const terms = { agentId: "a", expiresAt, now: 1 };
+      await claimNext(db, terms, { slots: 1, gpus: 0 }, offers);
+      const leased = await findExecution(db, id);
       const leaseId = leased?.leaseId ?? "";
       const all = some.map(({ kind, now }) => ({ event: eventOf(kind, leaseId), now }));
 

@@ -43,6 +43,7 @@ import {
 } from "./output.ts";
 import {
   emptyPayload,
+  type Ended,
   type ExecutionRow,
   findExecution,
   type FullExecution,
@@ -346,8 +347,8 @@ export function toAnsweredToolCall(row: ItemRow): ToolCall {
 const callDepthMax = limits.jsonDepthMax + 1;
 
 /** Turns a finished execution into the answer of `POST /execute`. */
-export function toSyncResult(full: FullExecution): SyncResult {
-  const record = toRecord(full, undefined);
+export function toSyncResult(ended: Ended): SyncResult {
+  const record = toRecord({ ...ended, artifacts: [], inputFiles: [] }, undefined);
   const ms = record.timing?.execution_ms ?? record.duration_ms ?? 0;
   return {
     success: record.status === "succeeded",

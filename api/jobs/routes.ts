@@ -19,7 +19,7 @@ import {
   RerunRequest,
   type SubmittedJob,
 } from "../../shared/wire/submissions.ts";
-import type { ClientDeps, RouteDeps } from "../deps.ts";
+import type { ClientDeps, RouteDeps, Subscription } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { contentTypes, encodeAs, followSync } from "../events/follow.ts";
 import { endingWith, eventHeaders, eventStream, type OpenStreams } from "../events/routes.ts";
@@ -65,7 +65,7 @@ import {
 } from "./read.ts";
 import { findExecution, queuePosition, wholeFilesOf } from "./sql.ts";
 import { type Origin, submit, wrongField } from "./submit.ts";
-import { cancel, waitBriefly, waitForEnd, waitForSync } from "./wait.ts";
+import { cancel, waitBriefly, waitForEnd, waitForSync, waitForWatched } from "./wait.ts";
 
 const submitProblems = {
   ...problems(
@@ -106,7 +106,9 @@ export function executeRoutes(
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
     const hasKey = request.idempotency_key !== undefined;
     refuseUnseenTools(c, request);
-    return answerRun(c, deps, streams, hasKey, () => submit(client, request, origin));
+    return answerRun(c, deps, streams, hasKey, (watch) =>
+      submit(client, request, { ...origin, watch }),
+    );
   });
 
   const executeAsync = createRoute({
@@ -168,7 +170,7 @@ export async function answerRun(
   deps: RouteDeps,
   streams: OpenStreams,
   hasKey: boolean,
-  submit: () => Promise<SubmittedJob>,
+  submit: (watch?: Origin["watch"]) => Promise<SubmittedJob>,
 ) {
   const client = c.get("client");
   c.get("answer").take(0);
@@ -189,11 +191,25 @@ export async function answerRun(
     const body = eventStream(deps, encodeAs("sse"), events, signals, "synchronous");
     return c.body(body, 200, eventHeaders("sse"));
   }
-  const { job_id } = await submit();
+  let watched: { id: string; wakes: Subscription } | undefined;
+  const watch = (id: string): void => {
+    watched = { id, wakes: deps.notifier.subscribe([`execution:${id}`]) };
+  };
+  const { job_id } = await submit(watch).catch((error: unknown) => {
+    watched?.wakes.close();
+    throw error;
+  });
+  const wakes = watched?.wakes;
+  // The job that has the idempotency key is another one.
+  const isOwn = watched?.id === job_id;
+  if (!isOwn) wakes?.close();
   await forgetBody(c);
   const isRunning = Promise.withResolvers<void>();
   const made = patientJson(c, deps, isRunning.promise, async (signal) => {
-    const ended = await waitForSync(client, job_id, hasKey, signal, isRunning.resolve);
+    const wait = [job_id, hasKey, signal, isRunning.resolve] as const;
+    const ended = await (isOwn && wakes
+      ? waitForWatched(client, wakes, ...wait)
+      : waitForSync(client, ...wait));
     await client.db.durable();
     return jsonRecord(c, withLongFields(client.db, ended, toSyncResult(ended)));
   });

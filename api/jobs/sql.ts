@@ -150,7 +150,7 @@ const { rank, seq, turn, jobType, agentId, startedAt, sessionId } = executions;
  * lowest rank that its agent may run. So the queue of each offered type has reached that rank, unless
  * an earlier job of the type still waits, for example for a GPU. The type of a leased job has reached
  * the job's turn, even if its priority had it leased earlier; otherwise a stream of such jobs would pass
- * the others forever.
+ * the others forever. Returns rows if something was leased, each with the number of jobs that still wait.
  */
 export const moveFronts = sql`
   with leased as materialized (
@@ -170,7 +170,8 @@ export const moveFronts = sql`
   insert into ${queueFronts} (job_type, turn)
   select type, min(turn, coalesce(before_first, turn))
   from reached where true
-  on conflict do update set turn = max(turn, excluded.turn)`;
+  on conflict do update set turn = max(turn, excluded.turn)
+  returning (select ${queueLength.queued} from ${queueLength}) as queued`;
 
 /**
  * The number of its tenant's queued executions up to this one, itself included. For the last of them it is the
@@ -237,6 +238,9 @@ export interface FullExecution {
   /** Only of an ended execution that asked for results; "left" if they have too many bytes. */
   items?: ItemRow[] | "left" | undefined;
 }
+
+/** What the answer to whom waited for its end needs. */
+export type Ended = Omit<FullExecution, "artifacts" | "inputFiles">;
 
 const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
   const find = tenantRow((own) =>

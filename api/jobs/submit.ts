@@ -95,6 +95,7 @@ export async function submit(
         obstacle ?? (await quotaExceeded(deps, more, full)) ?? queueFull(config.max_queue_size)
       );
     },
+    announce: () => (execution.availableAt <= deps.now() ? deps.notifier.announce?.() : undefined),
     wake: () => notifyAt(deps, execution.availableAt),
     wait,
   });
@@ -104,6 +105,8 @@ interface Place {
   /** Executions that may wait where this one waits. */
   most: number;
   whyFull: (full: Extract<Submitted, { kind: "full" }>) => Promise<AppError>;
+  /** Called when it is being stored. Returns what is called when it is stored, instead of `wake`. */
+  announce?: () => (() => void) | undefined;
   /** Wakes whoever can take it. */
   wake: () => unknown;
   /** Why it waits, if it waits for more than its turn. */
@@ -114,12 +117,13 @@ interface Place {
 export async function storeSubmission(
   deps: ClientDeps,
   execution: NewExecution,
-  origin: Pick<Origin, "correlationId">,
-  { most, whyFull, wake, wait }: Place,
+  origin: Pick<Origin, "correlationId" | "watch">,
+  { most, whyFull, announce, wake, wait }: Place,
 ): Promise<SubmittedJob> {
-  const stored = await submitExecution(deps.db, execution, most).catch((error: unknown) =>
-    findSubmission(deps, execution.id, error),
-  );
+  if (execution.startBy === undefined) origin.watch?.(execution.id);
+  const storing = submitExecution(deps.db, execution, most);
+  const isStored = most > 0 ? announce?.() : undefined;
+  const stored = await storing.catch((error: unknown) => findSubmission(deps, execution.id, error));
   switch (stored.kind) {
     case "full":
       throw await whyFull(stored);
@@ -128,7 +132,7 @@ export async function storeSubmission(
     case "existing":
       return existingJob(deps, stored, execution.submissionHash, origin, wait);
     case "accepted":
-      wake();
+      (isStored ?? wake)();
       return {
         job_id: execution.id,
         status: "queued",
@@ -179,6 +183,8 @@ export interface Origin {
   clientIp: string;
   keyId?: string | undefined;
   traceparent?: string | undefined;
+  /** Called with the id of the execution before it is stored, if nothing but its result ends it. */
+  watch?: ((id: string) => void) | undefined;
   lineage?: { parentExecutionId: string; relationship: (typeof relationships)[number] };
 }
 
@@ -401,6 +407,7 @@ export type NewExecution = Omit<
 };
 
 type Submitted =
+  /** The position of a synchronous job is 0: nobody is told of it. */
   | { kind: "accepted"; queuePosition: number }
   | { kind: "existing"; id: string; submissionHash: string }
   /** The job that had the idempotency key was removed. */
@@ -435,7 +442,7 @@ export async function submitExecution(
   const { id, tenant = "default", createdAt, sessionId = null, metadata, requirements } = execution;
   const content = { code, input, stdin, args, tools, callOptions, files, metadata, requirements };
   const row = { ...execution, tenant, submittedBytes: submittedBytes(content) };
-  const [inserted, , standing, holder] = await batch(db, [
+  const insert = [
     insertOf(row, key !== null)({ ...row, priority, maxQueueSize, day: dayOf(createdAt) }),
     insertPayload({
       tenant,
@@ -448,12 +455,24 @@ export async function submitExecution(
       tools: tools ?? null,
       call: callOptions ?? null,
     }),
+    ...insertFiles(id, files, tenant),
+  ];
+  if (execution.mode === "sync") {
+    // The client is not told a position. What keeps a job out is told by the second try, which asks for it.
+    const [stored] = await batch(db, insert);
+    if (stored?.rowsAffected === 1) return { kind: "accepted", queuePosition: 0 };
+  }
+  const standingOfIt =
     sessionId === null
       ? positionInQueue({ tenant, id, most: countedMost })
-      : positionInSession({ tenant, id }),
+      : positionInSession({ tenant, id });
+  const results = await batch(db, [
+    ...insert,
+    standingOfIt,
     ...(key === null ? [] : [holderOfKey({ tenant, idempotencyKey: key })]),
-    ...insertFiles(id, files, tenant),
   ]);
+  const [inserted] = results;
+  const [standing, holder] = results.slice(insert.length);
   if (inserted?.rowsAffected === 1) {
     return { kind: "accepted", queuePosition: Number(standing?.rows[0]?.["position"]) };
   }

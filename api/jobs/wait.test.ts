@@ -3,9 +3,11 @@ import { sweepLeases } from "../agents/poll.ts";
 import { recordLog, recordResult, releaseLease } from "../agents/posts.ts";
 import type { Deps, Topic } from "../deps.ts";
 import { interrupt } from "../sessions/sessions.ts";
+import type { DurableClient } from "../store/database.ts";
 import { removeExecution } from "../store/retention.ts";
 import { success } from "../testing/scripted-agent.ts";
 import { readySession, runningCall } from "../testing/session-store.ts";
+import { sqlOf } from "../testing/statements.ts";
 import {
   by,
   clientOf,
@@ -36,7 +38,8 @@ describe("wait", () => {
       const row = await leaseJob(store.db, { now: 10, ttlMs: 1_000_000 });
       await recordResult(deps, row, row.leaseId, success);
     });
-    deps.notifier.subscribe = () => ({ next: () => Promise.resolve(), passOn() {}, close() {} });
+    const next = () => Promise.resolve({ forJob: false });
+    deps.notifier.subscribe = () => ({ next, passOn() {}, close() {} });
     let clock = 10;
     deps.now = () => (clock += 1000);
     const { signal } = new AbortController();
@@ -62,17 +65,20 @@ describe("wait", () => {
 
   /** Does something once, between a statement and the next one. */
   function meanwhile(text: string, act: () => Promise<unknown>): void {
-    const { client } = store.db;
+    const client = store.db.client as DurableClient;
     const execute = client.execute.bind(client);
-    client.execute = async (statement: Parameters<typeof execute>[0]) => {
-      const done = await execute(statement);
-      const { sql } = typeof statement === "string" ? { sql: statement } : statement;
+    const { kept } = client;
+    const then = async <R>(done: Promise<R>, sql: string): Promise<R> => {
+      await done;
       if (sql.includes(text)) {
-        client.execute = execute;
+        Object.assign(client, { execute, kept });
         await act();
       }
       return done;
     };
+    client.execute = (statement: Parameters<typeof execute>[0]) =>
+      then(execute(statement), sqlOf(statement));
+    client.kept = (read) => then(kept(read), read.statement.sql);
   }
 });
 

@@ -1,13 +1,15 @@
 import { and, eq, isNotNull, lte, sql } from "drizzle-orm";
 import { isTerminal } from "../../shared/wire/executions.ts";
-import { backstopMs, type ClientDeps, type Deps } from "../deps.ts";
+import { backstopMs, type ClientDeps, type Deps, type Subscription } from "../deps.ts";
 import { AppError, notFound, unavailable, withJob } from "../errors.ts";
 import { type Database, isStoreOutage, rideOut } from "../store/database.ts";
 import { executions, isQueued } from "../store/schema.ts";
 import { query, rowQuery, rowsQuery } from "../store/statement.ts";
-import { advance, type Advanced } from "./lease.ts";
+import { advance, type Advanced, type Result } from "./lease.ts";
 import { checkAvailability, readAtOnceBytes, readEnvironment, requireExecution } from "./read.ts";
 import {
+  emptyPayload,
+  type Ended,
   executionColumns,
   type ExecutionRow,
   findExecution,
@@ -131,6 +133,30 @@ export async function waitForSync(
   }
 }
 
+/**
+ * The same for a job that `wakes` has watched since before it was stored. Within one process, its end is told with its
+ * result: then nothing is read.
+ */
+export async function waitForWatched(
+  deps: ClientDeps,
+  wakes: Subscription,
+  id: string,
+  hasKey: boolean,
+  signal: AbortSignal,
+  onRunning?: () => void,
+): Promise<Ended> {
+  try {
+    const { news } = await wakes.next(Math.min(backstopMs, deps.silenceMs), signal);
+    if (news) {
+      await deps.recheck();
+      return news as Ended;
+    }
+  } finally {
+    wakes.close();
+  }
+  return waitForSync(deps, id, hasKey, signal, onRunning);
+}
+
 /** Cancels a queued synchronous execution that no agent is left to run, unless it has an idempotency key. */
 export async function cancelIfRefused(
   deps: ClientDeps,
@@ -209,10 +235,25 @@ export function isFollowed(
 
 type Wakes = Pick<Deps, "notifier" | "now">;
 
-/** Wakes whoever waits for the end of an execution, and the clients that follow it. */
-export function tellEnd(deps: Wakes, execution: Followed): void {
-  deps.notifier.notify(`execution:${execution.id}`);
+/**
+ * Wakes whoever waits for the end of an execution, and the clients that follow it.
+ *
+ * @param result For those who wait for nothing else, unless it is large.
+ */
+export function tellEnd(deps: Wakes, execution: Followed): void;
+export function tellEnd(deps: Wakes, execution: ExecutionRow, result: Result): void;
+export function tellEnd(deps: Wakes, execution: Followed | ExecutionRow, result?: Result): void {
+  const news = result && newsOf(execution as ExecutionRow, result);
+  deps.notifier.notify(`execution:${execution.id}`, 0, news);
   tellFollowers(deps, execution);
+}
+
+/** Undefined if the answer needs more than the result says, or is sent in pieces. */
+function newsOf(execution: ExecutionRow, result: Result): Ended | undefined {
+  const { stdout, stderr, output, compile = null } = result;
+  const isLarge = [stdout, stderr, output].some((part) => (part?.length ?? 0) > readAtOnceBytes);
+  if (execution.results !== null || isLarge) return undefined;
+  return { execution, payload: { ...emptyPayload, stdout, stderr, output, compile }, left: {} };
 }
 
 /** Reports that an execution has lost its lease: it has ended, or can be leased again after `delayMs`. */

@@ -38,7 +38,7 @@ describe("notifier polling", () => {
   });
   afterEach(() => store.close());
 
-  async function lookedTwice(wait: () => Promise<void>): Promise<void> {
+  async function lookedTwice(wait: () => Promise<unknown>): Promise<void> {
     const enough = looked.times + 2;
     while (looked.times < enough) await wait();
   }

@@ -1,7 +1,7 @@
 import type { InStatement, ResultSet } from "@libsql/client/web";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import type { Notifier, Subscription, Topic } from "../deps.ts";
+import type { Notifier, Subscription, Topic, Woken } from "../deps.ts";
 import type { Database } from "../store/database.ts";
 
 /** A topic that wakes one subscription at a time. A subscription that cannot use the wake-up passes it on. */
@@ -9,11 +9,13 @@ interface SingleWake {
   notified: Set<Wake>;
   passOn: () => void;
 }
-type Wake = (single?: SingleWake) => void;
+type Wake = (single?: SingleWake, news?: unknown) => void;
 
 /** Delivers wake-ups within one process or isolate. */
 export function memoryNotifier(): Notifier {
   const waking = new Map<Topic, Set<Wake>>();
+  /** How many subscriptions to "job" there have been. */
+  let begun = 0;
 
   const send = (single: SingleWake): boolean => {
     for (const wake of waking.get("job") ?? []) {
@@ -26,9 +28,9 @@ export function memoryNotifier(): Notifier {
   };
 
   return {
-    notify(topic, delayMs = 0) {
+    notify(topic, delayMs = 0, news) {
       if (delayMs > 0) {
-        setTimeout(() => this.notify(topic), delayMs);
+        setTimeout(() => this.notify(topic, 0, news), delayMs);
         return false;
       }
       if (topic === "job") {
@@ -36,10 +38,16 @@ export function memoryNotifier(): Notifier {
         return send(single);
       }
       const wakes = waking.get(topic);
-      for (const wake of wakes ?? []) wake();
+      for (const wake of wakes ?? []) wake(undefined, news);
       return wakes !== undefined;
     },
+    announce() {
+      const before = begun;
+      const hasWoken = this.notify("job");
+      return () => void ((!hasWoken || begun !== before) && this.notify("job"));
+    },
     subscribe(topics) {
+      if (topics.includes("job")) begun += 1;
       const { wake, subscription } = newSubscription(() => {
         for (const topic of topics) {
           const wakes = waking.get(topic);
@@ -63,13 +71,15 @@ export function newSubscription(close: () => void): { wake: Wake; subscription: 
   /** Single wake-ups since the last `next`, and those that made `next` return. */
   let pending: SingleWake[] = [];
   let current: SingleWake[] = [];
+  let news: unknown;
 
-  const wake = (single?: SingleWake): void => {
+  const wake = (single?: SingleWake, its?: unknown): void => {
     if (single) pending.push(single);
+    news = its ?? news;
     notified = true;
     resolveNext?.();
   };
-  const next = async (timeoutMs: number, signal: AbortSignal): Promise<void> => {
+  const next = async (timeoutMs: number, signal: AbortSignal): Promise<Woken> => {
     if (!notified && !signal.aborted) {
       const onAbort = (): void => wake();
       await new Promise<void>((resolve) => {
@@ -85,6 +95,9 @@ export function newSubscription(close: () => void): { wake: Wake; subscription: 
     }
     notified = false;
     current = pending.splice(0);
+    const told = news;
+    news = undefined;
+    return { forJob: current.length > 0, news: told };
   };
   const passOn = (): void => {
     for (const single of current.splice(0)) single.passOn();
@@ -173,7 +186,7 @@ export function pollingNotifier(
   };
 
   return {
-    notify: (topic, delayMs) => local.notify(topic, delayMs),
+    notify: (topic, delayMs, news) => local.notify(topic, delayMs, news),
     subscribe(topics) {
       for (const topic of topics) waiting.set(topic, (waiting.get(topic) ?? 0) + 1);
       if (!isLooking) lookAgain();

@@ -2,11 +2,12 @@ import { copyFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setImmediate as nextTick } from "node:timers/promises";
 import type { InStatement, InValue, ResultSet } from "@libsql/client";
+import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openFilesIn } from "../../shared/testing/files.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { submitExecution } from "../jobs/submit.ts";
-import { type DurableClient, fileSettings, isStoreOutage } from "../store/database.ts";
+import { type DurableClient, fileSettings, isStoreOutage, keptTables } from "../store/database.ts";
 import { registry, type Statement } from "../store/statement.ts";
 import { created, newCall } from "../testing/session-store.ts";
 import { leasedJob, newExecution, openTempStore } from "../testing/temp-store.ts";
@@ -312,6 +313,105 @@ describe("file client", () => {
   }
 });
 
+describe("kept reads", () => {
+  let clients: DurableClient[];
+  let decoded: number;
+  beforeEach(async () => {
+    decoded = 0;
+    const url = `file:${tempFolder()}/a.db`;
+    clients = [0, 1].map(() => fileClient(url));
+    for (const table of ["agents", "builds", "t"])
+      await clients[0]!.execute(`CREATE TABLE ${table} (id INTEGER UNIQUE NOT NULL)`);
+  });
+  afterEach(() => clients.forEach((client) => client.close()));
+
+  const read = async (client: DurableClient, tables: string[]): Promise<string> => {
+    const joined = tables.map((table) => `SELECT '${table}', id FROM ${table}`).join(" UNION ALL ");
+    const statement = { sql: joined, args: [] };
+    const decode = ({ rows }: ResultSet): string => {
+      decoded += 1;
+      return JSON.stringify(rows.map((row) => Array.from(row)).sort());
+    };
+    return client.kept({ statement, tables, decode });
+  };
+
+  test.each([
+    ["nothing", () => Promise.resolve(), 0],
+    ["a write to another table", () => clients[0]!.execute("INSERT INTO builds VALUES (1)"), 0],
+    ["an insert", () => clients[0]!.execute('insert or ignore into "agents" values (1)'), 1],
+    ["an update", () => clients[0]!.execute("UPDATE agents SET id = 1"), 1],
+    ["a delete", () => clients[0]!.execute("DELETE FROM `agents`"), 1],
+    [
+      "a write of a group",
+      () => clients[0]!.batch(["INSERT INTO t VALUES (1)", "DELETE FROM agents"]),
+      1,
+    ],
+    ["a write of another process", () => clients[1]!.execute("INSERT INTO t VALUES (1)"), 1],
+  ])("after %s a kept read is run so often: %3$i", async (_what, write, times) => {
+    await read(clients[0]!, ["agents"]);
+    decoded = 0;
+    await write();
+    await read(clients[0]!, ["agents"]);
+    await read(clients[0]!, ["agents"]);
+    expect(decoded).toBe(times);
+  });
+
+  test("whatever is written by two processes, alone or in groups, refused or not, a kept read returns what is there", async () => {
+    const table = fc.constantFrom("agents", "builds", "t");
+    const statement = fc.oneof(
+      fc.tuple(table, fc.nat(4)).map(([name, id]) => `INSERT INTO ${name} VALUES (${id})`),
+      fc.tuple(table, fc.nat(4)).map(([name, id]) => `DELETE FROM ${name} WHERE id = ${id}`),
+      table.map((name) => `UPDATE ${name} SET id = id + 10 WHERE id < 2`),
+    );
+    const step = fc.record({
+      by: fc.nat(1),
+      writes: fc.array(fc.array(statement, { minLength: 1, maxLength: 3 }), { maxLength: 3 }),
+    });
+    const steps = fc.array(step, { minLength: 1, maxLength: 12 });
+    await fc.assert(
+      fc.asyncProperty(steps, async (all) => {
+        for (const { by: writer, writes } of all) {
+          const done = writes.map((each) => clients[writer]!.batch(each).catch(() => {}));
+          // A read that begins before the commit, and may be kept.
+          for (const client of clients) await read(client, ["agents", "builds"]);
+          await Promise.all(done);
+          for (const client of clients)
+            for (const tables of [["agents"], ["builds"], ["agents", "builds"]])
+              expect(await read(client, tables)).toBe(await plain(tables));
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  async function plain(tables: string[]): Promise<string> {
+    const found = [];
+    for (const table of tables) {
+      const { rows } = await clients[1]!.execute(`SELECT '${table}', id FROM ${table}`);
+      found.push(...rows.map((row) => Array.from(row)));
+    }
+    return JSON.stringify(found.sort());
+  }
+
+  test("no trigger and no foreign key changes a table whose reads are kept", async () => {
+    const store = await openTempStore();
+    const { rows } = await store.db.client.execute(
+      "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'",
+    );
+    expect(rows.length).toBeGreaterThan(10);
+    for (const table of keptTables) {
+      const changing = new RegExp(`\\b(into|update|from)\\s+\\W?${table}\\b`, "i");
+      const bodies = rows.map((row) => String(row["sql"]).replace(/^.*?\bBEGIN\b/is, ""));
+      expect(bodies.filter((body) => changing.test(body))).toEqual([]);
+      const keys = await store.db.client.execute(
+        `SELECT * FROM pragma_foreign_key_list('${table}')`,
+      );
+      expect(keys.rows).toEqual([]);
+    }
+    store.close();
+  });
+});
+
 describe("group commit", () => {
   let folder: string;
   let connection: Connection;
@@ -329,6 +429,7 @@ describe("group commit", () => {
         ran.push(statement);
         return connection.run(statement);
       },
+      kept: (read) => connection.kept(read),
       get inTransaction() {
         return connection.inTransaction;
       },

@@ -22,6 +22,8 @@ import {
   type DurableClient,
   fileSettings,
   isStoreOutage,
+  keptTables,
+  type Read,
   remoteTimeoutMs,
 } from "../store/database.ts";
 
@@ -163,6 +165,7 @@ export function fileClient(url: string, open = openConnection): DurableClient {
       return isClosed;
     },
     execute,
+    kept: <R>(read: Read<R>): Promise<R> => inTurn(() => atOnce((open) => open.kept(read))),
     batch: (statements: InStatement[]) => writes.add(statements),
     migrate: async (statements: InStatement[]) => {
       const results = atOnce((open) => migrateFile(open, statements));
@@ -264,7 +267,7 @@ export function groupCommit({
       try {
         const [first] = waiting;
         if (waiting.length === 1 && first!.statements.length === 1) settle([await runLone(first!)]);
-        else settle(commitSome(await locking(begin)));
+        else settle(commitSome(await locking(begin)) ?? commitSome(await locking(begin), true)!);
       } catch (error) {
         disconnect();
         for (const { reject } of waiting.splice(0)) reject(error);
@@ -301,12 +304,24 @@ export function groupCommit({
     return outcome;
   };
 
-  const commitSome = (connection: Connection): Outcome[] => {
+  /**
+   * Runs the writes that wait in the open transaction. Savepoints let one fail alone; they cost two statements for each
+   * write, and writes seldom fail. So without `hasSavepoints` a failure of one undoes all, and nothing is returned.
+   */
+  const commitSome = (connection: Connection, hasSavepoints = false): Outcome[] | undefined => {
     const until = performance.now() + groupMs;
     const isAlone = waiting.length === 1;
     const outcomes: Outcome[] = [];
     while (outcomes.length < waiting.length && performance.now() < until) {
-      outcomes.push(runOne(connection, waiting[outcomes.length]!, isAlone));
+      const write = waiting[outcomes.length]!;
+      // SQLite undoes a single failed statement itself.
+      const needsSavepoint = write.statements.length > 1 && !isAlone;
+      const outcome = runOne(connection, write, isAlone, needsSavepoint && hasSavepoints);
+      if ("error" in outcome && needsSavepoint && !hasSavepoints) {
+        connection.run("ROLLBACK");
+        return undefined;
+      }
+      outcomes.push(outcome);
     }
     if (connection.inTransaction) {
       connection.run("COMMIT");
@@ -347,18 +362,21 @@ function hasChanged(outcome: Outcome): boolean {
 }
 
 /** Runs one write inside the open transaction; if it `isAlone` there and fails, the transaction is over. */
-function runOne(connection: Connection, { statements }: Write, isAlone: boolean): Outcome {
-  // SQLite undoes a single failed statement itself.
-  const needsSavepoint = statements.length > 1 && !isAlone;
+function runOne(
+  connection: Connection,
+  { statements }: Write,
+  isAlone: boolean,
+  hasSavepoint: boolean,
+): Outcome {
   try {
-    if (needsSavepoint) connection.run("SAVEPOINT one");
+    if (hasSavepoint) connection.run("SAVEPOINT one");
     const results = statements.map((statement) => connection.run(statement));
-    if (needsSavepoint) connection.run("RELEASE one");
+    if (hasSavepoint) connection.run("RELEASE one");
     return { results };
   } catch (error) {
     if (isStoreOutage(error) || !connection.inTransaction) throw error;
     if (isAlone) connection.run("ROLLBACK");
-    else if (needsSavepoint) {
+    else if (hasSavepoint) {
       connection.run("ROLLBACK TO one");
       connection.run("RELEASE one");
     }
@@ -377,6 +395,8 @@ export interface Connection {
    * @throws LibsqlError with SQLite's base code, for example SQLITE_BUSY.
    */
   run(statement: InStatement): ResultSet;
+  /** See KeepRead. */
+  kept<R>(read: Read<R>): R;
   readonly inTransaction: boolean;
   close(): void;
 }
@@ -385,6 +405,10 @@ export interface Connection {
 export function openConnection(path: string, timeoutMs: number): Connection {
   const database = translated(() => new Database(path, { timeout: timeoutMs }));
   const prepared = new Map<string, Prepared>();
+  const kept = new Map<string, { readonly mark: string; readonly value: unknown }>();
+  /** How often this connection has written to each of `keptTables`. */
+  const written = new Map<string, number>();
+  let version: unknown;
 
   const prepareOnce = (sql: string): Prepared => {
     const known = prepared.get(sql);
@@ -395,10 +419,34 @@ export function openConnection(path: string, timeoutMs: number): Connection {
     return made;
   };
 
+  const run: Connection["run"] = (statement) => {
+    const { sql, args = [] } = typeof statement === "string" ? { sql: statement } : statement;
+    return translated(() => {
+      const known = prepareOnce(sql);
+      for (const table of known.changes) written.set(table, (written.get(table) ?? 0) + 1);
+      return known.run(toValues(args));
+    });
+  };
+  /** Changes with each commit of another connection. One look serves until the event loop goes on. */
+  const versionNow = (): unknown => {
+    if (version === undefined) {
+      version = run("PRAGMA data_version").rows[0]![0];
+      process.nextTick(() => (version = undefined));
+    }
+    return version;
+  };
+
   return {
-    run(statement) {
-      const { sql, args = [] } = typeof statement === "string" ? { sql: statement } : statement;
-      return translated(() => prepareOnce(sql).run(toValues(args)));
+    run,
+    kept<R>({ statement, tables, decode }: Read<R>) {
+      const key = `${statement.sql} ${JSON.stringify(statement.args)}`;
+      const mark = `${String(versionNow())} ${tables.map((table) => written.get(table)).join()}`;
+      const known = kept.get(key);
+      if (known?.mark === mark) return known.value as R;
+      const value = decode(run(statement));
+      if (kept.size >= maxPrepared) kept.clear();
+      kept.set(key, { mark, value });
+      return value;
     },
     get inTransaction() {
       return database.open && database.inTransaction;
@@ -422,7 +470,19 @@ function isReadOnly(sql: string): boolean {
   return reads.test(sql) || (startsWithTables.test(sql) && !writes.test(sql));
 }
 
+const changed =
+  /\b(?:insert\s+(?:or\s+\w+\s+)?into|replace\s+into|update(?:\s+or\s+\w+)?|delete\s+from|table)\s+["`]?(\w+)/gi;
+
+/** Which of `keptTables` a statement changes. */
+function changedBy(sql: string): string[] {
+  if (isReadOnly(sql)) return [];
+  const names = [...sql.matchAll(changed)].map(([, name]) => name!);
+  return keptTables.filter((table) => names.includes(table));
+}
+
 interface Prepared {
+  /** Which of `keptTables` it changes. */
+  changes: string[];
   run(args: DriverValue[]): ResultSet;
 }
 type DriverValue = null | string | number | bigint | Uint8Array;
@@ -431,6 +491,7 @@ function prepare(database: Database.Database, sql: string): Prepared {
   const statement = database.prepare<[DriverValue[]]>(sql);
   if (!statement.reader) {
     return {
+      changes: changedBy(sql),
       run(args) {
         const { changes, lastInsertRowid } = statement.run(args);
         return resultSet([], [], [], changes, BigInt(lastInsertRowid));
@@ -444,6 +505,7 @@ function prepare(database: Database.Database, sql: string): Prepared {
   const prototype = rowPrototype(columns);
   const isRead = isReadOnly(sql);
   return {
+    changes: changedBy(sql),
     run(args) {
       // Never `get`: after a call of `all`, or one that failed, it uses the bindings of that call.
       const rows = statement.all(args) as unknown[][];

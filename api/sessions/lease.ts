@@ -260,7 +260,7 @@ export async function undeliveredSessions(
   terms: LeaseTerms,
   held: string[],
 ): Promise<SessionRow[]> {
-  const values = { ...terms, held: JSON.stringify(held) };
+  const values = { ...terms, heldSessions: JSON.stringify(held) };
   // Reads first, because an update would take the write lock each time.
   return (await missed(db, values)).length === 0 ? [] : renewMissed(db, values);
 }
@@ -268,9 +268,12 @@ export async function undeliveredSessions(
 const isMissed = and(
   isHeld,
   eq(sessions.status, "starting"),
-  sql`${sessions.leaseId} not in ${listed("held")}`,
+  sql`${sessions.leaseId} not in ${listed("heldSessions")}`,
 );
 const missed = rowsQuery(query.select({ id: sessions.id }).from(sessions).where(isMissed));
+/** Sessions that an agent may lease, if it has room, and those that it is to start and does not know. */
+export const isForAgent = sql`(${isQueuedSession} and ${sessions.expiresAt} > ${given("now")} and ${given("freeSessions")} > 0)
+  or (${isMissed})`;
 const setExpiry = { leaseExpiresAt: sql`${given("expiresAt")}` };
 const renewMissed = rowsQuery(query.update(sessions).set(setExpiry).where(isMissed).returning());
 

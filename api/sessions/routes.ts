@@ -254,7 +254,9 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     const { id } = c.req.valid("param");
     const hasKey = call.idempotency_key !== undefined;
     refuseUnseenTools(c, call);
-    return answerRun(c, deps, streams, hasKey, () => submitCall(client, id, call, origin));
+    return answerRun(c, deps, streams, hasKey, (watch) =>
+      submitCall(client, id, call, { ...origin, watch }),
+    );
   });
 
   const executeAsync = createRoute({
@@ -329,7 +331,9 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     const call = { ...callDefaults, context, restart: true };
     const { id } = c.req.valid("param");
     const client = c.get("client");
-    return answerRun(c, deps, streams, false, () => submitCall(client, id, call, origin));
+    return answerRun(c, deps, streams, false, (watch) =>
+      submitCall(client, id, call, { ...origin, watch }),
+    );
   });
 }
 

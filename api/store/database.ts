@@ -18,7 +18,24 @@ export interface Database {
 /** A client whose commits are visible before they are durable. A server's commits are both at once. */
 export interface DurableClient extends Client {
   durable: () => Promise<void>;
+  kept: KeepRead;
 }
+
+/**
+ * Runs a read of tables that seldom change (`keptTables`), or returns what it returned before: as long as neither this
+ * client nor another process has changed one of these tables since.
+ */
+export type KeepRead = <R>(read: Read<R>) => Promise<R>;
+
+export interface Read<R> {
+  statement: Exclude<InStatement, string>;
+  tables: readonly string[];
+  /** Makes the value that is kept. Callers share it, so nobody may change it. */
+  decode: (result: ResultSet) => R;
+}
+
+/** Tables that seldom change. No trigger and no foreign key changes them. */
+export const keptTables: readonly string[] = ["agents", "agent_tokens", "builds"];
 
 export function database(client: Client | DurableClient): Database {
   const durable = "durable" in client ? client.durable : async () => {};
@@ -36,6 +53,12 @@ export const fileSettings = [
 ];
 
 const dialect = new SQLiteAsyncDialect();
+
+/** See KeepRead. A server has other writers, so it is asked each time. */
+export async function keptRead<R>(client: Client | DurableClient, read: Read<R>): Promise<R> {
+  if ("kept" in client) return client.kept(read);
+  return read.decode(await client.execute(read.statement));
+}
 
 /** Runs statements in one immediate transaction: all or none. */
 export async function transact(

@@ -1,4 +1,4 @@
-import type { InStatement, InValue, ResultSet, Value } from "@libsql/client/web";
+import type { Client, InStatement, InValue, ResultSet, Value } from "@libsql/client/web";
 import {
   Column,
   is,
@@ -11,7 +11,7 @@ import {
 } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/libsql/web";
 import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
-import type { Database } from "./database.ts";
+import { type Database, keptRead, keptTables } from "./database.ts";
 
 /** Builds queries without a database. */
 export const query = drizzle.mock();
@@ -104,6 +104,30 @@ export function rowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
     const { rows } = await db.client.execute(fill(values));
     return rows.map((row) => decode(row) as R);
   };
+}
+
+/** The same for a query of tables that seldom change: see KeepRead. */
+export function keptRowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
+  const fill = statement(built);
+  const read = keptReader(built);
+  return (db: Database, values: Values = {}): Promise<R[]> => read(db.client, fill(values));
+}
+
+/**
+ * Reads the rows of a query of tables that seldom change. They are shared, so they are frozen.
+ *
+ * @throws Error if the query mentions another table.
+ */
+export function keptReader<R>(built: SQLWrapper & PromiseLike<R[]>) {
+  const decode = decoderOf(built);
+  const { sql: text } = dialect.sqlToQuery(built.getSQL());
+  const tables = [...text.matchAll(/\b(?:from|join)\s+"(\w+)"/gi)].map(([, name]) => name!);
+  const other = tables.find((table) => !keptTables.includes(table));
+  if (other !== undefined) throw new Error(`${other} changes too often to be kept: ${text}`);
+  const decodeAll = ({ rows }: ResultSet): R[] =>
+    Object.freeze(rows.map((row) => Object.freeze(decode(row)))) as R[];
+  return (client: Client, filled: Filled): Promise<R[]> =>
+    keptRead(client, { statement: filled, tables, decode: decodeAll });
 }
 
 /** What drizzle itself decodes rows with, in the order of the select. */

@@ -16,6 +16,7 @@ import { executions, tenants } from "./schema.ts";
 import {
   decoderOf,
   type Filled,
+  keptReader,
   statement,
   type Statement,
   statementOnce,
@@ -205,6 +206,14 @@ export function tenantRows<R>(make: (own: Owner) => Rows<R>) {
     const { rows } = await run(db, query(values));
     return rows.map((row) => decode(row) as R);
   };
+}
+
+/** The same for a query of tables that seldom change: see KeepRead. */
+export function keptTenantRows<R>(make: (own: Owner) => Rows<R>) {
+  const { run: query, built } = twoTexts(make);
+  const read = keptReader(built);
+  return async (db: AnyDb, values: Values = {}): Promise<R[]> =>
+    read(clientOf(db), fill(db, query(values)));
 }
 
 /** The same for a query that has at most one row. */

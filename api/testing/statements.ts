@@ -1,7 +1,7 @@
 import { type Client, createClient, type InStatement } from "@libsql/client";
 import Libsql from "libsql";
 import { afterEach, beforeEach } from "vitest";
-import { database, type Database } from "../store/database.ts";
+import { database, type Database, type DurableClient } from "../store/database.ts";
 import { openTempStore } from "./temp-store.ts";
 
 /** A store that tells the plans of its statements. */
@@ -43,14 +43,20 @@ export async function openPlanner(): Promise<Planner> {
 export const sqlOf = (statement: InStatement): string =>
   typeof statement === "string" ? statement : statement.sql;
 
-/** Tells the SQL of each statement that this client executes. Returns what ends that. */
+/** Tells the SQL of each statement that this client executes or has kept. Returns what ends that. */
 export function onExecute(client: Client, tell: (sql: string) => void): () => void {
   const execute = client.execute.bind(client);
+  const file = client as DurableClient;
+  const { kept } = file;
+  file.kept = (read) => {
+    tell(read.statement.sql);
+    return kept(read);
+  };
   client.execute = (statement: Parameters<typeof execute>[0]) => {
     tell(sqlOf(statement));
     return execute(statement);
   };
-  return () => void (client.execute = execute);
+  return () => void Object.assign(client, { execute, kept });
 }
 
 /** The same client, which notes its statements. */

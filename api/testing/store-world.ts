@@ -121,7 +121,8 @@ export class StoreWorld {
     } else if (waiting >= maxQueueSize) {
       expect(submitted).toMatchObject({ kind: "full", tenant: { queued: waiting } });
     } else {
-      expect(submitted).toEqual({ kind: "accepted", queuePosition: waiting + 1 });
+      const queuePosition = mode === "sync" ? 0 : waiting + 1;
+      expect(submitted).toEqual({ kind: "accepted", queuePosition });
       model.accept({ id: execution.id, mode, key, payload });
     }
     return submitted.kind;

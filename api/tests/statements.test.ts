@@ -72,6 +72,8 @@ const poll = (changes: Partial<PollRequest> = {}): Promise<PollReply> =>
 const post = <T>(lease: string, what: string, report: object, headers = {}): Promise<T> =>
   send("POST", `/agent/v1/leases/${lease}/${what}`, report, headers);
 
+const mostLooks = 7;
+
 type Step = [name: string, statements: number, run: () => Promise<unknown>];
 
 /** Runs steps in turn. Empty if each asked as often as before, else what each asked. */
@@ -81,8 +83,10 @@ async function differences(steps: Step[]): Promise<string> {
   for (const [name, before, run] of steps) {
     asked.length = 0;
     await run();
-    const isSame = asked.length === before;
-    table.push(`${name.padEnd(30)}${asked.length}${isSame ? "" : `, was ${before}`}`);
+    // Whether another process has written is asked once in a turn of the event loop: how many there are may vary.
+    const own = asked.filter((text) => text !== "PRAGMA data_version");
+    const isSame = own.length === before && asked.length - own.length <= mostLooks;
+    table.push(`${name.padEnd(30)}${own.length}${isSame ? "" : `, was ${before}`}`);
     if (!isSame) texts.push(`${name}:`, ...asked.map((text) => `  ${inOneLine(text)}`));
   }
   return texts.length === 0 ? "" : ["statements", ...table, ...texts].join("\n");
@@ -106,12 +110,12 @@ test("each step of a job runs as many statements on the database file as this sa
     lease = (await poll(warmer)).jobs[0]!.lease_id;
   };
   const steps: Step[] = [
-    ["a poll that finds nothing", 7, () => poll()],
-    ["a poll with a new status", 8, () => poll(warmer)],
-    ["a submission", 7, submit],
-    ["a poll that takes the job", 12, take],
+    ["a poll that finds nothing", 2, () => poll()],
+    ["a poll with a new status", 1, () => poll(warmer)],
+    ["a submission", 5, submit],
+    ["a poll that takes the job", 5, take],
     ["code has started", 2, () => post(lease, "started", { job_ref: null })],
-    ["a result", 6, () => post(lease, "result", success)],
+    ["a result", 5, () => post(lease, "result", success)],
     ["GET /jobs/{id}", 1, () => send("GET", `/jobs/${id}`)],
     ["GET /jobs/{id}/result", 3, () => send("GET", `/jobs/${id}/result`)],
   ];
@@ -128,7 +132,7 @@ test("a hello runs as many statements on the database file as this says, from a 
     await post(jobs[0]!.lease_id, "result", success);
     expect(await answer).toMatchObject({ success: true });
   };
-  expect(await differences([["a hello", 34, run]])).toBe("");
+  expect(await differences([["a hello", 13, run]])).toBe("");
 });
 
 test("a session and its calls ask the database file as often as they did, with a poll that waits", async () => {
@@ -168,9 +172,9 @@ test("a session and its calls ask the database file as often as they did, with a
     expect(await answer).toMatchObject({ success: true });
   };
   const steps: Step[] = [
-    ["a session until it is ready", 35, create],
-    ["a call that a poll brings", 40, call],
-    ["a call that a result brings", 21, next],
+    ["a session until it is ready", 17, create],
+    ["a call that a poll brings", 24, call],
+    ["a call that a result brings", 17, next],
   ];
   expect(await differences(steps)).toBe("");
 });

@@ -338,10 +338,10 @@ export function targetOf(
 export function wakingSender(notifier: Notifier, config: Config, wake: () => void): Notifier {
   if (!hasReceivers(config)) return notifier;
   return {
-    notify(topic, delayMs) {
+    ...notifier,
+    notify(topic, delayMs, news) {
       if (topic === "webhook" || topic.startsWith("execution:")) wake();
-      return topic !== "webhook" && notifier.notify(topic, delayMs);
+      return topic !== "webhook" && notifier.notify(topic, delayMs, news);
     },
-    subscribe: (topics) => notifier.subscribe(topics),
   };
 }

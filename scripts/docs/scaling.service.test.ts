@@ -68,7 +68,7 @@ async function startCounted() {
     subscribe: () => {
       sum.wakes += 1;
       return {
-        next: (timeoutMs) => Promise.resolve(void (now += timeoutMs)),
+        next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ forJob: false })),
         passOn() {},
         close() {},
       };

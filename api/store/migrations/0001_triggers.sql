@@ -111,6 +111,13 @@ BEGIN
   WHERE `name` = (SELECT `tenant` FROM `executions` WHERE `id` = OLD.`execution_id`);
 END;
 --> statement-breakpoint
+-- A result has all output.
+CREATE TRIGGER `output_ended` AFTER UPDATE OF `result_hash` ON `executions`
+WHEN NEW.`result_hash` IS NOT NULL
+BEGIN
+  DELETE FROM `output_chunks` WHERE `execution_id` = NEW.`id`;
+END;
+--> statement-breakpoint
 -- What a session keeps: its environment until it ends.
 CREATE TRIGGER `sessions_stored` AFTER INSERT ON `sessions`
 BEGIN
