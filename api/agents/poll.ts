@@ -185,7 +185,8 @@ async function readTodo(
     todo({
       agentId,
       now,
-      ...{ held: JSON.stringify(leases), heldSessions: JSON.stringify(sessions) },
+      held: JSON.stringify(leases),
+      heldSessions: JSON.stringify(sessions),
       jobTypes: JSON.stringify(offered.map(({ jobType }) => jobType)),
       ways: waysOf(agent.accepts.inputs).join(" "),
       free: free_slots,

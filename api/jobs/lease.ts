@@ -1,16 +1,5 @@
 import type { InStatement, ResultSet } from "@libsql/client/web";
-import {
-  and,
-  eq,
-  gt,
-  inArray,
-  isNotNull,
-  isNull,
-  lte,
-  sql,
-  type SQL,
-  type SQLWrapper,
-} from "drizzle-orm";
+import { and, eq, gt, isNotNull, isNull, lte, sql, type SQL, type SQLWrapper } from "drizzle-orm";
 import type { LostOutcome } from "../../shared/wire/executions.ts";
 import type { ResultReport } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";

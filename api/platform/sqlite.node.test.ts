@@ -330,7 +330,7 @@ describe("kept reads", () => {
     const statement = { sql: joined, args: [] };
     const decode = ({ rows }: ResultSet): string => {
       decoded += 1;
-      return JSON.stringify(rows.map((row) => Array.from(row)).sort());
+      return inOrder(rows);
     };
     return client.kept({ statement, tables, decode });
   };
@@ -385,13 +385,19 @@ describe("kept reads", () => {
   });
 
   async function plain(tables: string[]): Promise<string> {
-    const found = [];
+    const found: ResultSet["rows"] = [];
     for (const table of tables) {
       const { rows } = await clients[1]!.execute(`SELECT '${table}', id FROM ${table}`);
-      found.push(...rows.map((row) => Array.from(row)));
+      found.push(...rows);
     }
-    return JSON.stringify(found.sort());
+    return inOrder(found);
   }
+
+  const inOrder = (rows: ResultSet["rows"]): string =>
+    rows
+      .map((row) => JSON.stringify(Array.from(row)))
+      .sort((a, b) => (a < b ? -1 : 1))
+      .join(" ");
 
   test("no trigger and no foreign key changes a table whose reads are kept", async () => {
     const store = await openTempStore();
@@ -401,7 +407,7 @@ describe("kept reads", () => {
     expect(rows.length).toBeGreaterThan(10);
     for (const table of keptTables) {
       const changing = new RegExp(`\\b(into|update|from)\\s+\\W?${table}\\b`, "i");
-      const bodies = rows.map((row) => String(row["sql"]).replace(/^.*?\bBEGIN\b/is, ""));
+      const bodies = rows.map((row) => (row["sql"] as string).replace(/^.*?\bBEGIN\b/is, ""));
       expect(bodies.filter((body) => changing.test(body))).toEqual([]);
       const keys = await store.db.client.execute(
         `SELECT * FROM pragma_foreign_key_list('${table}')`,
