@@ -1,4 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
+import { writeJson } from "../../shared/json.ts";
+import type { ResultReport } from "../../shared/wire/leases.ts";
 import { sweepLeases } from "../agents/poll.ts";
 import { recordLog, recordResult, releaseLease } from "../agents/posts.ts";
 import type { Deps, Topic } from "../deps.ts";
@@ -20,10 +22,14 @@ import {
 } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { remove } from "./executions.ts";
+import { toSyncResult } from "./read.ts";
 import { type ExecutionRow, findExecution } from "./sql.ts";
-import { cancel, keepFollowed, waitForSync } from "./wait.ts";
+import { cancel, keepFollowed, waitForSync, waitForWatched } from "./wait.ts";
 
 useStore();
+
+const failure = { type: "runtime_error", message: "no", phase: "execution" } as const;
+const item = { number: 1, main: true, data: { "text/plain": "1" }, stdout_at: 0, stderr_at: 0 };
 
 describe("wait", () => {
   let deps: Deps;
@@ -46,6 +52,34 @@ describe("wait", () => {
     const { execution: ended } = await waitForSync(clientOf(deps), id, false, signal);
     expect(ended).toMatchObject({ status: "succeeded" });
   });
+
+  test.each([
+    ["nothing", {}],
+    ["output", { stdout_base64: btoa("a\xff"), stderr_base64: btoa("b"), stdout_truncated: true }],
+    ["JSON", { output_json: '{"n": 1.0, "more": [18014398509481985]}' }],
+    ["a warning and a compiler", { warnings: ["slow"], compile: { exit_code: 0, output: "ok" } }],
+    ["much output", { stdout_base64: btoa("x".repeat(300_000)) }],
+    ["an error", { status: "failed", exit_code: 1, error: failure }],
+    ["items", { items: [item] }],
+  ] as const)(
+    "a result with %s that is handed to whom waits is answered like one that is read",
+    async (what, result) => {
+      const results = what === "items" ? "all" : undefined;
+      const job = await leasedJob(store.db, { mode: "sync", results, jobType: "default" });
+      const client = clientOf(deps);
+      const wakes = deps.notifier.subscribe([`execution:${job.id}`]);
+      const { signal } = new AbortController();
+      const waiting = waitForWatched(client, wakes, job.id, false, signal);
+      await recordResult(deps, job, job.leaseId, { ...success, ...result } as ResultReport);
+      const [handed, read] = await Promise.all([
+        waiting,
+        waitForSync(client, job.id, false, signal),
+      ]);
+      const isRead = "artifacts" in handed;
+      expect(isRead).toBe(["much output", "items"].includes(what));
+      expect(writeJson(toSyncResult(handed))).toBe(writeJson(toSyncResult(read)));
+    },
+  );
 
   test("interrupting a call that has just ended names no call, and is no error", async () => {
     const { id } = await readySession(store.db);

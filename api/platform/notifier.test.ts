@@ -14,7 +14,7 @@ import {
   storeJob,
   type TempStore,
 } from "../testing/temp-store.ts";
-import { paced, pollingNotifier, readChanges } from "./notifier.ts";
+import { memoryNotifier, paced, pollingNotifier, readChanges } from "./notifier.ts";
 
 describe("notifier polling", () => {
   const log = getLogger(["airlock", "test"]);
@@ -238,5 +238,41 @@ describe("paced", () => {
       vi.advanceTimersByTime(10_000);
     }
     expect(work).toHaveBeenCalledTimes(2);
+  });
+});
+
+describe("a job that is announced before it is stored", () => {
+  const isWoken = async ({ next }: Subscription): Promise<boolean> =>
+    (await next(0, new AbortController().signal)).forJob;
+
+  test("wakes one who waits, once", async () => {
+    const notifier = memoryNotifier();
+    const [first, second] = [notifier.subscribe(["job"]), notifier.subscribe(["job"])];
+    const isStored = notifier.announce!();
+    expect(await isWoken(first)).toBe(true);
+    isStored();
+    expect([await isWoken(first), await isWoken(second)]).toEqual([false, false]);
+  });
+
+  test("wakes one who began to wait meanwhile, and may have looked too early", async () => {
+    const notifier = memoryNotifier();
+    const isStored = notifier.announce!();
+    const late = notifier.subscribe(["job"]);
+    expect(await isWoken(late)).toBe(false);
+    isStored();
+    expect(await isWoken(late)).toBe(true);
+  });
+
+  test("wakes another if the first one leaves it, and one who comes after that", async () => {
+    const notifier = memoryNotifier();
+    const first = notifier.subscribe(["job"]);
+    const isStored = notifier.announce!();
+    expect(await isWoken(first)).toBe(true);
+    first.passOn();
+    const late = notifier.subscribe(["job"]);
+    isStored();
+    // The first again, which may look in vain, or the late one.
+    first.close();
+    expect(await isWoken(late)).toBe(true);
   });
 });
