@@ -242,8 +242,8 @@ describe("paced", () => {
 });
 
 describe("a job that is announced before it is stored", () => {
-  const isWoken = async ({ next }: Subscription): Promise<boolean> =>
-    (await next(0, new AbortController().signal)).forJob;
+  const isWoken = async (waiter: Subscription): Promise<boolean> =>
+    (await waiter.next(0, new AbortController().signal)).forJob;
 
   test("wakes one who waits, once", async () => {
     const notifier = memoryNotifier();
