@@ -13,7 +13,7 @@ export type Row = {
   readonly reaches: (of: (series: string) => Summary, has: (series: string) => boolean) => boolean;
 };
 
-export type Unit = "ms" | "/s" | "MB" | "kB";
+export type Unit = "ms" | "/s" | "MB" | "kB" | "MB/s" | "each";
 
 /** The samples of one side. */
 export type Series = {

@@ -11,6 +11,7 @@ import {
   timed,
   whenSettled,
 } from "./measure.ts";
+import { bytes } from "./bytes-row.ts";
 import { cpu, creates, forked, idle, memory, preload } from "./sandbox-rows.ts";
 import {
   anchors,
@@ -422,4 +423,5 @@ export const rows: readonly Row[] = [
   idle,
   creates,
   tools,
+  bytes,
 ];

@@ -1,5 +1,10 @@
-import { readFileSync } from "node:fs";
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { Agent, request } from "undici";
 import { labels } from "../../../agent/sandbox/sandbox.ts";
 import { peakBytes } from "../../../agent/testing/agent-process.ts";
 import type { PoolStats } from "../../../shared/wire/health.ts";
@@ -201,8 +206,8 @@ function side(
 
 export const cpu: Row = {
   name: "cpu",
-  what: "CPU time of each hello in each process, one job after the other",
-  goal: "preloaded ≤ hello + 3 ms",
+  what: "CPU time of each hello in each process, one job after the other and 8 at once; the same of the floor, a service of 90 lines that promises nothing (scripts/lab/bench/floor.ts); and what nobody disturbs: statements on the database, page faults, context switches and new processes of each hello",
+  goal: "preloaded ≤ hello + 3 ms; API ≤ 2 × floor; statements ≤ 16, 8 at once ≤ 12",
   measure: async (world) => {
     const image = JSON.stringify(await ensureScienceImage(world.docker));
     const preloaded = `[job_types.preloaded]\nbase_image = ${image}\npreload = ["numpy", "pandas"]\n`;
@@ -211,44 +216,167 @@ export const cpu: Row = {
       toml: preloaded,
     });
     await using plain = await world.startService({ config: { container_backend: "engine" } });
+    await using floor = await startFloor();
     return [
       ...(await measure(world, forked, "forked", "default")),
+      ...(await measure(world, forked, "forked, 8 at once", "default", 8)),
+      ...(await measureFloor(world, floor, "floor", 1)),
+      ...(await measureFloor(world, floor, "floor, 8 at once", 8)),
       ...(await measure(world, forked, "forked, numpy and pandas preloaded", "preloaded")),
       ...(await measure(world, plain, "containers", "default")),
+      ...(await countStatements(world)),
     ];
   },
-  reaches: (of) => of("forked, numpy and pandas preloaded: job").p50 <= of("forked: job").p50 + 3,
+  reaches: (of) =>
+    of("forked, numpy and pandas preloaded: job").p50 <= of("forked: job").p50 + 3 &&
+    of("forked: API").p50 <= 2 * of("floor: API").p50 &&
+    of("forked, 8 at once: API").p50 <= 2 * of("floor, 8 at once: API").p50 &&
+    of("forked: statements").p50 <= 16 &&
+    of("forked, 8 at once: statements").p50 <= 12,
 };
+
+/** Does `task` so often, so many at once. */
+async function repeatedly(times: number, atOnce: number, task: () => Promise<unknown>) {
+  const left = Array.from({ length: times }).values();
+  const work = async (): Promise<void> => {
+    for (const _ of left) await task();
+  };
+  await Promise.all(Array.from({ length: atOnce }, work));
+}
 
 async function measure(
   world: World,
   service: Service,
   name: string,
   job_type: string,
+  atOnce = 1,
 ): Promise<Series[]> {
-  const jobs = world.quick ? 2 : 100;
+  const jobs = world.quick ? 2 : 100 * Math.min(atOnce, 4);
   await service.warmUp(world.samples(200), { job_type });
   const samples = new Map<string, number[]>();
+  const counts = new Map<string, number[]>();
   for (let round = 0; round < world.samples(5); round++) {
     await service.settled();
     const before = await used(world, service);
+    const countedBefore = counted();
     const machineBefore = ofMachine();
-    for (let n = 0; n < jobs; n++) await service.execute(HELLO, { job_type });
+    await repeatedly(jobs, atOnce, () => service.execute(HELLO, { job_type }));
     const machine = ofMachine() - machineBefore;
+    add(counts, counted(), countedBefore, jobs);
     const after = await used(world, service);
     // It includes the engine, the kernel and the client, which have no series of their own.
     before.set("whole machine", 0);
     after.set("whole machine", machine);
-    for (const [who, ms] of after) {
-      const own = samples.get(who) ?? [];
-      samples.set(who, [...own, (ms - (before.get(who) ?? 0)) / jobs]);
-    }
+    add(samples, after, before, jobs);
   }
-  return [...samples].map(([who, each]) => ({
-    name: `${name}: ${who}`,
-    unit: "ms",
-    samples: each,
-  }));
+  return [...seriesOf(name, "ms", samples), ...seriesOf(name, "each", counts)];
+}
+
+/** Adds what each has used for each job. */
+function add(
+  samples: Map<string, number[]>,
+  after: Map<string, number>,
+  before: Map<string, number>,
+  jobs: number,
+): void {
+  for (const [who, sum] of after) {
+    samples.set(who, [...(samples.get(who) ?? []), (sum - (before.get(who) ?? 0)) / jobs]);
+  }
+}
+
+const seriesOf = (name: string, unit: Series["unit"], samples: Map<string, number[]>): Series[] =>
+  [...samples].map(([who, each]) => ({ name: `${name}: ${who}`, unit, samples: each }));
+
+/** What the machine has counted so far. Source: proc(5). */
+function counted(): Map<string, number> {
+  const text = readFileSync("/proc/vmstat", "utf8") + readFileSync("/proc/stat", "utf8");
+  const sum = (name: string): number => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(text)?.[1]);
+  return new Map([
+    ["page faults", sum("pgfault")],
+    ["context switches", sum("ctxt")],
+    ["processes", sum("processes")],
+  ]);
+}
+
+/** Statements of each hello, BEGIN and COMMIT included, in a service of its own: counting costs time. */
+async function countStatements(world: World): Promise<Series[]> {
+  const file = join(mkdtempSync(join(tmpdir(), "airlock-bench-")), "statements");
+  const read = async (): Promise<number> => {
+    await sleep(3 * TOLD_MS);
+    return Number(readFileSync(file, "utf8"));
+  };
+  const counter = new URL("count-statements.ts", import.meta.url).href;
+  await using service = await world.startService({
+    config: { container_backend: "zygote" },
+    env: { NODE_OPTIONS: `--import ${counter}`, BENCH_STATEMENTS: file },
+  });
+  await service.warmUp(world.samples(60));
+  const found: Series[] = [];
+  for (const [name, atOnce] of [["forked", 1] as const, ["forked, 8 at once", 8] as const]) {
+    const samples: number[] = [];
+    for (let round = 0; round < world.samples(5); round++) {
+      const before = await read();
+      await repeatedly(world.samples(80), atOnce, () => service.execute(HELLO));
+      samples.push(((await read()) - before) / world.samples(80));
+    }
+    found.push({ name: `${name}: statements`, unit: "each", samples });
+  }
+  rmSync(dirname(file), { recursive: true });
+  return found;
+}
+
+/** How often count-statements.ts writes. */
+const TOLD_MS = 50;
+
+/** The floor and its agent, which runs nothing: as many polls as a hello's service has slots. */
+async function startFloor() {
+  const folder = mkdtempSync(join(tmpdir(), "airlock-bench-"));
+  const child = fork(new URL("floor.ts", import.meta.url), [folder]);
+  const [url] = (await once(child, "message")) as [string];
+  const dispatcher = new Agent({ keepAliveTimeout: 60_000 });
+  const end = new AbortController();
+  const post = async <T>(path: string, body: object): Promise<T> => {
+    const headers = { "content-type": "application/json" };
+    const asked = { dispatcher, method: "POST", headers, signal: end.signal } as const;
+    const answer = await request(`${url}${path}`, { ...asked, body: JSON.stringify(body) });
+    return (await answer.body.json()) as T;
+  };
+  const agent = async (): Promise<void> => {
+    while (!end.signal.aborted) {
+      const { lease_id } = await post<{ lease_id: string }>("/poll", { free_slots: 1 });
+      await post("/result", { lease_id, stdout: "hello\n" });
+    }
+  };
+  const agents = Array.from({ length: 4 }, () => agent().catch(() => {}));
+  return {
+    pid: child.pid!,
+    hello: () => post("/execute", { code: HELLO }),
+    [Symbol.asyncDispose]: async (): Promise<void> => {
+      end.abort();
+      await Promise.all(agents);
+      child.disconnect();
+      await once(child, "exit");
+      await dispatcher.destroy();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+async function measureFloor(
+  world: World,
+  { pid, hello }: Awaited<ReturnType<typeof startFloor>>,
+  name: string,
+  atOnce: number,
+): Promise<Series[]> {
+  await repeatedly(world.samples(1000), atOnce, hello);
+  const samples: number[] = [];
+  for (let round = 0; round < world.samples(5); round++) {
+    const jobs = world.samples(400);
+    const before = cpuMsOf(pid);
+    await repeatedly(jobs, atOnce, hello);
+    samples.push((cpuMsOf(pid) - before) / jobs);
+  }
+  return [{ name: `${name}: API`, unit: "ms", samples }];
 }
 
 /** CPU time in ms so far. */

@@ -51,6 +51,8 @@ type ServiceOptions = {
   readonly config?: Readonly<Record<string, string | number | boolean>>;
   /** Tables of job types, as in airlock.toml. */
   readonly toml?: string;
+  /** Further variables of the processes' environment. */
+  readonly env?: Readonly<Record<string, string>>;
 };
 
 type Method = "GET" | "POST" | "DELETE";
@@ -70,7 +72,7 @@ let count = 0;
 async function startService(
   engine: Engine,
   dockerHost: string,
-  { config = {}, toml = "" }: ServiceOptions = {},
+  { config = {}, toml = "", env = {} }: ServiceOptions = {},
 ) {
   const folder = mkdtempSync(join(tmpdir(), "airlock-bench-"));
   const file = join(folder, "airlock.toml");
@@ -78,6 +80,7 @@ async function startService(
   const agentName = `bench-${process.pid}-${(count += 1)}`;
   const started = startProcess(process.cwd(), {
     ...withoutAirlock(process.env),
+    ...env,
     AIRLOCK_CONFIG: file,
     AIRLOCK_DATA_DIR: join(folder, "data"),
     AIRLOCK_SPOOL_DIR: join(folder, "spool"),

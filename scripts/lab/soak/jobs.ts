@@ -497,7 +497,9 @@ export const jobOperations: readonly Operation[] = [
           stream.enqueue(new TextEncoder().encode(name));
         },
       });
-      await client.hangUp(at`POST /files?name=${name}`, { body }, afterMs);
+      // More than is sent in this time.
+      const headers = { "Content-Length": "1000000" };
+      await client.hangUp(at`POST /files?name=${name}`, { body, headers }, afterMs);
       const list = await client.ask(at`GET /files?limit=1000`);
       client.check(list, false, some({ name })(list.json["items"] as Json[]));
     },
