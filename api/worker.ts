@@ -1,5 +1,5 @@
-import { createClient } from "@libsql/client/web";
 import { waitUntil } from "cloudflare:workers";
+import { AsyncLocalStorage } from "node:async_hooks";
 import type { ExecutionContext } from "hono";
 import { ConfigError, loadConfig } from "../shared/config/config.ts";
 import { startLog } from "../shared/process/log.ts";
@@ -8,6 +8,7 @@ import { type Deps, silenceMs } from "./deps.ts";
 import { checkExposure, requireSomeKey } from "./http/identity.ts";
 import { newId, sha256 } from "./ids.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts.worker.ts";
+import { type Lanes, serverClient } from "./platform/libsql-server.ts";
 import {
   objectNotifier,
   SendingObject,
@@ -45,6 +46,18 @@ const platformBodyBytes = 100_000_000;
 
 const notConfigured = "Airlock is not configured yet: `wrangler tail` shows what is missing.\n";
 
+/** What waits for the database in each request. */
+const waiting = new AsyncLocalStorage<{ lanes?: Lanes }>();
+
+/**
+ * When a client hangs up, the runtime never lets the calls of its request end, so no other request may wait for them.
+ * What runs outside of a request waits for nobody.
+ */
+function lanesOfRequest(make: () => Lanes): Lanes {
+  const request = waiting.getStore();
+  return request ? (request.lanes ??= make()) : make();
+}
+
 interface Service {
   app: ReturnType<typeof createApp>;
   deps: Deps;
@@ -56,31 +69,8 @@ let hasSomeKey = false;
 
 /** The API on Cloudflare Workers: one service per isolate, built by its first event. */
 export default {
-  async fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
-    service ??= build(env);
-    try {
-      const { deps } = await service;
-      // Each request asks for itself: in workerd, none may wait for another one.
-      if (!hasSomeKey) {
-        await requireSomeKey(deps).catch((error: unknown) => {
-          if (error instanceof ConfigError) throw error;
-        });
-      }
-      hasSomeKey = true;
-    } catch (error) {
-      if (!(error instanceof ConfigError)) throw error;
-      console.error(`airlock: ${error.message}`);
-      return new Response(notConfigured, { status: 503, headers: { "Retry-After": "60" } });
-    }
-    const { app, deps } = await service;
-    if (!hasAnnounced && hasReceivers(deps.config)) {
-      hasAnnounced = true;
-      context.waitUntil(keepWantedTypes(deps.db, wantedTypes(deps.config)).catch(() => {}));
-    }
-    const answer = app.fetch(request, env, context);
-    // When a client hangs up, the runtime drops everything that is not awaited here, the cancellation included.
-    context.waitUntil(Promise.resolve(answer));
-    return answer;
+  fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
+    return waiting.run({}, () => answerTo(request, env, context));
   },
   /** The cron trigger: does everything that depends on time alone. */
   async scheduled(_event: unknown, env: Env): Promise<void> {
@@ -92,6 +82,33 @@ export default {
   },
 };
 
+async function answerTo(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
+  service ??= build(env);
+  try {
+    const { deps } = await service;
+    // Each request asks for itself: in workerd, none may wait for another one.
+    if (!hasSomeKey) {
+      await requireSomeKey(deps).catch((error: unknown) => {
+        if (error instanceof ConfigError) throw error;
+      });
+    }
+    hasSomeKey = true;
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    console.error(`airlock: ${error.message}`);
+    return new Response(notConfigured, { status: 503, headers: { "Retry-After": "60" } });
+  }
+  const { app, deps } = await service;
+  if (!hasAnnounced && hasReceivers(deps.config)) {
+    hasAnnounced = true;
+    context.waitUntil(keepWantedTypes(deps.db, wantedTypes(deps.config)).catch(() => {}));
+  }
+  const answer = app.fetch(request, env, context);
+  // When a client hangs up, the runtime drops everything that is not awaited here, the cancellation included.
+  context.waitUntil(Promise.resolve(answer));
+  return answer;
+}
+
 async function build(env: Env): Promise<Service> {
   // Anyone can reach a deployed Worker.
   const told = loadConfig({}, textVariables(env));
@@ -101,13 +118,12 @@ async function build(env: Env): Promise<Service> {
     throw new ConfigError("AIRLOCK_DATABASE_URL must be the address of a libSQL server");
   }
   const warning = checkExposure(config);
-  const client = createClient({
+  const client = serverClient({
     url: config.database_url,
-    // When a client hangs up, the runtime never lets the calls of its request end. Queued calls of other
-    // requests would wait for them forever.
-    concurrency: Infinity,
+    authToken: config.database_auth_token,
     fetch: boundedFetch(remoteTimeoutMs),
-    ...(config.database_auth_token !== undefined && { authToken: config.database_auth_token }),
+    nextTick: () => Promise.resolve(),
+    lanes: lanesOfRequest,
   });
   const log = await startLog(config, "api", (line) => console.log(line.trimEnd()));
   if (warning) log.warn(warning);

@@ -22,3 +22,26 @@ export function concatBytes(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
 export function decodeUtf8(bytes: Uint8Array): string {
   return new TextDecoder("utf-8", { ignoreBOM: true, fatal: false }).decode(bytes);
 }
+
+/** Node's own way is many times faster than a loop. */
+const { Buffer: native } = globalThis as {
+  Buffer?: {
+    from(bytes: ArrayBufferLike, at: number, size: number): { toString(as: "base64"): string };
+  };
+};
+
+export function base64(bytes: Uint8Array): string {
+  if (native) return native.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("base64");
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 8192) {
+    text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  }
+  return btoa(text);
+}
+
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}

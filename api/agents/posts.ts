@@ -1,3 +1,4 @@
+import { fromBase64 } from "../../shared/bytes.ts";
 import { canonicalJsonInPieces, checkJson, JsonError, withoutMark } from "../../shared/json.ts";
 import { artifactNameRule, isArtifactName } from "../../shared/names.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
@@ -295,13 +296,6 @@ export function refuseUnless(recorded: Recorded, leaseId: string, place: string)
 
 export function leaseLost(leaseId: string): AppError {
   return new AppError("lease_lost", `Lease ${leaseId} no longer holds; drop the work.`);
-}
-
-export function fromBase64(text: string): Uint8Array {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes;
 }
 
 /**

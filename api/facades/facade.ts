@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { base64 } from "../../shared/bytes.ts";
 import { JsonError, parseJsonInPieces, parsePlainJsonInPieces } from "../../shared/json.ts";
 import { type ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
@@ -321,14 +322,6 @@ export function problemOf(text: string): z.infer<typeof Told> {
   } catch {
     return { detail: text.slice(0, 500) };
   }
-}
-
-function base64(bytes: Uint8Array): string {
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 8192) {
-    text += String.fromCharCode(...bytes.subarray(at, at + 8192));
-  }
-  return btoa(text);
 }
 
 /** What ended a cell, as notebooks tell it. */

@@ -1,4 +1,4 @@
-import { decodeUtf8 } from "../../shared/bytes.ts";
+import { decodeUtf8, fromBase64 } from "../../shared/bytes.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { canonicalJson } from "../../shared/json.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
@@ -18,7 +18,7 @@ import type {
 import { limits } from "../../shared/wire/limits.ts";
 import { listAgents } from "../agents/agents.ts";
 import { mayBuild, servingAgents, whyNobodyBuilds } from "../agents/placement.ts";
-import { fromBase64, leaseLost, refuseUnless, requireHeld } from "../agents/posts.ts";
+import { leaseLost, refuseUnless, requireHeld } from "../agents/posts.ts";
 import { backstopMs, type Deps, type Hashed, UploadMismatch } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { fileForAgents, type StoredFile } from "../files/files.ts";

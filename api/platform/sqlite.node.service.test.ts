@@ -17,7 +17,7 @@ test("processes that start at once on an empty server all find its schema up to 
   const clients = await Promise.all([1, 2, 3].map(() => openDatabase(config)));
   for (const client of clients) {
     const { rows } = await client.execute("SELECT count(*) AS n FROM executions");
-    expect(rows).toEqual([{ n: 0 }]);
+    expect(rows[0]?.["n"]).toBe(0);
     client.close();
   }
 });

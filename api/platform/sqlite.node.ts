@@ -26,6 +26,7 @@ import {
   type Read,
   remoteTimeoutMs,
 } from "../store/database.ts";
+import { isReadOnly, resultSet, rowPrototype, serverClient } from "./libsql-server.ts";
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
 
@@ -53,8 +54,10 @@ export async function openDatabase(config: Config): Promise<Client> {
     if (isFile) return await migrated(fileClient(url));
     const { database_auth_token: token } = config;
     // Migrating a long history may take longer than the time limit of requests.
-    (await migrated(remoteClient(url, token, {}))).close();
-    return remoteClient(url, token, { fetch: boundedFetch(remoteTimeoutMs) });
+    const migrating = createClient({ url, ...(token !== undefined && { authToken: token }) });
+    (await migrated(migrating)).close();
+    const fetch = boundedFetch(remoteTimeoutMs);
+    return serverClient({ url, authToken: token, fetch, nextTick });
   } catch (cause) {
     const text = `cannot open the database ${url}: ${describeError(cause)}`;
     throw new ConfigError(withoutSecrets(text), { cause });
@@ -81,14 +84,6 @@ async function refuseOtherVersion(client: Client): Promise<void> {
     "another version of Airlock made it. Use that version (it can also back it up), " +
       "or begin anew with an empty database (AIRLOCK_DATA_DIR or AIRLOCK_DATABASE_URL)",
   );
-}
-
-function remoteClient(
-  url: string,
-  authToken: string | undefined,
-  options: { fetch?: (request: Request) => Promise<Response> },
-): Client {
-  return createClient({ url, ...options, ...(authToken !== undefined && { authToken }) });
 }
 
 function makeDataFolder(path: string): void {
@@ -461,15 +456,6 @@ export function openConnection(path: string, timeoutMs: number): Connection {
   };
 }
 
-const reads = /^\s*(SELECT|PRAGMA|EXPLAIN)\b/i;
-/** `WITH` may begin a read or a write: it writes if it has one of the words below. */
-const startsWithTables = /^\s*WITH\b/i;
-const writes = /\b(INSERT|UPDATE|DELETE|REPLACE)\b/i;
-
-function isReadOnly(sql: string): boolean {
-  return reads.test(sql) || (startsWithTables.test(sql) && !writes.test(sql));
-}
-
 const changed =
   /\b(?:insert\s+(?:or\s+\w+\s+)?into|replace\s+into|update(?:\s+or\s+\w+)?|delete\s+from|table)\s+["`]?(\w+)/gi;
 
@@ -516,34 +502,9 @@ function prepare(database: Database.Database, sql: string): Prepared {
         Object.setPrototypeOf(row, prototype);
       }
       const affected = isRead ? 0 : rows.length;
-      return resultSet(columns, types, rows as unknown as ResultSet["rows"], affected, undefined);
+      return resultSet(columns, types, rows, affected, undefined);
     },
   };
-}
-
-/** Makes rows that are arrays and also have their values by column name. */
-function rowPrototype(columns: string[]): object {
-  const prototype = Object.create(Array.prototype) as object;
-  columns.forEach((name, index) => {
-    if (name in prototype) return;
-    Object.defineProperty(prototype, name, {
-      get(this: unknown[]) {
-        return this[index];
-      },
-    });
-  });
-  return prototype;
-}
-
-function resultSet(
-  columns: string[],
-  columnTypes: string[],
-  rows: ResultSet["rows"],
-  rowsAffected: number,
-  lastInsertRowid: bigint | undefined,
-): ResultSet {
-  const set = { columns, columnTypes, rows, rowsAffected, lastInsertRowid };
-  return { ...set, toJSON: () => ({ ...set, lastInsertRowid: lastInsertRowid?.toString() }) };
 }
 
 function bufferOf(bytes: Uint8Array): ArrayBufferLike {

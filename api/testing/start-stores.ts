@@ -14,6 +14,7 @@ import { reservePort } from "./reserve-port.ts";
 /** A libSQL server under test, with an empty schema. */
 export interface RunningDatabase {
   url: string;
+  pid: number;
   /** Kills it; its data stays in the folder. */
   close(): Promise<void>;
 }
@@ -28,8 +29,8 @@ export async function startSqld(folder: string): Promise<RunningDatabase> {
 }
 
 /** The same without a schema. */
-export async function startEmptySqld(folder: string): Promise<RunningDatabase> {
-  const address = `127.0.0.1:${await reservePort()}`;
+export async function startEmptySqld(folder: string, port?: number): Promise<RunningDatabase> {
+  const address = `127.0.0.1:${port ?? (await reservePort())}`;
   const url = `http://${address}`;
   const options = {
     "db-path": folder,
@@ -51,7 +52,7 @@ export async function startEmptySqld(folder: string): Promise<RunningDatabase> {
     { stdio: ["ignore", "ignore", "inherit"] },
   );
   await untilAnswers(`${url}/health`, child);
-  return { url, close: () => end(child) };
+  return { url, pid: child.pid!, close: () => end(child) };
 }
 
 async function end(child: ChildProcess): Promise<void> {

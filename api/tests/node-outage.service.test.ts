@@ -1,15 +1,13 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { listen } from "../../shared/testing/http.ts";
 import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 import { Api, problemOf, servers } from "../testing/contract/api.ts";
+import { faults, startDatabaseProxy } from "../testing/database-proxy.ts";
 import { reservePort } from "../testing/reserve-port.ts";
 import type { Reply } from "../testing/scripted-agent.ts";
 import { startNodeIn } from "../testing/start-node.ts";
@@ -144,41 +142,16 @@ test("a synchronous request survives 10 s without its remote database", async ()
   expect(await api.newest()).toEqual([execution_id]);
 });
 
-/** A proxy of the database that loses the answers to a number of writes to a table; returns its address. */
-async function losingAnswers(port: number, table: string) {
-  let left = 0;
-  async function passOn(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const sent = await text(request);
-    const answer = await fetch(`http://127.0.0.1:${port}${request.url}`, {
-      method: request.method ?? "GET",
-      headers: { "Content-Type": request.headers["content-type"] ?? "" },
-      ...(sent !== "" && { body: sent }),
-    });
-    const bytes = await answer.bytes();
-    if (left > 0 && sent.includes(`insert into \\"${table}\\"`)) {
-      left -= 1;
-      response.destroy();
-      return;
-    }
-    const type = answer.headers.get("Content-Type") ?? "";
-    response.writeHead(answer.status, { "Content-Type": type }).end(bytes);
-  }
-  const proxy = createServer((request, response) => {
-    passOn(request, response).catch(() => response.destroy());
-  });
-  return { ...(await listen(proxy)), lose: (count: number) => (left = count) };
-}
-
 test.each(["/execute", "/execute/async"])(
   "POST %s stores one job if the answer of its commit is lost, and its client gets that job",
   async (path) => {
     const port = await reservePort();
     await startSqld(port);
-    await using database = await losingAnswers(port, "executions");
+    await using database = await startDatabaseProxy(`http://127.0.0.1:${port}`);
     const api = await startApi({ AIRLOCK_DATABASE_URL: database.url });
     const agent = api.agent();
     await agent.poll();
-    database.lose(1);
+    database.fail(String.raw`insert into \"executions\"`, faults.lost);
     const reply = api.post(path, { code: "print(1)" });
     const { lease_id, execution_id } = await agent.takeJob();
     await agent.result(lease_id);

@@ -1,11 +1,12 @@
 // First, as it brings the app, which teaches zod to describe itself.
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { createClient } from "@libsql/client/web";
+import { setImmediate as nextTick } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { createApp } from "../../api/app.ts";
 import type { Notifier } from "../../api/deps.ts";
 import { findExecution } from "../../api/jobs/sql.ts";
+import { serverClient } from "../../api/platform/libsql-server.ts";
 import { memoryNotifier, readChanges } from "../../api/platform/notifier.ts";
 import { database } from "../../api/store/database.ts";
 import { sweep } from "../../api/sweep.ts";
@@ -45,7 +46,7 @@ async function startCounted() {
     sum.rowsWritten += written;
     return response;
   };
-  const client = createClient({ url: sqld.url, fetch: count });
+  const client = serverClient({ url: sqld.url, fetch: count, nextTick });
   ends.defer(() => client.close());
   const execute = client.execute.bind(client);
   const batch = client.batch.bind(client);

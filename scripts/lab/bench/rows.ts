@@ -1,7 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { ScriptedAgent, success } from "../../../api/testing/scripted-agent.ts";
 import { connect } from "../../../clients/typescript/src/index.ts";
-import type { PollReply } from "../../../shared/wire/leases.ts";
 import {
   interleave,
   rate,
@@ -12,9 +10,13 @@ import {
   whenSettled,
 } from "./measure.ts";
 import { bytes } from "./bytes-row.ts";
+import { remote } from "./remote-row.ts";
 import { cpu, creates, forked, idle, memory, preload } from "./sandbox-rows.ts";
 import {
+  AGENTS,
   anchors,
+  API_CLIENTS,
+  API_SLOTS,
   type ApiService,
   callSession,
   coldCycle,
@@ -22,7 +24,9 @@ import {
   endSession,
   hasDockerCommand,
   HELLO,
+  helloJob,
   openSession,
+  runJobs,
   type Service,
   startApi,
   type World,
@@ -250,13 +254,9 @@ async function printTimes(url: string, lines: number): Promise<number[]> {
 }
 
 const SUBMITTERS = 64;
-const API_CLIENTS = 32;
-const AGENTS = 4;
-const API_SLOTS = 16;
 const BATCH = 1000;
 /** Pause of the other client between two of its requests. */
 const OTHERS_PAUSE_MS = 2;
-const helloJob = { code: 'print("hello")' };
 
 /** Each on an API of its own; the worst stall is of each. */
 const parts = [measureJobs, measureSubmits, measureBatches];
@@ -304,30 +304,6 @@ async function measureJobs(api: ApiService, quick: boolean): Promise<Series[]> {
     { name: "jobs", unit: "/s", samples: rates },
     { name: "CPU of each job", unit: "ms", samples: cpu },
   ];
-}
-
-/** Submits jobs and ends all of them. */
-async function runJobs(api: ApiService, count: number): Promise<void> {
-  let [toSubmit, toFinish] = [count, count];
-  const client = async (): Promise<void> => {
-    while (toSubmit-- > 0) await api.send("POST", "/execute/async", helloJob);
-  };
-  const agent = async (): Promise<void> => {
-    const asked = { slots: API_SLOTS, free_slots: API_SLOTS, wait_s: 0.1 };
-    const poll = new ScriptedAgent(api.url, "").pollRequest(asked);
-    while (toFinish > 0) {
-      const { text } = await api.send("POST", "/agent/v1/poll", poll);
-      const { jobs } = JSON.parse(text) as PollReply;
-      toFinish -= jobs.length;
-      const finish = ({ lease_id }: { lease_id: string }) =>
-        api.send("POST", `/agent/v1/leases/${lease_id}/result`, success);
-      await Promise.all(jobs.map(finish));
-    }
-  };
-  await Promise.all([
-    ...Array.from({ length: API_CLIENTS }, client),
-    ...Array.from({ length: AGENTS }, agent),
-  ]);
 }
 
 async function measureSubmits(api: ApiService, quick: boolean): Promise<Series[]> {
@@ -416,6 +392,7 @@ export const rows: readonly Row[] = [
   preload,
   cpu,
   api,
+  remote,
   memory,
   live,
   turns,

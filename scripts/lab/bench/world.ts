@@ -11,8 +11,10 @@ import { Agent, Pool, request } from "undici";
 import { containerProfile } from "../../../agent/backends/profiles.ts";
 import type { Engine } from "../../../agent/engine/engine.ts";
 import { labels, plainSpec } from "../../../agent/sandbox/sandbox.ts";
+import { ScriptedAgent, success } from "../../../api/testing/scripted-agent.ts";
 import { startNode } from "../../../api/testing/start-node.ts";
 import type { SyncResult } from "../../../shared/wire/executions.ts";
+import type { PollReply } from "../../../shared/wire/leases.ts";
 import type { Session } from "../../../shared/wire/sessions.ts";
 import { hasCommand } from "../../setup/steps.ts";
 import { childrenOf } from "../../testing/machine.ts";
@@ -328,10 +330,10 @@ const meter = new URL("stall-meter.ts", import.meta.url).href;
 export type ApiService = Awaited<ReturnType<typeof startApi>>;
 
 /**
- * The API alone on an empty database file, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to
+ * The API alone, on an empty database file unless the variables say otherwise, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to
  * it.
  */
-export async function startApi() {
+export async function startApi(vars: Record<string, string> = {}) {
   const api = await startNode({
     NODE_OPTIONS: `--import ${meter}`,
     AIRLOCK_API_AUTH_ENABLED: "true",
@@ -339,6 +341,7 @@ export async function startApi() {
     AIRLOCK_AGENT_TOKENS: AGENT_TOKEN,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
     AIRLOCK_MAX_QUEUE_SIZE: "1000000",
+    ...vars,
   });
   const { url, child } = api;
   const pool = new Pool(url, { connections: CONNECTIONS, keepAliveTimeout: 60_000 });
@@ -375,4 +378,33 @@ export async function startApi() {
       await api.close();
     },
   };
+}
+
+export const API_CLIENTS = 32;
+export const AGENTS = 4;
+export const API_SLOTS = 16;
+export const helloJob = { code: 'print("hello")' };
+
+/** Submits jobs and ends all of them. */
+export async function runJobs(api: Pick<ApiService, "send">, count: number): Promise<void> {
+  let [toSubmit, toFinish] = [count, count];
+  const client = async (): Promise<void> => {
+    while (toSubmit-- > 0) await api.send("POST", "/execute/async", helloJob);
+  };
+  const agent = async (): Promise<void> => {
+    const asked = { slots: API_SLOTS, free_slots: API_SLOTS, wait_s: 0.1 };
+    const poll = new ScriptedAgent("", "").pollRequest(asked);
+    while (toFinish > 0) {
+      const { text } = await api.send("POST", "/agent/v1/poll", poll);
+      const { jobs } = JSON.parse(text) as PollReply;
+      toFinish -= jobs.length;
+      const finish = ({ lease_id }: { lease_id: string }) =>
+        api.send("POST", `/agent/v1/leases/${lease_id}/result`, success);
+      await Promise.all(jobs.map(finish));
+    }
+  };
+  await Promise.all([
+    ...Array.from({ length: API_CLIENTS }, client),
+    ...Array.from({ length: AGENTS }, agent),
+  ]);
 }
