@@ -456,9 +456,18 @@ export async function checkAvailability(
   { config, db, now }: ClientDeps,
   mode: "sync" | "async",
   environment: Environment,
-  { inputs = null, language }: { inputs?: InputWay | null; language?: string | undefined } = {},
+  {
+    inputs = null,
+    language,
+    known: given,
+  }: {
+    inputs?: InputWay | null;
+    language?: string | undefined;
+    /** The agents, if the caller has just read them. */
+    known?: Awaited<ReturnType<typeof listAgents>>;
+  } = {},
 ): Promise<Availability> {
-  const known = await listAgents(db);
+  const known = given ?? (await listAgents(db));
   const at = now();
   const found = whyUnavailable(mode, known, config, at);
   if (found) return { refusal: unavailable(found.detail, found.retryAfterS) };

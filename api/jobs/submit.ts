@@ -5,6 +5,7 @@ import { nearest } from "../../shared/names.ts";
 import type { relationships } from "../../shared/wire/executions.ts";
 import type { JobType } from "../../shared/wire/job-types.ts";
 import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submissions.ts";
+import { listAgents } from "../agents/agents.ts";
 import { isRunnable, notBuilt } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { AppError, unavailable } from "../errors.ts";
@@ -75,7 +76,11 @@ export async function submit(
   inherited?: NewInputFile[],
 ): Promise<SubmittedJob> {
   const { config } = deps;
-  const environment = await runnableEnvironment(deps, request.job_type);
+  // Asked together: they may share a request to the database's server.
+  const [environment, known] = await Promise.all([
+    runnableEnvironment(deps, request.job_type),
+    listAgents(deps.db),
+  ]);
   const files: FoundFiles =
     inherited || !request.files?.length
       ? { identities: [], rows: inherited ?? [] }
@@ -85,6 +90,7 @@ export async function submit(
   const { refusal, wait } = await checkAvailability(deps, origin.mode, environment, {
     inputs: execution.inputs ?? null,
     language: execution.program?.language,
+    known,
   });
   const obstacle = files.problem ?? refusal ?? (await databaseFull(deps));
   return storeSubmission(deps, execution, origin, {

@@ -187,6 +187,8 @@ export function pollingNotifier(
 
   return {
     notify: (topic, delayMs, news) => local.notify(topic, delayMs, news),
+    // The writes of this process reach the server in order: see serverClient.
+    announce: () => local.announce!(),
     subscribe(topics) {
       for (const topic of topics) waiting.set(topic, (waiting.get(topic) ?? 0) + 1);
       if (!isLooking) lookAgain();
