@@ -173,7 +173,7 @@ for name in ("y", "result.json", "a/b", "a"): os.chmod(name, 0)`);
 });
 
 hostileCases(({ run }) => {
-  describe("hostile 55: results that break their limits or their protocol", () => {
+  describe("hostile 67: results that break their limits or their protocol", () => {
     async function runCell(code: string, settings: Settings = {}) {
       const job = { results: true, ...settings.job };
       const { report, ...rest } = await run(code, { ...settings, job });
