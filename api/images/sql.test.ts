@@ -160,6 +160,12 @@ describe("builds", () => {
   }
 
   describe("equal requests", () => {
+    test("share one build, even if many come at once and none is open", async () => {
+      const asked = Array.from({ length: 20 }, () => requestBuild(db, newBuild(), by()));
+      expect(new Set(await Promise.all(asked)).size).toBe(1);
+      expect(await openBuilds(db)).toHaveLength(1);
+    });
+
     test("are those of the same job type, tag and specification", async () => {
       const id = await requestBuild(db, newBuild(), by());
       for (const other of [{ jobType: "other" }, { tag: "v1.0.0" }, { spec: "{1}" }]) {

@@ -4,6 +4,7 @@ import { fieldErrors } from "./errors.ts";
 import { Tool, tools } from "./executions.ts";
 import { JobTypeName, VersionTag } from "./job-types.ts";
 import { limits } from "./limits.ts";
+import { ExecuteRequest } from "./submissions.ts";
 
 const Schema = z.strictObject({ code: z.string(), numbers: z.array(z.int()) });
 const faultsOf = (value: unknown) => fieldErrors(Schema.safeParse(value).error!);
@@ -116,4 +117,13 @@ test("the definitions are bounded together", () => {
   const most = limits.toolsMaxBytes - rest;
   expect(request.safeParse({ tools: sized(most) }).success).toBe(true);
   expect(request.safeParse({ tools: sized(most + 1) }).success).toBe(false);
+});
+
+test("stdin has a limit in bytes of UTF-8, not in characters", () => {
+  const faultsOfStdin = (stdin: string) => ExecuteRequest.safeParse({ code: "1", stdin }).error;
+  const most = "é".repeat(limits.stdinMaxBytes / 2);
+  expect(faultsOfStdin(most)).toBeUndefined();
+  expect(fieldErrors(faultsOfStdin(`${most}a`)!)).toEqual([
+    { path: "stdin", message: `must be at most ${limits.stdinMaxBytes} bytes` },
+  ]);
 });
