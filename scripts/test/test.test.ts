@@ -1,7 +1,11 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { expect, it, test } from "vitest";
-import { waitUntil } from "../../shared/testing/test-file.ts";
+import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 import { findCircles, findLongFiles, findWrongImports } from "./check-rooms.ts";
-import { closingLines, countLine, type FileResult, isGreen, tierLines } from "./reporter.ts";
+import { closingLines, countLine, type FileResult, isGreen, tierLines, TOLD } from "./reporter.ts";
 import { readTestArguments } from "./tiers.ts";
 
 const files = ["api/a.test.ts", "api/b.service.test.ts", "agent/c.engine.test.ts", "d.lab.test.ts"];
@@ -141,6 +145,23 @@ test("a skipped test is a failure under CI only", () => {
   expect(isGreen(skipping, [], true)).toBe(false);
   expect(isGreen(run(file()), [{ what: "lab", files: 1, reason: "" }], true)).toBe(false);
   expect(isGreen(run(file()), [], true)).toBe(true);
+});
+
+test.each([
+  ["passes", "", 0],
+  ["fails", "throw new Error()", 1],
+  ["runs nothing, which vitest itself would call a success", "skip()", 1],
+])("vitest ends as the reporter decides: a run that %s", async (_what, code, expected) => {
+  const folder = tempFolder();
+  writeFileSync(join(folder, "a.test.mjs"), `test("a", ({ skip }) => { ${code} })`);
+  const reporter = resolve("scripts/test/reporter.ts");
+  const args = ["run", "--root", folder, "--globals", "--reporter", reporter];
+  const told = JSON.stringify({ unavailable: [], choosesRows: true });
+  const env = { ...process.env, [TOLD]: told, CI: "1", VITEST: "" };
+  const vitest = spawn(process.execPath, [resolve("node_modules/vitest/vitest.mjs"), ...args], {
+    env,
+  });
+  expect(await once(vitest, "exit")).toEqual([expected, null]);
 });
 
 test("a run without tests is a failure", () => {
