@@ -79,6 +79,7 @@ async function measureBytes(
     const { job_id } = await sample("artifact", output, () => service.execute(code));
     await sample("download", output, async () => {
       const answer = await request(`${service.url}/jobs/${job_id}/artifacts/a.bin`, { dispatcher });
+      if (answer.statusCode !== 200) throw new Error(`GET of an artifact: ${answer.statusCode}`);
       for await (const _ of answer.body);
     });
     const content = Buffer.concat(Array.from({ length: upload }, () => randomBytes(MiB)));
@@ -125,6 +126,9 @@ async function copy(
   const container = await docker.createContainer({ Image: image, Cmd: ["true"] });
   const env = { ...process.env, DOCKER_HOST: dockerHost };
   const run = promisify(execFile);
-  took(await timed(() => run("docker", ["cp", "-q", path, `${container.id}:/a.bin`], { env })));
-  await container.remove();
+  try {
+    took(await timed(() => run("docker", ["cp", path, `${container.id}:/a.bin`], { env })));
+  } finally {
+    await container.remove();
+  }
 }

@@ -48,8 +48,16 @@ function write<T>(run: () => T): Promise<T> {
 
 const log = openSync(`${path}-wal`, "r");
 const sync = promisify(fdatasync);
-let syncing: Promise<void> | undefined;
-const durable = (): Promise<void> => (syncing ??= sync(log).finally(() => (syncing = undefined)));
+let last = Promise.resolve();
+let next: Promise<void> | undefined;
+/** Resolves after an fdatasync that begins after this call: one that runs may have missed the caller's commit. */
+function durable(): Promise<void> {
+  next ??= last = last.then(() => {
+    next = undefined;
+    return sync(log);
+  });
+  return next;
+}
 
 const polls: (() => void)[] = [];
 const clients = new Map<string, (stdout: string) => void>();
