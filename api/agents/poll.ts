@@ -33,7 +33,7 @@ import {
   sweepSessions,
   takeSessions,
 } from "../sessions/lease.ts";
-import { executions, sessions } from "../store/schema.ts";
+import { executions } from "../store/schema.ts";
 import { statement } from "../store/statement.ts";
 import {
   type AgentRow,
@@ -173,7 +173,7 @@ async function look(
 }
 
 /** Reads in one statement what may wait for an agent, so that a poll at rest asks for nothing else. */
-async function readTodo(
+export async function readTodo(
   deps: Deps,
   request: PollRequest,
   { agentId, now }: LeaseTerms,
@@ -200,7 +200,7 @@ async function readTodo(
 const any = (table: SQLiteTable, condition: SQL | undefined): SQL =>
   sql`exists (select 1 from ${table} where ${condition})`;
 const todo = statement(sql`select ${any(executions, isOverdue)}, ${any(executions, isMissed)},
-  ${any(executions, isOffered)}, ${any(executions, isNextOf(sql`null`))}, ${any(sessions, isForAgent)}`);
+  ${any(executions, isOffered)}, ${any(executions, isNextOf(sql`null`))}, ${isForAgent}`);
 
 /** Registers an agent and renews the leases it lists. */
 export async function renew(

@@ -1,4 +1,4 @@
-import { and, eq, gt, lte, or, sql } from "drizzle-orm";
+import { and, eq, gt, lte, or, sql, type SQL } from "drizzle-orm";
 import { isTerminal } from "../../shared/wire/executions.ts";
 import type {
   LeasedSession,
@@ -186,12 +186,9 @@ async function isAnySessionQueued(db: Database, now: number): Promise<boolean> {
   return (await firstQueued(db, { now })).length > 0;
 }
 
+const isWaiting = and(isQueuedSession, gt(sessions.expiresAt, given("now")));
 const firstQueued = rowsQuery(
-  query
-    .select({ seq: sessions.seq })
-    .from(sessions)
-    .where(and(isQueuedSession, gt(sessions.expiresAt, given("now"))))
-    .limit(1),
+  query.select({ seq: sessions.seq }).from(sessions).where(isWaiting).limit(1),
 );
 
 /**
@@ -271,9 +268,10 @@ const isMissed = and(
   sql`${sessions.leaseId} not in ${listed("heldSessions")}`,
 );
 const missed = rowsQuery(query.select({ id: sessions.id }).from(sessions).where(isMissed));
-/** Sessions that an agent may lease, if it has room, and those that it is to start and does not know. */
-export const isForAgent = sql`(${isQueuedSession} and ${sessions.expiresAt} > ${given("now")} and ${given("freeSessions")} > 0)
-  or (${isMissed})`;
+const anyOf = (condition: SQL | undefined): SQL =>
+  sql`exists (select 1 from ${sessions} where ${condition})`;
+/** Whether there is a session that an agent may lease, if it has room, or that it is to start and does not know. */
+export const isForAgent = sql`((${given("freeSessions")} > 0 and ${anyOf(isWaiting)}) or ${anyOf(isMissed)})`;
 const setExpiry = { leaseExpiresAt: sql`${given("expiresAt")}` };
 const renewMissed = rowsQuery(query.update(sessions).set(setExpiry).where(isMissed).returning());
 

@@ -1,5 +1,6 @@
 import { afterAll, expect, test } from "vitest";
 import { claimCalls, claimNext, jobTypesUsedSince } from "../agents/claim.ts";
+import { readTodo } from "../agents/poll.ts";
 import {
   findByUploadKey,
   findFiles,
@@ -39,6 +40,7 @@ import {
   queuePosition,
   readQueueStats,
 } from "../jobs/sql.ts";
+import { readEnvironments } from "../jobs/read.ts";
 import { submitExecution } from "../jobs/submit.ts";
 import { endOverdue } from "../jobs/wait.ts";
 import { readCounts } from "../monitoring/metrics.ts";
@@ -51,9 +53,10 @@ import {
   forgetSessions,
   listSessions,
 } from "../sessions/sql.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { newSession } from "../testing/session-store.ts";
 import { openPlanner } from "../testing/statements.ts";
-import { handleOf, jobType, newExecution, offers } from "../testing/temp-store.ts";
+import { handleOf, jobType, newExecution, offers, testDeps } from "../testing/temp-store.ts";
 import {
   claimDue,
   eventsAfter,
@@ -332,6 +335,15 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a renewal of sessions", [], () => renewSessions(db, terms, [lease])],
   ["a new session", [], () => createSession(db, session, 10)],
   ["the end of a session", [], () => advanceSession(db, { id: "s" }, { kind: "delete" }, now)],
+  [
+    "what may wait for an agent",
+    ["SCAN sessions USING INDEX sessions_queue"],
+    async () => {
+      const deps = testDeps(db, "", () => now);
+      const request = new ScriptedAgent("http://unused", "").pollRequest({ free_sessions: 1 });
+      await readTodo(deps, request, terms, await readEnvironments(deps));
+    },
+  ],
   ["due sessions", ["SCAN sessions USING INDEX sessions_open"], () => dueSessions(db, now)],
   ["old sessions", [], () => forgetSessions(db, now, 10)],
   ["the sessions of an agent", [], () => sessionsOf(db, "agent")],
