@@ -18,10 +18,12 @@ import { onExecute } from "../testing/statements.ts";
 import {
   by,
   clientOf,
+  leaseJob,
   noLimits,
   openTempStore,
-  type TempStore,
+  storeJob,
   testDeps,
+  type TempStore,
 } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { addJoinCode, askForRotation, exchangeCode, findAgent, listAgents } from "./agents.ts";
@@ -340,6 +342,26 @@ describe("poll cost", () => {
     const first = await lastSeen(0);
     expect(await lastSeen(500)).toBe(first);
     expect(await lastSeen(500)).toBe(now);
+  });
+
+  test("ready sandboxes that have changed within that second are stored while the poll waits", async () => {
+    const agent = new ScriptedAgent(createApp(deps), token);
+    await agent.poll({ free_slots: 0, warm: 1 });
+    await agent.poll({ free_slots: 0, warm: 2 });
+    const warm = async () => (await listAgents(store.db))[0]?.warm;
+    expect(await warm()).toBe(1);
+    await agent.poll({ free_slots: 0, warm: 2, wait_s: 2 });
+    expect(await warm()).toBe(2);
+  });
+
+  test("a poll leases a job whose lease it finds to be over, although time passes meanwhile", async () => {
+    const id = await storeJob(store.db);
+    await leaseJob(store.db, { now: 1, ttlMs: 10, agentId: "gone" });
+    now = 1000;
+    deps.now = () => now++;
+    const agent = new ScriptedAgent(createApp(deps), token);
+    const { jobs } = await agent.poll({ images: [deps.config.base_image], free_slots: 1 });
+    expect(jobs).toMatchObject([{ execution_id: id, attempt: 2 }]);
   });
 });
 

@@ -20,7 +20,6 @@ import {
   isMissed,
   isOverdue,
   leasesOf,
-  type LeaseTerms,
   renewLeases,
 } from "../jobs/lease.ts";
 import { readEnvironments } from "../jobs/read.ts";
@@ -139,15 +138,15 @@ async function look(
   tokenHash: string,
   signal: AbortSignal,
 ): Promise<{ reply: PollReply; askedAt: number | null }> {
-  const lease = leaseTerms(deps, request.agent.id);
   const [environments, askedAt] = await Promise.all([
     readEnvironments(deps),
     refuseRevoked(deps, tokenHash),
   ]);
-  const asked = await readTodo(deps, request, lease, environments);
+  const asked = await readTodo(deps, request, environments);
   const renewed = await renewHeld(deps, request, asked.overdue);
-  // What was overdue may be leased again.
-  const todo = asked.overdue ? await readTodo(deps, request, lease, environments) : asked;
+  // What was overdue may be leased again, from now on.
+  const todo = asked.overdue ? await readTodo(deps, request, environments) : asked;
+  const lease = leaseTerms(deps, request.agent.id);
   const [jobs, builds, sessions] = signal.aborted
     ? [[], [], []]
     : await Promise.all([
@@ -176,15 +175,14 @@ async function look(
 export async function readTodo(
   deps: Deps,
   request: PollRequest,
-  { agentId, now }: LeaseTerms,
   environments: Environment[],
 ): Promise<Todo> {
   const { free_slots, free_sessions = 0, leases, sessions = [], agent } = request;
   const offered = free_slots > 0 ? await offers(deps, placedOf(request), environments) : [];
   const { rows } = await deps.db.client.execute(
     todo({
-      agentId,
-      now,
+      agentId: agent.id,
+      now: deps.now(),
       held: JSON.stringify(leases),
       heldSessions: JSON.stringify(sessions),
       jobTypes: JSON.stringify(offered.map(({ jobType }) => jobType)),

@@ -341,7 +341,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
     async () => {
       const deps = testDeps(db, "", () => now);
       const request = new ScriptedAgent("http://unused", "").pollRequest({ free_sessions: 1 });
-      await readTodo(deps, request, terms, await readEnvironments(deps));
+      await readTodo(deps, request, await readEnvironments(deps));
     },
   ],
   ["due sessions", ["SCAN sessions USING INDEX sessions_open"], () => dueSessions(db, now)],
