@@ -1,7 +1,7 @@
 import { type Client, createClient, type InStatement } from "@libsql/client";
-import Libsql from "libsql";
 import { afterEach, beforeEach } from "vitest";
 import { database, type Database, type DurableClient } from "../store/database.ts";
+import { tellStatements } from "./tell-statements.ts";
 import { openTempStore } from "./temp-store.ts";
 
 /** A store that tells the plans of its statements. */
@@ -76,25 +76,12 @@ export function recording(client: Client, sent: InStatement[]): Client {
 /** The statements that the running test has made on its database files, in order, with BEGIN and COMMIT. */
 export const asked: string[] = [];
 
-type Calls = Record<"run" | "get" | "all", (...values: unknown[]) => unknown>;
-const driver = Libsql.prototype as unknown as { prepare: (sql: string) => Calls };
-
 /** Call this before the store of a test is opened. */
 export function countStatements(): void {
-  const { prepare } = driver;
+  let end: () => void;
   beforeEach(() => {
     asked.length = 0;
-    driver.prepare = function (sql) {
-      const statement = prepare.call(this, sql);
-      for (const name of ["run", "get", "all"] as const) {
-        const call = statement[name].bind(statement);
-        statement[name] = (...values) => {
-          asked.push(sql);
-          return call(...values);
-        };
-      }
-      return statement;
-    };
+    end = tellStatements((sql) => asked.push(sql));
   });
-  afterEach(() => void (driver.prepare = prepare));
+  afterEach(() => end());
 }
