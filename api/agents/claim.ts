@@ -462,8 +462,8 @@ export async function claimNext(
 }
 
 /**
- * The same without a look first: for whom knows that a job waits, or is being stored. Where tenants share the agents or have limits,
- * `claimNext` finds what may be leased.
+ * The same without a look first, for a caller who knows that a job waits or is being stored. Where tenants share the
+ * agents or have limits, this claim leases nothing, and `claimNext` finds what may be leased.
  *
  * @returns `queued` is the number of jobs that wait then, if one was leased in one step.
  */

@@ -239,7 +239,7 @@ export interface FullExecution {
   items?: ItemRow[] | "left" | undefined;
 }
 
-/** What the answer to whom waited for its end needs. */
+/** What the answer needs to a request that has waited for the end of an execution. */
 export type Ended = Omit<FullExecution, "artifacts" | "inputFiles">;
 
 const findBy = (column: typeof executions.id | typeof executions.leaseId) => {

@@ -111,7 +111,7 @@ interface Place {
   /** Executions that may wait where this one waits. */
   most: number;
   whyFull: (full: Extract<Submitted, { kind: "full" }>) => Promise<AppError>;
-  /** Called when it is being stored. Returns what is called when it is stored, instead of `wake`. */
+  /** Called while the execution is being stored. What it returns is called once it is stored, instead of `wake`. */
   announce?: () => (() => void) | undefined;
   /** Wakes whoever can take it. */
   wake: () => unknown;
@@ -189,7 +189,7 @@ export interface Origin {
   clientIp: string;
   keyId?: string | undefined;
   traceparent?: string | undefined;
-  /** Called with the id of the execution before it is stored, if nothing but its result ends it. */
+  /** Called with the id of the execution before it is stored, unless it has a `queue_timeout`, which no wake-up tells. */
   watch?: ((id: string) => void) | undefined;
   lineage?: { parentExecutionId: string; relationship: (typeof relationships)[number] };
 }

@@ -62,7 +62,7 @@ describe("wait", () => {
     ["an error", { status: "failed", exit_code: 1, error: failure }],
     ["items", { items: [item] }],
   ] as const)(
-    "a result with %s that is handed to whom waits is answered like one that is read",
+    "a result with %s that is handed to the request that waits is answered like one that is read",
     async (what, result) => {
       const results = what === "items" ? "all" : undefined;
       const job = await leasedJob(store.db, { mode: "sync", results, jobType: "default" });
