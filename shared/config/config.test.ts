@@ -295,6 +295,9 @@ describe("an unknown key is refused", () => {
     [{ prot: 1 }, {}, "unknown configuration key: prot"],
     [{}, { AIRLOCK_API_KEY: "hunter2" }, "unknown configuration key: api_key;"],
     [{}, { AIRLOCK_CONSTRUCTOR: "x" }, "unknown configuration key: constructor"],
+    [{}, { AIRLOCK_API_PORT: "8080" }, "unknown configuration key: api_port"],
+    [{}, { AIRLOCK_API_SERVICE_HOST: "my-host" }, "unknown configuration key: api_service_host"],
+    [{}, { AIRLOCK_PORT: "tcp" }, 'port = "tcp": '],
     [
       { job_types: { ml: { memory: "1g" } } },
       {},
@@ -306,6 +309,25 @@ describe("an unknown key is refused", () => {
 
   test("but not a variable of another program", () => {
     expect(loadConfig({}, { AIRLOCKED: "1", PATH: "/bin" })).toEqual(loadConfig({}, {}));
+  });
+
+  test.each([
+    ["AIRLOCK_API", "10.96.7.1"],
+    ["AIRLOCK", "fd00::a1"],
+  ])("nor what Kubernetes sets for the Service %s", (service, host) => {
+    const port = `${service}_PORT_8080`;
+    const links = {
+      [`${service}_SERVICE_HOST`]: host,
+      [`${service}_SERVICE_PORT`]: "8080",
+      [`${service}_SERVICE_PORT_HTTP`]: "8080",
+      [`${service}_PORT`]: `tcp://${host}:8080`,
+      [`${port}_TCP`]: `tcp://${host}:8080`,
+      [`${port}_TCP_PROTO`]: "tcp",
+      [`${port}_TCP_PORT`]: "8080",
+      [`${port}_TCP_ADDR`]: host,
+      [`${service}_PORT_53_UDP`]: `udp://${host}:53`,
+    };
+    expect(loadConfig({}, links)).toEqual(loadConfig({}, {}));
   });
 });
 

@@ -54,12 +54,15 @@ export function loadConfig(
 const prefix = "AIRLOCK_";
 /** Variables of the command line and the clients, for the same shell. */
 const ofClients = new Set(["AIRLOCK_URL", "AIRLOCK_KEY"]);
+/** What Kubernetes puts into the environment for a Service whose name begins with `airlock`: one called `airlock` sets PORT. */
+const serviceLink =
+  /^AIRLOCK_(\w+_)?(SERVICE_HOST=[\da-f.:]+|SERVICE_PORT(_\w+)?=\d+|PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp):\/\/.+|PORT_\d+_(TCP|UDP|SCTP)_(ADDR=[\da-f.:]+|PORT=\d+|PROTO=(tcp|udp|sctp)))$/;
 
 function fromEnv(env: Record<string, string | undefined>): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith(prefix) || ofClients.has(name)) continue;
-    if (text === undefined || text === "") continue;
+    if (text === undefined || text === "" || serviceLink.test(`${name}=${text}`)) continue;
     const key = name.slice(prefix.length).toLowerCase();
     values[key] = fromText(key, text);
   }
