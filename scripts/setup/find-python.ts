@@ -1,7 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { globSync } from "node:fs";
 import { join } from "node:path";
-import { namesIn } from "../../shared/testing/files.ts";
 
 export interface Python {
   /** Such as "3.13.0". */
@@ -31,9 +30,9 @@ export function hostPython(): Python {
 }
 
 function places(minor: string): string[] {
-  const pyenv = join(process.env["PYENV_ROOT"] ?? "/root/.pyenv", "versions");
-  const versions = namesIn(pyenv).filter((name) => name.startsWith(`${minor}.`));
-  return ["/usr", ...versions.map((name) => join(pyenv, name)), join(debianOf(minor), "usr")];
+  const pyenv = process.env["PYENV_ROOT"] ?? "/root/.pyenv";
+  const versions = globSync(join(pyenv, "versions", `${minor}.*`));
+  return ["/usr", ...versions, join(debianOf(minor), "usr")];
 }
 
 function describe(folder: string): Python[] {

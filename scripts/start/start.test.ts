@@ -293,11 +293,12 @@ test.each([
   },
 );
 
-test("what the Dockerfile runs is in the image: .dockerignore lets its files of testing folders through", async () => {
+test("what runs in the image is there: .dockerignore lets its files of testing folders through", async () => {
   const { metafile } = await build({
     entryPoints: [
       "api/node.ts",
       "agent/main.ts",
+      "scripts/start/main.ts",
       "scripts/docs/write-clients.ts",
       "scripts/setup/console.ts",
     ],
