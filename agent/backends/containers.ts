@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
+import { putLast } from "../../shared/lru.ts";
 import type { PoolKind } from "../../shared/wire/health.ts";
 import { type ContainerEntry, type ContainerState, type Engine, linkOf } from "../engine/engine.ts";
 import { type Bytecode, supervisorProgram } from "../python/program.ts";
@@ -151,12 +152,10 @@ export function bytecodes(limit = 64): Bytecodes {
   return {
     of: (image) => byImage.get(image) ?? null,
     keep(image, bytecode) {
-      byImage.delete(image);
-      if (bytecode === null) return;
+      if (bytecode === null) return void byImage.delete(image);
       const { program, later } = bytecode;
-      byImage.set(image, { program: Uint8Array.from(program), later: Uint8Array.from(later) });
-      const [oldest] = byImage.keys();
-      if (byImage.size > limit && oldest !== undefined) byImage.delete(oldest);
+      const own = { program: Uint8Array.from(program), later: Uint8Array.from(later) };
+      putLast(byImage, image, own, limit);
     },
   };
 }

@@ -1,19 +1,16 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { FrameError } from "../sandbox/frames.ts";
+import {
+  encodeSwitchFrame,
+  FrameError,
+  switchDecoder,
+  type SwitchFrame,
+} from "../sandbox/frames.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
 import { specWith } from "../testing/engine.ts";
 import { createTestClock } from "../testing/fakes.ts";
-import {
-  encodeSwitchFrame,
-  type Mother,
-  openChannel,
-  switchDecoder,
-  type SwitchFrame,
-  windowBytes,
-  type Zygote,
-} from "./mother.ts";
+import { type Mother, openChannel, windowBytes, type Zygote } from "./mother.ts";
 import { bundlesVolume, createVolumeReaper } from "./volumes.ts";
 import { createPreloadLearner, createZygotes, topImports, zygoteKey } from "./zygotes.ts";
 

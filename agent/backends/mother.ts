@@ -2,7 +2,14 @@ import { type Duplex, Writable } from "node:stream";
 import { z } from "zod";
 import { type Engine, linkOf } from "../engine/engine.ts";
 import { motherProgram, type MotherSettings } from "../python/program.ts";
-import { FrameError, type Link, parseMessage } from "../sandbox/frames.ts";
+import {
+  encodeSwitchFrame,
+  FrameError,
+  type Link,
+  parseMessage,
+  switchDecoder,
+  type SwitchFrame,
+} from "../sandbox/frames.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
 import type { Architecture } from "../sandbox/syscall-numbers.ts";
 import { motherProfile, type MotherSpec } from "./profiles.ts";
@@ -298,54 +305,8 @@ function readyOf(payload: Buffer): z.infer<typeof ZygoteReady> {
 /** Bytes that may be on their way for one job in one direction; python/mother.py has the same. */
 export const windowBytes = 256 * 1024;
 const pieceBytes = 32 * 1024;
-const headBytes = 9;
-const maxPayloadBytes = 1024 * 1024;
 /** Bytes of a job's stderr that are kept for a diagnosis. */
 const diagnosticBytes = 4096;
-
-/** A frame of the mother's stream; python/mother.py lists the types. */
-export interface SwitchFrame {
-  /** Number of a job or a zygote; 0 for the mother itself. */
-  readonly number: number;
-  /** One ASCII letter. */
-  readonly type: string;
-  readonly payload: Buffer;
-}
-
-export function encodeSwitchFrame(
-  number: number,
-  type: string,
-  payload: Uint8Array = Buffer.alloc(0),
-): Buffer {
-  const frame = Buffer.allocUnsafe(headBytes + payload.length);
-  frame.writeUInt32BE(number, 0);
-  frame.write(type, 4, "latin1");
-  frame.writeUInt32BE(payload.length, 5);
-  frame.set(payload, headBytes);
-  return frame;
-}
-
-/** Returns a decoder for chunks that may be cut anywhere; it throws FrameError on a payload over the limit. */
-export function switchDecoder(): (chunk: Uint8Array) => SwitchFrame[] {
-  let pending: Buffer = Buffer.alloc(0);
-  return (chunk) => {
-    const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length);
-    pending = pending.length === 0 ? bytes : Buffer.concat([pending, bytes]);
-    const frames: SwitchFrame[] = [];
-    while (pending.length >= headBytes) {
-      const length = pending.readUInt32BE(5);
-      if (length > maxPayloadBytes) throw new FrameError(`a frame of ${length} bytes`);
-      if (pending.length < headBytes + length) break;
-      frames.push({
-        number: pending.readUInt32BE(0),
-        type: pending.toString("latin1", 4, 5),
-        payload: pending.subarray(headBytes, headBytes + length),
-      });
-      pending = pending.subarray(headBytes + length);
-    }
-    return frames;
-  };
-}
 
 /** The agent's end of one job's bytes. */
 interface Channel {

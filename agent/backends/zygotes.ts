@@ -1,3 +1,4 @@
+import { putLast } from "../../shared/lru.ts";
 import type { Engine } from "../engine/engine.ts";
 import { gateFolder, zygoteProgram } from "../python/program.ts";
 import {
@@ -115,12 +116,7 @@ export function createZygotes(deps: ZygotesDeps): Zygotes {
       .then((started) => {
         failed.delete(key);
         if (started.zygote.died.aborted) return started;
-        current.set(key, started);
-        const [oldest] = current;
-        if (current.size > mostZygotes && oldest) {
-          current.delete(oldest[0]);
-          oldest[1].zygote.retire();
-        }
+        for (const { zygote } of putLast(current, key, started, mostZygotes)) zygote.retire();
         started.zygote.died.addEventListener("abort", () => {
           if (current.get(key) === started) current.delete(key);
         });
@@ -275,7 +271,7 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
       quick: new Set(),
       failedMs: new Map(),
     };
-    touch(kinds, key, known, mostKinds);
+    putLast(kinds, key, known, mostKinds);
     return known;
   }
 
@@ -284,7 +280,7 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
     const nowMs = clock.nowMs();
     const times = (kind.askedMs.get(key) ?? []).filter((ms) => ms > nowMs - recentMs);
     times.push(nowMs);
-    touch(kind.askedMs, key, times.slice(-enoughJobs), mostCounted);
+    putLast(kind.askedMs, key, times.slice(-enoughJobs), mostCounted);
     const hasFailed = (kind.failedMs.get(key) ?? -Infinity) > nowMs - recentMs;
     if (times.length < enoughJobs || hasFailed || isPreparing || isBusy()) return;
     void learn(kind, spec, wanted);
@@ -297,7 +293,7 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
       for (const name of wanted) if ((took.get(name) ?? 0) < worthMs) kind.quick.add(name);
       // Else the next job asks for the set without its quick modules.
       if (!wanted.some((name) => kind.quick.has(name)))
-        touch(kind.learned, wanted.join(" "), wanted, mostSets);
+        putLast(kind.learned, wanted.join(" "), wanted, mostSets);
     } catch {
       kind.failedMs.set(wanted.join(" "), clock.nowMs());
     } finally {
@@ -315,7 +311,7 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
         set.every((name) => wanted.includes(name)),
       );
       const [best] = known.toSorted((a, b) => b.length - a.length);
-      if (best) touch(kind.learned, best.join(" "), best, mostSets);
+      if (best) putLast(kind.learned, best.join(" "), best, mostSets);
       if (wanted.length > 0 && best?.length !== wanted.length) count(kind, own, wanted);
       return best ? { ...own, preload: best } : spec;
     },
@@ -326,16 +322,6 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
       kind.failedMs.set(key, clock.nowMs());
     },
   };
-}
-
-/** Puts an entry at the end, and removes the first ones where there are more than `most`. */
-function touch<T>(map: Map<string, T>, key: string, value: T, most: number): void {
-  map.delete(key);
-  map.set(key, value);
-  for (const oldest of map.keys()) {
-    if (map.size <= most) return;
-    map.delete(oldest);
-  }
 }
 
 /** How much of a program is looked at, in characters and lines. */

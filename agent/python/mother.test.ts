@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { expect, test } from "vitest";
-import { switchDecoder } from "../backends/mother.ts";
+import { switchDecoder } from "../sandbox/frames.ts";
 import { loadModules, programs, sources } from "./program.ts";
 
 const modules = sources(programs.mother);

@@ -21,14 +21,11 @@ export const maxPayloadBytes = 256 * 1024;
 /** Payload of a frame of file data, bytes. */
 export const dataBytes = 64 * 1024;
 
+/** Type and length of the payload, which end every head. */
 const frameHeadBytes = 5;
 
 export function encodeFrame(type: string, payload: Uint8Array = Buffer.alloc(0)): Buffer {
-  const frame = Buffer.allocUnsafe(frameHeadBytes + payload.length);
-  frame.write(type, "latin1");
-  frame.writeUInt32BE(payload.length, 1);
-  frame.set(payload, frameHeadBytes);
-  return frame;
+  return encode(frameHeadBytes, type, payload);
 }
 
 /**
@@ -36,9 +33,57 @@ export function encodeFrame(type: string, payload: Uint8Array = Buffer.alloc(0))
  * limit.
  */
 export function frameDecoder(): (chunk: Uint8Array) => Frame[] {
+  return decoder(frameHeadBytes, maxPayloadBytes, (bytes, end) => ({
+    type: bytes.toString("latin1", 0, 1),
+    payload: bytes.subarray(frameHeadBytes, end),
+  }));
+}
+
+/** A frame of the mother's stream, which has a number before its type; python/mother.py lists the types. */
+export interface SwitchFrame extends Frame {
+  /** Number of a job or a zygote; 0 for the mother itself. */
+  readonly number: number;
+}
+
+const switchHeadBytes = 4 + frameHeadBytes;
+const maxSwitchPayloadBytes = 1024 * 1024;
+
+export function encodeSwitchFrame(
+  number: number,
+  type: string,
+  payload: Uint8Array = Buffer.alloc(0),
+): Buffer {
+  const frame = encode(switchHeadBytes, type, payload);
+  frame.writeUInt32BE(number, 0);
+  return frame;
+}
+
+/** As `frameDecoder`, for the mother's stream. */
+export function switchDecoder(): (chunk: Uint8Array) => SwitchFrame[] {
+  return decoder(switchHeadBytes, maxSwitchPayloadBytes, (bytes, end) => ({
+    number: bytes.readUInt32BE(0),
+    type: bytes.toString("latin1", 4, 5),
+    payload: bytes.subarray(switchHeadBytes, end),
+  }));
+}
+
+function encode(headBytes: number, type: string, payload: Uint8Array): Buffer {
+  const frame = Buffer.allocUnsafe(headBytes + payload.length);
+  frame.write(type, headBytes - 5, "latin1");
+  frame.writeUInt32BE(payload.length, headBytes - 4);
+  frame.set(payload, headBytes);
+  return frame;
+}
+
+/** @param read makes a frame of the first `end` bytes. */
+function decoder<T>(
+  headBytes: number,
+  mostBytes: number,
+  read: (bytes: Buffer, end: number) => T,
+): (chunk: Uint8Array) => T[] {
   let pending: Buffer[] = [];
   let pendingBytes = 0;
-  let wantedBytes = frameHeadBytes;
+  let wantedBytes = headBytes;
 
   return (chunk) => {
     pending.push(bufferOver(chunk));
@@ -47,25 +92,20 @@ export function frameDecoder(): (chunk: Uint8Array) => Frame[] {
 
     // Only frames that span chunks are copied.
     let bytes = pending.length === 1 ? pending[0]! : Buffer.concat(pending);
-    const frames: Frame[] = [];
-    while (bytes.length >= frameHeadBytes) {
-      wantedBytes = frameHeadBytes + payloadLength(bytes);
+    const frames: T[] = [];
+    while (bytes.length >= headBytes) {
+      const length = bytes.readUInt32BE(headBytes - 4);
+      if (length > mostBytes) throw new FrameError(`a frame of ${length} bytes`);
+      wantedBytes = headBytes + length;
       if (bytes.length < wantedBytes) break;
-      const payload = bytes.subarray(frameHeadBytes, wantedBytes);
-      frames.push({ type: bytes.toString("latin1", 0, 1), payload });
+      frames.push(read(bytes, wantedBytes));
       bytes = bytes.subarray(wantedBytes);
-      wantedBytes = frameHeadBytes;
+      wantedBytes = headBytes;
     }
     pending = bytes.length > 0 ? [bytes] : [];
     pendingBytes = bytes.length;
     return frames;
   };
-}
-
-function payloadLength(head: Buffer): number {
-  const length = head.readUInt32BE(1);
-  if (length > maxPayloadBytes) throw new FrameError(`a frame of ${length} bytes`);
-  return length;
 }
 
 function bufferOver({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

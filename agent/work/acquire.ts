@@ -46,80 +46,81 @@ export type AcquireDeps = {
   readonly requirements: { readonly allowed: boolean };
 };
 
-/** A sandbox for one job, what it is to run, the reference that pins its image, and the runtime if it is known. */
-export type Acquired = {
+/**
+ * A sandbox, what it is to run, the reference that pins its image, and the runtime if it is known. A session has no
+ * job: each of its calls brings one.
+ */
+export type Acquired<Job extends SandboxJob | null = SandboxJob> = {
   readonly sandbox: Sandbox;
-  readonly job: SandboxJob;
+  readonly job: Job;
   readonly packages: WantedPackages | null;
   readonly jobRef: string;
   readonly runtime: string | null;
 };
 
-/** A session that starts, as if it were a job: its sandbox is not used for one job only. */
-export type SessionStart = LeasedJob & Pick<LeasedSession, "session_id">;
-
 /** What a job asks for on an image; null if it asks for no packages. */
 export type Want = (image: string) => Promise<WantedPackages | null>;
 
 /** @throws JobRefusal; EngineError; the signal's reason. */
-export async function acquireSandbox(
+export async function acquireSandbox<Job extends SandboxJob | null>(
   deps: AcquireDeps,
-  job: LeasedJob,
+  leased: LeasedJob | LeasedSession,
+  job: Job,
   want: Want,
   files: Pick<JobFiles, "fetch">,
   gpus: GpuLease,
   signal: AbortSignal,
-): Promise<Acquired> {
+): Promise<Acquired<Job>> {
   const { images } = deps;
   try {
-    return await acquireOnce(deps, job, want, files, gpus, signal);
+    return await acquireOnce(deps, leased, job, want, files, gpus, signal);
   } catch (error) {
     if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
-    images.forget(job.image);
-    return acquireOnce(deps, job, want, files, gpus, signal);
+    images.forget(leased.image);
+    return acquireOnce(deps, leased, job, want, files, gpus, signal);
   }
 }
 
-async function acquireOnce(
+async function acquireOnce<Job extends SandboxJob | null>(
   deps: AcquireDeps,
-  job: LeasedJob | SessionStart,
+  leased: LeasedJob | LeasedSession,
+  job: Job,
   want: Want,
   files: Pick<JobFiles, "fetch">,
   gpus: GpuLease,
   signal: AbortSignal,
-): Promise<Acquired> {
+): Promise<Acquired<Job>> {
+  const { job_type, tenant } = leased;
   const { runtimes } = deps.engine.health();
   const runtime = deps.chooseRuntime(runtimes);
-  await deps.admission.admitJob(job, runtime, signal);
-  refuseTooManyGpus(deps, job.job_type);
-  const image = await deps.images.resolve(job.image, signal);
+  await deps.admission.admitJob(leased, runtime, signal);
+  refuseTooManyGpus(deps, job_type);
+  const image = await deps.images.resolve(leased.image, signal);
   const packages = await want(image);
   const inputFiles = await files.fetch(signal);
   // The packages of a request come before those of its image.
-  const isLearned = job.job_type.preload === "auto" && packages === null && !job.program;
+  const isLearned = job_type.preload === "auto" && packages === null && !job?.program;
   const request = sandboxRequest(
     deps,
-    job.job_type,
+    job_type,
     image,
     runtime,
     await abortable(gpus.ids, signal),
     {
-      tenant: job.tenant,
+      tenant,
       packages,
       files: inputFiles,
-      imports: isLearned ? topImports(job.code) : [],
+      imports: isLearned && typeof job?.code === "string" ? topImports(job.code) : [],
     },
   );
   // Who runs Python alone pays nothing for it.
-  if (job.program) deps.languages.lookInto(job.image, request);
-  const own = sandboxJob(job);
-  const isSession = "session_id" in job;
-  const sandbox = await (isSession
-    ? deps.sandboxes.acquire({ ...request, isSession }, signal)
-    : deps.sandboxes.acquire(request, signal, own));
+  if (job?.program) deps.languages.lookInto(leased.image, request);
+  const sandbox = await (job === null
+    ? deps.sandboxes.acquire({ ...request, isSession: true }, signal)
+    : deps.sandboxes.acquire(request, signal, job));
   if (inputFiles.length > 0) await give(deps, sandbox, request, signal);
-  const jobRef = `${job.job_type.name}@${image}`;
-  return { sandbox, job: own, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
+  const jobRef = `${job_type.name}@${image}`;
+  return { sandbox, job, packages, jobRef, runtime: runtime ?? runtimes[0] ?? null };
 }
 
 /** What a sandbox runs for a leased job. */

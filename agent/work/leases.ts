@@ -1,5 +1,6 @@
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
+import { putLast } from "../../shared/lru.ts";
 import type {
   Intervals,
   LeasedBuild,
@@ -112,7 +113,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   defaults: Intervals,
 ): Leases<Work> {
   const held = new Map<string, Held<Work>>();
-  const ended = new Set<string>();
+  const ended = new Map<string, true>();
   let intervals = defaults;
 
   const leftMs = (askedMs: number): number =>
@@ -162,11 +163,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   function forget({ job }: Lease<Work>): void {
     held.get(job.lease_id)?.over.abort(OVER);
     held.delete(job.lease_id);
-    ended.add(job.lease_id);
-    for (const oldest of ended) {
-      if (ended.size <= ENDED_KEPT) break;
-      ended.delete(oldest);
-    }
+    putLast(ended, job.lease_id, true, ENDED_KEPT);
   }
 
   function end(lease: Lease<Work>): void {

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { canonicalRequirement, parseRequirement } from "../../shared/requirement.ts";
-import type { LeasedJob } from "../../shared/wire/leases.ts";
+import type { LeasedJob, LeasedSession } from "../../shared/wire/leases.ts";
 import type { EngineMonitor } from "../engine/health.ts";
 import { ownerOf } from "../host/files.ts";
 import type { GpuLease } from "../host/gpus.ts";
@@ -12,23 +12,24 @@ import {
   type PipConfig,
   readRuntimeSource,
 } from "../packages/proxy.ts";
-import { InstallError, type WantedPackages } from "../sandbox/job.ts";
-import { EngineError, type Sandbox, type SandboxSource } from "../sandbox/sandbox.ts";
+import { InstallError, type SandboxJob, type WantedPackages } from "../sandbox/job.ts";
+import { EngineError, type SandboxSource } from "../sandbox/sandbox.ts";
 import { type Clock, deadline } from "../waiting.ts";
 import {
   type Acquired,
   type AcquireDeps,
   acquireSandbox,
   type JobFiles,
+  sandboxJob,
   type Want,
 } from "./acquire.ts";
 import type { Lease } from "./leases.ts";
 
 export type PlaceDeps = StartUpDeps & RequirementsDeps;
 
-/** Where a job runs. Disposing it gives its sandbox back, once. */
-interface Place extends AsyncDisposable {
-  readonly acquired: Acquired;
+/** Where a job or a session runs. Disposing it gives its sandbox back, once. */
+interface Place<Job extends SandboxJob | null = SandboxJob> extends AsyncDisposable {
+  readonly acquired: Acquired<Job>;
 }
 
 /**
@@ -45,11 +46,22 @@ export type FindPlace = (
   took: (ms: number) => void,
 ) => Promise<Place>;
 
-/** Opens a sandbox for the job, with its packages. */
-export const openPlace: FindPlace = async (deps, lease, files, gpus, took) => {
+/** Opens a sandbox for a job alone. */
+export const openJobPlace: FindPlace = (deps, lease, ...more) =>
+  openPlace(deps, lease, sandboxJob(lease.job), ...more);
+
+/** Opens a sandbox for the lease's job, or for its session, with the packages. As `FindPlace`. */
+export async function openPlace<Job extends SandboxJob | null>(
+  deps: PlaceDeps,
+  lease: StartLease,
+  job: Job,
+  files: Pick<JobFiles, "fetch">,
+  gpus: GpuLease,
+  took: (ms: number) => void,
+): Promise<Place<Job>> {
   admitRequirements(deps, lease.job);
   const want = (image: string) => wantPackages(deps, lease, image, took);
-  const acquired = await startUp(deps, lease, gpus, want, files);
+  const acquired = await startUp(deps, lease, job, gpus, want, files);
   const place = borrow(deps.sandboxes, lease, acquired);
   try {
     await installRequirements(deps, acquired);
@@ -58,14 +70,14 @@ export const openPlace: FindPlace = async (deps, lease, files, gpus, took) => {
     await place[Symbol.asyncDispose]();
     throw error;
   }
-};
+}
 
-function borrow(
+function borrow<Job extends SandboxJob | null>(
   sandboxes: Pick<SandboxSource, "giveBack" | "discard">,
-  { drop }: Lease,
-  acquired: Acquired,
-): Place {
-  const sandbox: Sandbox = acquired.sandbox;
+  { drop }: StartLease,
+  acquired: Acquired<Job>,
+): Place<Job> {
+  const { sandbox } = acquired;
   // If the lease is dropped, the sandbox is removed at once: the job may already run elsewhere.
   const discard = (): void => sandboxes.discard(sandbox);
   drop.signal.addEventListener("abort", discard);
@@ -81,6 +93,9 @@ function borrow(
   };
 }
 
+/** The lease of a job or of a session. */
+type StartLease = Lease<LeasedJob | LeasedSession>;
+
 type StartUpDeps = AcquireDeps & { readonly engine: EngineMonitor; readonly clock: Clock };
 
 /**
@@ -88,28 +103,29 @@ type StartUpDeps = AcquireDeps & { readonly engine: EngineMonitor; readonly cloc
  *
  * @throws JobRefusal; EngineError; the reason of an aborted signal.
  */
-async function startUp(
+async function startUp<Job extends SandboxJob | null>(
   deps: StartUpDeps,
-  { job, drop, cancel }: Lease,
+  { job: leased, drop, cancel }: StartLease,
+  job: Job,
   gpus: GpuLease,
   want: Want,
   files: Pick<JobFiles, "fetch">,
-): Promise<Acquired> {
+): Promise<Acquired<Job>> {
   const { engine, clock } = deps;
   if (engine.slotsToOffer(1, 0) === 0) {
     throw new EngineError("unavailable", "circuit breaker open", { transient: true });
   }
-  using limit = deadline(clock, job.startup_timeout_s * 1000);
+  using limit = deadline(clock, leased.startup_timeout_s * 1000);
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
   try {
-    const acquired = await acquireSandbox(deps, job, want, files, gpus, signal);
+    const acquired = await acquireSandbox(deps, leased, job, want, files, gpus, signal);
     engine.recordSuccess();
     return acquired;
   } catch (error) {
     if (error instanceof JobRefusal) throw error;
     if (limit.signal.aborted) {
       engine.checkSoon();
-      const message = `The container did not start within ${job.startup_timeout_s} s.`;
+      const message = `The container did not start within ${leased.startup_timeout_s} s.`;
       throw new JobRefusal("startup_timeout", message, { cause: error });
     }
     if (!signal.aborted && isOfEngine(error)) engine.recordFailure();
@@ -139,7 +155,10 @@ const MAX_PROBLEMS = 5;
  *
  * @throws JobRefusal if the job's requirements may not be installed here.
  */
-function admitRequirements({ requirements }: RequirementsDeps, job: LeasedJob): void {
+function admitRequirements(
+  { requirements }: RequirementsDeps,
+  job: LeasedJob | LeasedSession,
+): void {
   if (job.requirements.length === 0) return;
   if (!requirements.allowed) {
     const message =
@@ -160,7 +179,7 @@ function admitRequirements({ requirements }: RequirementsDeps, job: LeasedJob): 
  */
 async function wantPackages(
   deps: RequirementsDeps,
-  lease: Lease,
+  lease: StartLease,
   image: string,
   took: (installMs: number) => void,
 ): Promise<WantedPackages | null> {
@@ -190,7 +209,7 @@ async function wantPackages(
 /** Waits for an installation for the time that is left of the job's startup_timeout. */
 async function waitFor<T>(
   { clock }: RequirementsDeps,
-  { job, drop, cancel, takenMs }: Lease,
+  { job, drop, cancel, takenMs }: StartLease,
   install: (signal: AbortSignal) => Promise<T>,
   problems: ReadonlySet<string>,
 ): Promise<T> {
@@ -222,7 +241,7 @@ function explained({ message }: InstallError, problems: ReadonlySet<string>): st
  */
 async function installRequirements(
   { requirements: { cache }, clock }: RequirementsDeps,
-  acquired: Acquired,
+  acquired: Acquired<SandboxJob | null>,
 ): Promise<void> {
   const { sandbox, packages } = acquired;
   if (packages === null || sandbox.hasPackages) return;

@@ -22,7 +22,7 @@ import {
   resultOfReport,
   toRunItem,
 } from "./outcome.ts";
-import { type FindPlace, openPlace, type PlaceDeps } from "./place.ts";
+import { type FindPlace, openJobPlace, type PlaceDeps } from "./place.ts";
 
 export type RunDeps = PlaceDeps &
   JobFilesDeps & {
@@ -55,7 +55,7 @@ export async function runLease(
   agent: RunDeps,
   lease: Lease,
   takes?: () => boolean,
-  findPlace: FindPlace = openPlace,
+  findPlace: FindPlace = openJobPlace,
 ): Promise<readonly LeasedJob[]> {
   const { correlation_id, traceparent } = lease.job;
   const log = agent.log.with({

@@ -1,6 +1,7 @@
 import type { Logger } from "@logtape/logtape";
 import { parseBytes } from "../../shared/bytes.ts";
 import { describeError } from "../../shared/log-line.ts";
+import { putLast } from "../../shared/lru.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type {
   LeasedCall,
@@ -15,7 +16,7 @@ import type { CallFile, SandboxCall } from "../sandbox/job.ts";
 import { type Sandbox, withRun } from "../sandbox/sandbox.ts";
 import type { SpooledArtifact } from "../sandbox/verdict.ts";
 import type { ChangeSignal } from "../waiting.ts";
-import { type Acquired, sandboxJob, type SessionStart } from "./acquire.ts";
+import { type Acquired, sandboxJob } from "./acquire.ts";
 import { type Lease, type Leases, RunCancelled } from "./leases.ts";
 import { failureOutcome } from "./outcome.ts";
 import { type FindPlace, openPlace } from "./place.ts";
@@ -51,9 +52,8 @@ export async function holdSession(agent: SessionDeps, lease: Lease<LeasedSession
     for (const call of ofSession()) call.cancel.abort(new RunCancelled("request"));
   });
   using gpus = agent.gpus.lease(0);
-  const start = { ...lease, job: asJob(lease.job) };
   try {
-    await using place = await openPlace(deps, start, noFiles, gpus, () => {});
+    await using place = await openPlace(deps, lease, null, noFiles, gpus, () => {});
     const { sandbox } = place.acquired;
     using _open = await serve(deps, lease, place.acquired);
     await whenAborted(AbortSignal.any([drop.signal, cancel.signal, sandbox.died]));
@@ -79,7 +79,7 @@ export async function holdSession(agent: SessionDeps, lease: Lease<LeasedSession
 async function serve(
   { client, openSessions }: SessionDeps,
   { job, drop }: Lease<LeasedSession>,
-  acquired: Acquired,
+  acquired: Acquired<null>,
 ): Promise<Disposable> {
   const { sandbox, jobRef, runtime } = acquired;
   const { lease_id, env } = job;
@@ -153,18 +153,6 @@ async function release(
   }
 }
 
-/** The job in whose name the sandbox of a session is opened. */
-function asJob(session: LeasedSession): SessionStart {
-  return {
-    ...session,
-    execution_id: session.session_id,
-    code: "",
-    input_json: "{}",
-    timeout_s: 0,
-    caps: { stream_bytes: 0, artifact_bytes: 0 },
-  };
-}
-
 /** A session that is ready here. */
 interface OpenSession {
   /** Where its calls run. */
@@ -191,7 +179,7 @@ const findNone: FindPlace = () =>
   Promise.reject(new JobRefusal("internal_error", "The session has ended at its agent."));
 
 /** Calls run in the sandbox of `acquired`, one at a time. `over` resolves once the API knows that the session has ended. */
-function openSession(acquired: Acquired, over: Promise<void>): OpenSession {
+function openSession(acquired: Acquired<null>, over: Promise<void>): OpenSession {
   const { sandbox } = acquired;
   const files = createBroughtFiles();
   /** A file is sent again if it has changed. */
@@ -292,10 +280,7 @@ export function createKnownFiles(most = 10_000): KnownFiles {
   return {
     learn({ name, sha256 }) {
       const isKnown = hashes.get(name) === sha256;
-      hashes.delete(name);
-      hashes.set(name, sha256);
-      const [oldest] = hashes.keys();
-      if (hashes.size > most) hashes.delete(oldest!);
+      putLast(hashes, name, sha256, most);
       return isKnown;
     },
   };

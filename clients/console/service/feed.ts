@@ -1,5 +1,6 @@
 import { effect, type ReadonlySignal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { putLast } from "../../../shared/lru.ts";
 import { ConnectionError, ProblemError } from "../../typescript/src/errors.ts";
 import { clock, key, lostSince, serviceNow, sparing, tenant } from "./client.ts";
 import { cameBack } from "./location.ts";
@@ -29,12 +30,6 @@ const graceMs = 500;
 /** The last data by name: a page shows them at once when the person comes back to it. */
 const seen = new Map<string, unknown>();
 const mostSeen = 20;
-
-function remember(name: string, data: unknown): void {
-  seen.delete(name);
-  seen.set(name, data);
-  if (seen.size > mostSeen) seen.delete(seen.keys().next().value!);
-}
 
 export interface Feed<T> {
   /** The name that the data belong to: just after a change of the name, the earlier one. */
@@ -72,7 +67,7 @@ export function useFeed<T>(
     };
     const show = (data: T): void => {
       clock.value = serviceNow();
-      remember(name, data);
+      putLast(seen, name, data, mostSeen);
       set({ data, problem: undefined });
       isDone = isOver(data);
     };
