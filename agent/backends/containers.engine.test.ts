@@ -154,8 +154,10 @@ except OSError as e: print(type(e).__name__)`,
       { spec: { env: { MODE: "x" } } },
     );
     const known =
-      "HOME HOSTNAME LANG MKL_NUM_THREADS MODE NUMEXPR_NUM_THREADS NVIDIA_VISIBLE_DEVICES OMP_NUM_THREADS";
-    const names = `${known} OPENBLAS_NUM_THREADS PATH PYTHONUNBUFFERED PYTHON_CPU_COUNT`.split(" ");
+      "HOME HOSTNAME LANG LOGNAME MKL_NUM_THREADS MODE NUMEXPR_NUM_THREADS NVIDIA_VISIBLE_DEVICES OMP_NUM_THREADS";
+    const names = `${known} OPENBLAS_NUM_THREADS PATH PYTHONUNBUFFERED PYTHON_CPU_COUNT USER`.split(
+      " ",
+    );
     expect(out).toBe(`${JSON.stringify(names).replaceAll('"', "'").replaceAll(",", ", ")}
 sandbox
 []

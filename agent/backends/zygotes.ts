@@ -199,6 +199,9 @@ function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
     HOME: "/tmp",
     PYTHONUNBUFFERED: all["PYTHONUNBUFFERED"] ?? "1",
     PYTHONPATH: pythonPath ? `${gateFolder}:${pythonPath}` : gateFolder,
+    USER: all["USER"] ?? "user",
+    LOGNAME: all["LOGNAME"] ?? "user",
+    ...(!all["LC_ALL"] && !all["LANG"] && { LANG: "C.UTF-8" }),
   };
   return { env, pythonPath };
 }

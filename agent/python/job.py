@@ -485,7 +485,13 @@ def exec_as_code(arguments, descriptors, env, groups=()):
     for target, fd in descriptors.items():
         os.dup2(fd, target)
     os.chdir("/output")
-    os.execvpe(arguments[0], arguments, dict(env, HOME="/tmp"))
+    # zygotes.ts gives forks the same.
+    env = dict(env, HOME="/tmp")
+    env.setdefault("USER", "user")
+    env.setdefault("LOGNAME", "user")
+    if not (env.get("LC_ALL") or env.get("LANG")):
+        env["LANG"] = "C.UTF-8"
+    os.execvpe(arguments[0], arguments, env)
 
 
 def fork_to(act):

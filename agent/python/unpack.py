@@ -29,6 +29,8 @@ BUNDLES = "/bundles"
 _PLACES = ("proc", "sys", "dev", "tmp", "code", "input", "output", "packages", "etc")
 # Names that code written for other services has for /output: LibreChat's and E2B's.
 _ALIASES = ("mnt/data", "home/user")
+# The user that runs the code.
+_ACCOUNTS = {"passwd": b"user:x:1000:1000::/tmp:/bin/sh", "group": b"user:x:1000:"}
 _PIECE = 1024 * 1024
 FOUND_BY_NAME = 0o711
 # Longer than any agent starts zygotes on a folder without asking for it again.
@@ -330,6 +332,25 @@ def furnish(hostname, base):
             os.unlink(path)
         with open(path, "x") as file:
             file.write(text)
+        os.chmod(path, 0o644)
+        os.lchown(path, base, base)
+    for name, entry in _ACCOUNTS.items():
+        add_account("/etc/" + name, entry, base)
+
+
+def add_account(path, entry, base):
+    """Adds a line to passwd or group, unless its name or id is there."""
+    name, _, number = entry.split(b":")[:3]
+    is_new = not os.path.lexists(path)
+    if not is_new and not (os.path.isfile(path) and os.path.getsize(path) < _PIECE):
+        return
+    with open(path, "ab+") as file:
+        file.seek(0)
+        text = file.read()
+        taken = [line.split(b":")[:3] for line in text.splitlines()]
+        if not any(each[0] == name or each[2:] == [number] for each in taken):
+            file.write((b"" if text.endswith(b"\n") or not text else b"\n") + entry + b"\n")
+    if is_new:
         os.chmod(path, 0o644)
         os.lchown(path, base, base)
 

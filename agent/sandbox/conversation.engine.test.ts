@@ -1,10 +1,11 @@
 import { createHash } from "node:crypto";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { backend, openOn } from "../testing/backend.ts";
 import { specWith, testEngine } from "../testing/engine.ts";
 import { answering, tools } from "../testing/python-rows.ts";
-import { runCode, runIn, type Settings, writeFiles } from "../testing/run-code.ts";
+import { deriveImage, removeImages } from "../testing/raw-engine.ts";
+import { openSession, runCode, runIn, type Settings, writeFiles } from "../testing/run-code.ts";
 import type { CallAnswer, Program, SandboxJob } from "./job.ts";
 
 describe("inputs", async () => {
@@ -410,5 +411,78 @@ print("done")`,
       (_call, answer) => answer(large),
     );
     expect([out.endsWith("19\ndone\n"), end]).toEqual([true, "succeeded - 0"]);
+  });
+});
+
+describe.skipIf(backend === "engine")("who the code is", async () => {
+  const place = await testEngine();
+  const images: string[] = [];
+  afterAll(() => removeImages(...images));
+
+  const asked = `
+import getpass, grp, locale, os, pwd
+def name(find, field):
+    try: return getattr(find(1000), field)
+    except KeyError: return None
+names = [getpass.getuser(), name(pwd.getpwuid, "pw_name"), name(grp.getgrgid, "gr_name"), os.path.expanduser("~")]
+print(names, locale.setlocale(locale.LC_ALL, ""), flush=True)`;
+  const shell = "whoami; id; echo $USER $LOGNAME $HOME; locale | grep -E 'LANG=|LC_ALL|CTYPE'";
+  const user = `['user', 'user', 'user', '/tmp'] C.UTF-8
+user
+uid=1000(user) gid=1000(user) groups=1000(user)
+user user /tmp
+LANG=C.UTF-8
+LC_CTYPE="C.UTF-8"
+LC_ALL=
+`;
+  const code = `${asked}\nimport subprocess\nsubprocess.run(["sh", "-c", ${JSON.stringify(shell)}])`;
+  // The image sets LANG.
+  const spec = { env: { LANG: "" } };
+
+  test("a job, a session and a program are `user`, whose text is UTF-8", async () => {
+    expect(await runCode(place, code, { spec })).toMatchObject({ err: "", out: user });
+    const { call } = await openSession(place, spec);
+    expect(await call(code)).toMatchObject({ err: "", out: user });
+    const program: Program = {
+      file: "main.sh",
+      compile: [],
+      compileTimeoutMs: 0,
+      run: ["sh", "/code/main.sh"],
+    };
+    const job = { program };
+    const script = `python3 -c '${asked}'\n${shell}`;
+    expect(await runCode(place, script, { spec, job })).toMatchObject({ err: "", out: user });
+  });
+
+  test.each([
+    [{ LANG: "C", USER: "ada", LOGNAME: "ada" }, "ada ada C "],
+    [{ LANG: "", LC_ALL: "C" }, "user user  C"],
+  ])("what the job type says stays: %j", async (env, out) => {
+    const script = "import os; os.system('echo $USER $LOGNAME \"$LANG\" $LC_ALL')";
+    const said = await runCode(place, script, { spec: { env } });
+    expect(said.out.trim()).toBe(out.trim());
+  });
+
+  test.each([
+    [
+      "names in the image stay",
+      "echo ada:x:1000:1000::/home/ada:/bin/sh >>/etc/passwd; printf staff:x:5: >/etc/group",
+      "['user', 'ada', 'user', '/tmp']",
+    ],
+    [
+      "files that an image lacks are made",
+      "rm /etc/passwd; echo user:x:7: >/etc/group",
+      "['user', 'user', None, '/tmp']",
+    ],
+    [
+      "what is no file stays",
+      "rm /etc/passwd /etc/group; mkdir /etc/passwd; ln -s /nowhere /etc/group",
+      "['user', None, None, '/tmp']",
+    ],
+  ])("%s", async (_what, script, names) => {
+    const image = await deriveImage(place.image, script);
+    images.push(image);
+    const { out, err } = await runCode(place, asked, { spec: { image } });
+    expect({ out, err }).toEqual({ out: `${names} C.UTF-8\n`, err: "" });
   });
 });

@@ -473,6 +473,8 @@ print(json.dumps(told))`;
         PYTHON_CPU_COUNT: "1",
         PYTHONUNBUFFERED: "1",
         HOME: "/tmp",
+        USER: "user",
+        LOGNAME: "user",
         HOSTNAME: "sandbox",
         MODE: "job-type",
       };
