@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config";
-import { LongestFirst } from "./scripts/test/sequencer.ts";
-import { repeatedFiles, sandboxFiles, stages, testFiles } from "./scripts/test/tiers.ts";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
 import { type Tier, tiers } from "./scripts/setup/tools.ts";
+import { repeatedFiles, sandboxFiles, stages, testFiles } from "./scripts/test/tiers.ts";
 
 /** Two cores compute unit tests; most others wait for processes and containers. */
 const workers: Record<Tier, number> = { unit: 2, service: 4, engine: 4, zygote: 4, lab: 2 };
@@ -23,6 +23,32 @@ function filesOf(tier: Tier): string[] {
   const own = testFiles.replace("*.test", `*.${tier}.test`);
   if (tier === "zygote") return [own, sandboxFiles];
   return tier === "lab" ? [own, repeatedFiles] : [own];
+}
+
+/** The files that take longest, longest first: begun first, they do not run on alone at the end. */
+const LONGEST = [
+  "api/tests/worker.service.test.ts",
+  "clients/console/tests/views.service.test.ts",
+  "api/tests/node.service.test.ts",
+  "agent/backends/forks.engine.test.ts",
+  "clients/console/tests/mishaps.service.test.ts",
+  "scripts/lab/sessions.engine.test.ts",
+  "scripts/lab/job-types.engine.test.ts",
+  "agent/packages/cache.engine.test.ts",
+  "scripts/lab/soak/tenants.engine.test.ts",
+  "agent/sandbox/python.engine.test.ts",
+];
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    return sorted.toSorted((one, other) => rank(one) - rank(other));
+  }
+}
+
+function rank({ moduleId }: TestSpecification): number {
+  const place = LONGEST.findIndex((name) => moduleId.endsWith(name));
+  return place === -1 ? LONGEST.length : place;
 }
 
 export default defineConfig({

@@ -4,7 +4,7 @@ import { EventEmitter, getEventListeners, once } from "node:events";
 import { reset } from "@logtape/logtape";
 import { beforeEach, describe, expect, it, test } from "vitest";
 import { Config } from "../shared/config/config.ts";
-import { logLines } from "../shared/testing/log-lines.ts";
+import { logLines } from "../shared/testing/test-file.ts";
 import { intervalsOf, type RenewReply } from "../shared/wire/leases.ts";
 import { listenForStop } from "./agent.ts";
 import { hostScope, isAlive, showAlive } from "./host/alive.ts";

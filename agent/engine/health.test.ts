@@ -1,7 +1,7 @@
 import { getLogger, reset } from "@logtape/logtape";
 import { array, assert, constantFrom, integer, property, record } from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { logLines } from "../../shared/testing/log-lines.ts";
+import { logLines } from "../../shared/testing/test-file.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { EngineError, type EngineErrorCode } from "../sandbox/sandbox.ts";
 import { createTestClock, type TestClock } from "../testing/fakes.ts";

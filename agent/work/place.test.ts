@@ -1,6 +1,6 @@
 import { reset } from "@logtape/logtape";
 import { beforeEach, describe, expect, it } from "vitest";
-import { logLines } from "../../shared/testing/log-lines.ts";
+import { logLines } from "../../shared/testing/test-file.ts";
 import type { ResultReport } from "../../shared/wire/leases.ts";
 import type { StartSandbox } from "../backends/containers.ts";
 import { JobRefusal } from "../host/policy.ts";

@@ -10,7 +10,7 @@ import {
   type OpenApiResponse,
   resolve,
 } from "../testing/openapi-document.ts";
-import { readDocument } from "../testing/read-document.ts";
+import { readDocument } from "../testing/temp-store.ts";
 
 const key = "0123456789abcdef";
 

@@ -1,11 +1,12 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Client } from "@libsql/client";
+import { type Client } from "@libsql/client";
 import { getLogger } from "@logtape/logtape";
 import { Config, loadConfig } from "../../shared/config/config.ts";
-import type { TenantLimits } from "../../shared/wire/access.ts";
+import { type TenantLimits } from "../../shared/wire/access.ts";
 import { claimNext } from "../agents/claim.ts";
+import { createApp } from "../app.ts";
 import { type ClientDeps, clientDeps, type Deps, silenceMs } from "../deps.ts";
 import { newId } from "../ids.ts";
 import { type ExecutionRow, findExecution, isLeasedRow, type LeasedRow } from "../jobs/sql.ts";
@@ -18,6 +19,7 @@ import { openDatabase } from "../platform/sqlite.node.ts";
 import { database, type Database } from "../store/database.ts";
 import { bindTenant, type TenantDb } from "../store/tenant.ts";
 import { type Actor, shell } from "../tenants/sql.ts";
+import { type OpenApiDocument } from "./openapi-document.ts";
 
 export interface TempStore {
   folder: string;
@@ -163,4 +165,16 @@ export function clientOf(deps: Deps, tenant = "default"): ClientDeps {
     () => endOverdueJobs(deps),
     async () => {},
   );
+}
+
+/** What `GET /openapi.json` answers with this configuration. */
+export async function readDocument(config: Partial<Config> = {}): Promise<OpenApiDocument> {
+  const store = await openTempStore();
+  try {
+    const app = createApp(testDeps(store.db, store.folder, Date.now, config));
+    const headers = { "X-API-Key": config.api_keys?.[0] ?? "" };
+    return (await (await app.request("/openapi.json", { headers })).json()) as OpenApiDocument;
+  } finally {
+    store.close();
+  }
 }

@@ -7,7 +7,7 @@ import {
   type OpenApiDocument,
   type OpenApiOperation,
 } from "../../api/testing/openapi-document.ts";
-import { readDocument } from "../../api/testing/read-document.ts";
+import { readDocument } from "../../api/testing/temp-store.ts";
 
 type SchemaOfFields = { properties?: Record<string, { enum?: unknown }> };
 

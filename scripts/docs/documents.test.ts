@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { contractTable } from "../../api/testing/contract-table.ts";
 import type { Row } from "../../api/testing/contract/api.ts";
 import { endpointsOf } from "../../api/testing/openapi-document.ts";
-import { readDocument } from "../../api/testing/read-document.ts";
+import { readDocument } from "../../api/testing/temp-store.ts";
 import { Config, loadConfig } from "../../shared/config/config.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { ExecutionErrorType } from "../../shared/wire/errors.ts";

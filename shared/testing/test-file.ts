@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { configure, type LogLevel } from "@logtape/logtape";
 import { afterAll } from "vitest";
 
 /** The tier whose tests this process runs; vitest.config.ts sets it. */
@@ -49,4 +50,15 @@ export async function waitUntil(
     if (performance.now() > deadline) throw new Error(`waited ${limitMs} ms in vain: ${what}`);
     await sleep(Math.min(pauseMs, LONGEST_PAUSE_MS));
   }
+}
+
+/** The messages that are logged from now on at this level or above, until `reset()`. */
+export async function logLines(lowestLevel: LogLevel): Promise<string[]> {
+  const lines: string[] = [];
+  await configure({
+    reset: true,
+    sinks: { lines: ({ message }) => void lines.push(message.join("")) },
+    loggers: [{ category: [], lowestLevel, sinks: ["lines"] }],
+  });
+  return lines;
 }

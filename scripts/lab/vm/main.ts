@@ -13,7 +13,7 @@ import {
   makeProjectDisk,
   startMachine,
 } from "./machine.ts";
-import { describeGuest, type Run, runInGuest, runs } from "./runs.ts";
+import { describeGuest, type Run, runInGuest, runs } from "./machine.ts";
 
 const command = "npm run test:vm";
 const help = `Usage: ${command} -- [run …]

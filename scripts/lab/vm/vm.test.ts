@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { tiersOf } from "../../test/tiers.ts";
 import { isNewEnough, toolsAdvice } from "./machine.ts";
-import { runs } from "./runs.ts";
+import { runs } from "./machine.ts";
 
 test.each(runs)("the files of the run $name exist, are of one tier, and have its tests", (run) => {
   const sources = run.files.map((file) => readFileSync(file, "utf8")).join();
