@@ -71,10 +71,11 @@ async function main(): Promise<void> {
   const db = database(client);
   await requireSomeKey({ config, db, now: Date.now });
   // A database file is used by one process only; a database server may have several.
-  const notifier =
+  const others =
     client.protocol === "file"
-      ? memoryNotifier()
+      ? undefined
       : pollingNotifier((awaited) => readChanges(db, awaited, Date.now()), log);
+  const notifier = others ?? memoryNotifier();
   const wakes = memoryNotifier();
   const deps: Deps = {
     config,
@@ -102,6 +103,8 @@ async function main(): Promise<void> {
   );
   const tasks = [
     repeat(async () => {
+      // What both read shares a request to the database's server.
+      void others?.look();
       await expire(deps).catch((error: unknown) => log.error("leases: {error}", { error }));
       return expireEveryMs;
     }),

@@ -36,20 +36,21 @@ export async function sweep(deps: Deps): Promise<void> {
 
 /** Expires leases, ends jobs that waited too long and sessions whose time is over, and forgets silent agents. Clients wait for this. It writes only if something is due. */
 export async function expire(deps: Deps): Promise<void> {
-  await sweepSessions(deps);
-  await sweepLeases(deps);
-  await endOverdueJobs(deps);
-  await sweepBuilds(deps);
+  // Together, because what they read shares a request to the database's server.
+  const steps = [sweepSessions, sweepLeases, endOverdueJobs, sweepBuilds, forgetSilent];
+  await Promise.all(steps.map((step) => step(deps)));
+}
+
+async function forgetSilent({ db, notifier, now }: Deps): Promise<void> {
   // An agent whose token was revoked may be waiting in a poll, which must now be refused.
-  const gone = await forgetAgents(deps.db, deps.now() - hourMs);
-  for (const id of gone) deps.notifier.notify(`agent:${id}`);
+  for (const id of await forgetAgents(db, now() - hourMs)) notifier.notify(`agent:${id}`);
 }
 
 /** Records the minute and removes old data. Nobody waits for this. Returns whether more is left to remove. */
 export async function removeOld(deps: Deps): Promise<boolean> {
-  await recordMinute(deps);
-  await forgetWindowsBefore(deps.db, deps.now());
-  return enforceRetention(deps);
+  const forgotten = forgetWindowsBefore(deps.db, deps.now());
+  const [isMore] = await Promise.all([enforceRetention(deps), recordMinute(deps), forgotten]);
+  return isMore;
 }
 
 const dayMs = 24 * 3_600_000;
@@ -87,10 +88,8 @@ async function enforceRetention(deps: Deps): Promise<boolean> {
     () => forgetDeliveries(db, ago(deliveriesDays), rows),
     async () => (await pruneAudit(db, ago(config.audit_retention_days), rows)) === rows,
   );
-  let isMore = false;
-  for (const removeSome of removals) isMore = (await repeat(removeSome)) || isMore;
-  await dropArchives(deps);
-  return (await removeBytes(deps)) || isMore;
+  const more = [...removals.map(repeat), removeBytes(deps), dropArchives(deps)];
+  return (await Promise.all(more)).some(Boolean);
 }
 
 /**

@@ -219,9 +219,8 @@ async function takeNextCall(
  */
 async function claimForSlot(deps: Deps, agentId: string): Promise<Claimed[]> {
   const { db } = deps;
-  const agent = await findAgent(db, agentId);
+  const [agent, environments] = await Promise.all([findAgent(db, agentId), readEnvironments(deps)]);
   if (!agent || agent.leftAt !== null || agent.drainingAt !== null) return [];
-  const environments = await readEnvironments(deps);
   const offered = await offers(deps, agent, environments);
   const room = { slots: 1, gpus: 0, inputs: agent.accepts.inputs };
   return (await claimAtOnce(db, leaseTerms(deps, agentId), room, offered)).claimed;

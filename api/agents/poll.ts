@@ -138,9 +138,10 @@ async function look(
   tokenHash: string,
   signal: AbortSignal,
 ): Promise<{ reply: PollReply; askedAt: number | null }> {
-  const [environments, askedAt] = await Promise.all([
+  const [environments, askedAt, open] = await Promise.all([
     readEnvironments(deps),
     refuseRevoked(deps, tokenHash),
+    openBuilds(deps.db),
   ]);
   const asked = await readTodo(deps, request, environments);
   const renewed = await renewHeld(deps, request, asked.overdue);
@@ -151,7 +152,7 @@ async function look(
     ? [[], [], []]
     : await Promise.all([
         takeJobs(deps, request, lease, environments, todo),
-        takeBuilds(deps, request, lease, environments),
+        open.length > 0 ? takeBuilds(deps, request, lease, environments) : [],
         todo.sessions ? takeSessions(deps, request, lease, environments) : [],
       ]);
   const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));

@@ -45,7 +45,6 @@ import {
   findBuildByLease,
   findImage,
   finishBuild,
-  openBuilds,
   readBuildLog,
   recordArchive,
   recordBuildLog,
@@ -166,7 +165,6 @@ export async function takeBuilds(
   environments: Environment[],
 ): Promise<LeasedBuild[]> {
   const { config, db } = deps;
-  if ((await openBuilds(db)).length === 0) return [];
   await sweepBuilds(deps);
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;

@@ -1,6 +1,6 @@
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { Notifier, Subscription, Topic } from "../deps.ts";
+import type { Subscription, Topic } from "../deps.ts";
 import { requestBuild } from "../images/sql.ts";
 import { advance } from "../jobs/lease.ts";
 import { advanceSession } from "../sessions/sql.ts";
@@ -25,8 +25,13 @@ describe("notifier polling", () => {
 
   let store: TempStore;
   const looked = { times: 0 };
-  let notifier: Notifier;
+  let notifier: ReturnType<typeof pollingNotifier>;
   let clock: number;
+  /** What a process does every second. */
+  let beat: NodeJS.Timeout | undefined;
+  const everyBeat = (own: typeof notifier): void => {
+    beat = setInterval(() => void own.look(), 50);
+  };
   beforeEach(async () => {
     store = await openTempStore();
     looked.times = 0;
@@ -35,8 +40,12 @@ describe("notifier polling", () => {
       looked.times++;
       return readChanges(store.db, awaited, clock);
     }, log);
+    everyBeat(notifier);
   });
-  afterEach(() => store.close());
+  afterEach(() => {
+    clearInterval(beat);
+    store.close();
+  });
 
   async function lookedTwice(wait: () => Promise<unknown>): Promise<void> {
     const enough = looked.times + 2;
@@ -182,6 +191,45 @@ describe("notifier polling", () => {
     expect(looked.times).toBeLessThan(2);
   });
 
+  const looksWithin = async (ms: number): Promise<number> => {
+    const before = looked.times;
+    await new Promise((resolve) => setTimeout(resolve, ms));
+    return looked.times - before;
+  };
+
+  test("while agents wait for nothing, only the beat of the process looks", async () => {
+    const polls = ["job", "queue", "agent:agent"] as const;
+    const subscription = notifier.subscribe([...polls]);
+    clearInterval(beat);
+    expect(await looksWithin(500)).toBe(0);
+    subscription.close();
+  });
+
+  test.each<[string, Topic]>([
+    ["its end", "execution:x"],
+    ["its events", "output:x"],
+    ["a session", "session:x"],
+    ["a build", "build:x"],
+  ])("a client who waits for %s needs no beat", async (_what, topic) => {
+    const polls = notifier.subscribe(["job"]);
+    clearInterval(beat);
+    const subscription = notifier.subscribe([topic]);
+    expect(await looksWithin(500)).toBeGreaterThan(1);
+    subscription.close();
+    polls.close();
+  });
+
+  test("after a job for its agents, a process looks for the next one without a beat", async () => {
+    const subscription = notifier.subscribe(["job"]);
+    await notifier.look();
+    clearInterval(beat);
+    await submit();
+    await notifier.look();
+    await lookedTwice(() => subscription.next(50, never));
+    expect(await looksWithin(500)).toBeGreaterThan(0);
+    subscription.close();
+  });
+
   test("a database out of reach wakes nobody, and is queried again", async () => {
     let isOut = true;
     const flaky = pollingNotifier(async (awaited) => {
@@ -189,6 +237,8 @@ describe("notifier polling", () => {
       if (isOut) throw new Error("out of reach");
       return readChanges(store.db, awaited, clock);
     }, log);
+    clearInterval(beat);
+    everyBeat(flaky);
     const id = await submit();
     await advance(store.db, { id }, { kind: "cancel" }, clock);
     const subscription = flaky.subscribe([`execution:${id}`]);
@@ -200,16 +250,7 @@ describe("notifier polling", () => {
 
   test("nothing is queried while nobody waits", async () => {
     await wakesAt(["job"], submit);
-    await expect
-      .poll(
-        async () => {
-          const before = looked.times;
-          await new Promise((resolve) => setTimeout(resolve, 300));
-          return looked.times - before;
-        },
-        { timeout: 60_000 },
-      )
-      .toBe(0);
+    await expect.poll(() => looksWithin(300), { timeout: 60_000 }).toBe(0);
   });
 });
 

@@ -116,49 +116,57 @@ export function newSubscription(close: () => void): { wake: Wake; subscription: 
   };
 }
 
-/** Longest delay of a wake-up from another process, besides the time of the query. */
+/** Longest delay of a wake-up from another process while something is under way here, besides the time of the query. */
 const lookEveryMs = 100;
-/** Pause between queries while the database does not answer. */
-const outageMs = 1000;
+/** After news for the agents of this process, more is expected for this long. */
+const alertMs = 10_000;
 /** Most agents that are woken at once for new jobs. */
 const mostJobs = 16;
 
 /**
- * Delivers wake-ups of this process at once. Wake-ups of other processes are found in the shared
- * database, by one small query every `lookEveryMs`. Nothing is queried while nobody waits here.
+ * Delivers wake-ups of this process at once. Wake-ups of other processes are found in the shared database, by one small
+ * query every `lookEveryMs` while a client waits here or agents have just had news, else whenever `look` is called.
+ * Nothing is queried while nobody waits here.
  */
 export function pollingNotifier(
-  look: (awaited: Awaited) => Promise<Changes>,
+  read: (awaited: Awaited) => Promise<Changes>,
   log: Logger,
-): Notifier {
+): Notifier & { look: () => Promise<void> } {
   const local = memoryNotifier();
   const waiting = new Map<Topic, number>();
+  let isTicking = false;
   let isLooking = false;
+  let isOut = false;
+  let alertUntil = 0;
   let seen: Changes | undefined;
 
   const wake = (changes: Changes): void => {
     // The last state is older than every present subscription, so no change is missed.
     const before = seen;
     seen = changes;
+    const wakeAgent = (topic: Topic): void => {
+      if (before) alertUntil = performance.now() + alertMs;
+      local.notify(topic);
+    };
     if (changes.job !== null && changes.job !== before?.job) {
       const jobs = changes.submitted - (before?.submitted ?? 0);
-      for (let i = 0; i < Math.max(1, Math.min(jobs, mostJobs)); i++) local.notify("job");
+      for (let i = 0; i < Math.max(1, Math.min(jobs, mostJobs)); i++) wakeAgent("job");
     }
-    if (changes.build !== before?.build) local.notify("queue");
+    if (changes.build !== before?.build) wakeAgent("queue");
     for (const [agent, leases] of changes.cancelled) {
-      if (leases > (before?.cancelled.get(agent) ?? 0)) local.notify(`agent:${agent}`);
+      if (leases > (before?.cancelled.get(agent) ?? 0)) wakeAgent(`agent:${agent}`);
     }
     for (const [agent, leases] of changes.followed) {
-      if (leases > (before?.followed.get(agent) ?? 0)) local.notify(`agent:${agent}`);
+      if (leases > (before?.followed.get(agent) ?? 0)) wakeAgent(`agent:${agent}`);
     }
     // The end of a job may let its agent start a waiting job of a tenant that now has less than its share.
     for (const [agent, leases] of before?.running ?? []) {
       const isFreer = leases > (changes.running.get(agent) ?? 0);
-      if (isFreer && changes.job !== null) local.notify(`agent:${agent}`);
+      if (isFreer && changes.job !== null) wakeAgent(`agent:${agent}`);
     }
     // An agent whose last session has ended is in the earlier state only.
     for (const agent of new Set([...changes.held.keys(), ...(before?.held.keys() ?? [])])) {
-      if (changes.held.get(agent) !== before?.held.get(agent)) local.notify(`agent:${agent}`);
+      if (changes.held.get(agent) !== before?.held.get(agent)) wakeAgent(`agent:${agent}`);
     }
     for (const [id, mark] of changes.sessions) {
       if (mark !== before?.sessions.get(id)) local.notify(`session:${id}`);
@@ -170,28 +178,36 @@ export function pollingNotifier(
     for (const id of changes.endedBuilds) local.notify(`build:${id}`);
   };
 
-  const lookAround = async (): Promise<void> => {
-    let pauseMs = lookEveryMs;
+  const look = async (): Promise<void> => {
+    if (isLooking || waiting.size === 0) return;
+    isLooking = true;
     try {
-      wake(await look(awaitedOf([...waiting.keys()])));
+      wake(await read(awaitedOf([...waiting.keys()])));
+      isOut = false;
     } catch (error) {
       log.debug("nothing is known of other processes: {reason}", { reason: describeError(error) });
-      pauseMs = outageMs;
+      isOut = true;
     }
-    setTimeout(lookAgain, pauseMs);
+    isLooking = false;
   };
-  const lookAgain = (): void => {
-    isLooking = waiting.size > 0;
-    if (isLooking) void lookAround();
+  const isAlert = (): boolean =>
+    performance.now() < alertUntil || [...waiting.keys()].some((topic) => !agentTopics.test(topic));
+  const tick = async (): Promise<void> => {
+    isTicking = true;
+    for (; waiting.size > 0; await new Promise((resolve) => setTimeout(resolve, lookEveryMs))) {
+      if (!isOut && isAlert()) await look();
+    }
+    isTicking = false;
   };
 
   return {
+    look,
     notify: (topic, delayMs, news) => local.notify(topic, delayMs, news),
     // The writes of this process reach the server in order: see serverClient.
     announce: () => local.announce!(),
     subscribe(topics) {
       for (const topic of topics) waiting.set(topic, (waiting.get(topic) ?? 0) + 1);
-      if (!isLooking) lookAgain();
+      if (!isTicking) void tick();
       const subscription = local.subscribe(topics);
       let isClosed = false;
       return {
@@ -210,6 +226,9 @@ export function pollingNotifier(
     },
   };
 }
+
+/** What agents wait for, for as long as nothing is to be done. */
+const agentTopics = /^(job|queue|agent:)/;
 
 function awaitedOf(topics: Topic[]): Awaited {
   const ids = (kind: string): string[] =>

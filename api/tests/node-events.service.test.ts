@@ -9,6 +9,7 @@ import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { JobEvent } from "../../shared/wire/executions.ts";
 import { Api, release, servers, working } from "../testing/contract/api.ts";
+import { startDatabaseProxy } from "../testing/database-proxy.ts";
 import { Follower, textOf } from "../testing/follower.ts";
 import type { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { residentBytes, startNode, startNodeIn } from "../testing/start-node.ts";
@@ -73,6 +74,29 @@ describe("node events", () => {
       await Promise.all([one.close(), other.close()]);
       await sqld.close();
       rmSync(folder, { recursive: true });
+    }
+  });
+
+  test("at rest an API process asks its server for news and what is overdue in one request, and a poll there gets another process's job", async () => {
+    const sqld = await startSqld(join(tempFolder(), "db"));
+    const proxy = await startDatabaseProxy(sqld.url);
+    const start = (url: string) => startNode({ ...servers.open, AIRLOCK_DATABASE_URL: url });
+    const [one, other] = [await start(sqld.url), await start(proxy.url)];
+    try {
+      const agent = new Api(other.url).agent();
+      const polling = agent.takeJob();
+      // Of the last three requests for news, none was one of those that follow news closely.
+      const isAtRest = () => {
+        const news = proxy.sent.filter((sent) => sent.includes("sqlite_sequence")).slice(-3);
+        return news.length === 3 && news.every((sent) => sent.includes("lease_expires_at"));
+      };
+      await expect.poll(isAtRest, { timeout: 60_000 }).toBe(true);
+      const { job_id } = await new Api(one.url).submit();
+      expect((await polling).execution_id).toBe(job_id);
+      await agent.close();
+    } finally {
+      await Promise.all([one.close(), other.close(), proxy[Symbol.asyncDispose]()]);
+      await sqld.close();
     }
   });
 

@@ -9,7 +9,7 @@ import { findExecution } from "../../api/jobs/sql.ts";
 import { serverClient } from "../../api/platform/libsql-server.ts";
 import { memoryNotifier, readChanges } from "../../api/platform/notifier.ts";
 import { database } from "../../api/store/database.ts";
-import { sweep } from "../../api/sweep.ts";
+import { expire, removeOld } from "../../api/sweep.ts";
 import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
 import { startSqld } from "../../api/testing/start-stores.ts";
 import { testDeps } from "../../api/testing/temp-store.ts";
@@ -197,7 +197,14 @@ async function measure(): Promise<[what: string, cost: Cost][]> {
   await measured("read of an API process for others' news, while anyone waits", times, () =>
     readChanges(deps.db, awaited, deps.now()),
   );
-  await measured("sweep with nothing to do", times, () => sweep(deps));
+  await measured(
+    "the same with what is overdue, each second of an API process at rest",
+    times,
+    () => Promise.all([readChanges(deps.db, awaited, deps.now()), expire(deps)]),
+  );
+  await measured("look for what is old, each minute of an API process", times, () =>
+    removeOld(deps),
+  );
   return costs;
 }
 
