@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readlinkSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readlinkSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -17,14 +17,18 @@ describe("artifacts fs", () => {
   });
   afterEach(() => vi.restoreAllMocks());
 
-  /** Paths of what is synced from now on; the syncs still happen. */
-  async function watchSyncs(): Promise<string[]> {
-    const synced: string[] = [];
+  async function spyOnSync() {
     const file = await open(folder);
     const prototype = Object.getPrototypeOf(file) as FileHandle;
     await file.close();
-    const sync = Reflect.get(prototype, "sync");
-    vi.spyOn(prototype, "sync").mockImplementation(function (this: FileHandle) {
+    return { sync: Reflect.get(prototype, "sync"), spy: vi.spyOn(prototype, "sync") };
+  }
+
+  /** Paths of what is synced from now on; the syncs still happen. */
+  async function watchSyncs(): Promise<string[]> {
+    const synced: string[] = [];
+    const { sync, spy } = await spyOnSync();
+    spy.mockImplementation(function (this: FileHandle) {
       synced.push(readlinkSync(`/proc/self/fd/${this.fd}`));
       return sync.call(this);
     });
@@ -45,6 +49,16 @@ describe("artifacts fs", () => {
         (path) => join(folder, path).replace(/\/$/, ""),
       ),
     );
+  });
+
+  test("what the disk cannot keep is not stored, even if all of it was written", async () => {
+    const { spy } = await spyOnSync();
+    spy.mockRejectedValue(Object.assign(new Error("full"), { code: "ENOSPC" }));
+    const announced = { sizeBytes: 1, sha256: undefined };
+    const put = artifactFolder(folder).put("job/a", new Blob(["a"]).stream(), announced);
+    await expect(put).rejects.toThrow("the disk is full");
+    expect(existsSync(join(folder, "job/a"))).toBe(false);
+    expect(readdirSync(join(folder, "incoming"))).toEqual([]);
   });
 
   test.each(["", ".", "..", "../beside", "./", "job/..", "job/../../beside"])(

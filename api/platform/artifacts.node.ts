@@ -2,12 +2,14 @@ import { createHash, randomUUID } from "node:crypto";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import type { Logger } from "@logtape/logtape";
 import { parseXml, XmlElement, type XmlNode } from "@rgrove/parse-xml";
 import { AwsV4Signer } from "aws4fetch";
 import { type Dispatcher, Pool } from "undici";
 import { type Config, ConfigError } from "../../shared/config/config.ts";
 import { describeError } from "../../shared/log-line.ts";
+import { freed, partBytes, toWeb } from "../../shared/process/parts.node.ts";
 import { type Announced, ArtifactOutage, type ArtifactStore, UploadMismatch } from "../deps.ts";
 import { received } from "../http/body.ts";
 
@@ -96,7 +98,7 @@ export function artifactFolder(folder: string): ArtifactStore {
     async get(key, range) {
       const file = await ifThere(open(join(root, key)));
       const part = range && { start: range.offset, end: range.offset + range.length - 1 };
-      return file && (Readable.toWeb(file.createReadStream(part)) as ReadableStream<Uint8Array>);
+      return file && toWeb(freed(file.createReadStream({ ...part, highWaterMark: partBytes })));
     },
     async remove(prefix) {
       const isOutside = prefix.split("/").some((part) => ["", ".", ".."].includes(part));
@@ -129,13 +131,8 @@ async function writeChecked(
 ): Promise<string> {
   const { bytes, sha256 } = checkedUpload(body, announced);
   const file = await open(path, "wx", 0o600);
-  try {
-    for await (const part of bytes) await file.writeFile(part);
-    await file.sync();
-    return sha256();
-  } finally {
-    await file.close();
-  }
+  await pipeline(bytes, file.createWriteStream({ flush: true, highWaterMark: partBytes }));
+  return sha256();
 }
 
 /**
@@ -261,7 +258,7 @@ export function artifactsS3(settings: S3Bucket): S3Artifacts {
         return undefined;
       }
       const { body } = await accepted(answer, range ? 206 : 200);
-      return Readable.toWeb(body) as ReadableStream<Uint8Array>;
+      return toWeb(freed(body));
     },
     async remove(prefix) {
       let page: string | undefined;

@@ -1,9 +1,12 @@
-import { writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { createReadStream, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { PassThrough } from "node:stream";
 import { expect, it, test } from "vitest";
 import { ConfigError } from "../config/config.ts";
 import { tempFolder } from "../testing/test-file.ts";
 import { readConfig } from "./files.node.ts";
+import { freed, partBytes, toWeb } from "./parts.node.ts";
 import { isPublicAddress } from "./public-address.node.ts";
 
 const folder = tempFolder();
@@ -72,4 +75,38 @@ const others =
   "2002:a9fe::1 3fff::1 100::1 5f00::1 localhost 1.1.1 0x7f.1 2130706433 ";
 it.each(others.split(" "))("%s is not public", (address) => {
   expect(isPublicAddress(address)).toBe(false);
+});
+
+const MiB = 1024 ** 2;
+
+test("a large file that passes leaves little in memory at any time", async () => {
+  const path = fileWith("");
+  truncateSync(path, 256 * MiB);
+  const heldBytes = () => process.memoryUsage().arrayBuffers;
+  const before = heldBytes();
+  let [most, passed] = [0, 0];
+  for await (const part of toWeb(freed(createReadStream(path, { highWaterMark: partBytes })))) {
+    most = Math.max(most, heldBytes() - before);
+    passed += part.length;
+  }
+  expect(passed).toBe(256 * MiB);
+  expect(most).toBeLessThan(32 * MiB);
+});
+
+test("a web stream has the parts of its stream as they are, and its errors", async () => {
+  const stream = new PassThrough();
+  const part = Buffer.from("part");
+  stream.write(part);
+  const reader = toWeb(stream).getReader();
+  expect((await reader.read()).value).toBe(part);
+  stream.destroy(new Error("cut"));
+  await expect(reader.read()).rejects.toThrow("cut");
+});
+
+test("a web stream that nobody wants ends its stream, also before its first part", async () => {
+  const stream = createReadStream(fileWith("x"));
+  await once(stream, "open");
+  await toWeb(stream).cancel();
+  expect(stream.destroyed).toBe(true);
+  await once(stream, "close");
 });
