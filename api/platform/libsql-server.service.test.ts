@@ -1,14 +1,20 @@
 import { join } from "node:path";
 import { setImmediate as nextTick, setTimeout as sleep } from "node:timers/promises";
 import type { Client, InStatement, ResultSet } from "@libsql/client";
+import { getLogger } from "@logtape/logtape";
 import Libsql from "libsql";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
-import { boundedFetch, isStoreOutage } from "../store/database.ts";
-import { type Fault, faults, startDatabaseProxy } from "../testing/database-proxy.ts";
+import { createApp } from "../app.ts";
+import type { Notifier } from "../deps.ts";
+import { boundedFetch, database, isStoreOutage } from "../store/database.ts";
+import { answerWith, type Fault, faults, startDatabaseProxy } from "../testing/database-proxy.ts";
 import { reservePort } from "../testing/reserve-port.ts";
-import { type RunningDatabase, startEmptySqld } from "../testing/start-stores.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { type RunningDatabase, startEmptySqld, startSqld } from "../testing/start-stores.ts";
+import { testDeps } from "../testing/temp-store.ts";
 import { serverClient } from "./libsql-server.ts";
+import { pollingNotifier } from "./notifier.ts";
 import { fileClient } from "./sqlite.node.ts";
 
 let folder: string;
@@ -337,5 +343,100 @@ describe("a server's faults", () => {
     sqld = await startEmptySqld(folder, port);
     expect(possible).toContainEqual((await names(client)).slice(1));
     expect(await writeThree("y")).toEqual(committed);
+  });
+});
+
+describe("over a server, a poll that waits is woken while a job is being stored", () => {
+  const token = "a-token-of-16-characters";
+  const most = 12;
+
+  /** The service in this process, where a poll is only woken by submissions: no time and no other process wakes it. */
+  async function startService() {
+    const store = await startSqld(join(tempFolder(), "db"));
+    const wire = await startDatabaseProxy(store.url);
+    const client = clientOfServer(wire.url);
+    const config = { agent_tokens: [token], api_rate_limit_enabled: false };
+    const plain = testDeps(database(client), tempFolder(), Date.now, config);
+    const never = () => new Promise<never>(() => {});
+    const polling = pollingNotifier(never, getLogger(["airlock", "test"]));
+    let waiting = 0;
+    const notifier: Notifier = {
+      ...polling,
+      subscribe(topics) {
+        const subscription = polling.subscribe(topics);
+        const next: typeof subscription.next = async (_timeoutMs, signal) => {
+          waiting++;
+          return subscription.next(600_000, signal).finally(() => waiting--);
+        };
+        return { ...subscription, next };
+      },
+    };
+    const app = createApp({ ...plain, notifier });
+    const agents = Array.from({ length: most }, () => new ScriptedAgent(app, token));
+    return {
+      client,
+      wire,
+      /** Starts a poll of so many agents, and returns when all wait. */
+      async poll(count: number) {
+        const images = [plain.config.base_image];
+        const polls = agents
+          .slice(0, count)
+          .map((agent) => agent.poll({ images, free_slots: 1, wait_s: 15 }));
+        await expect.poll(() => waiting, { timeout: 60_000 }).toBe(count);
+        return polls.map(async (poll) => (await poll).jobs.map((job) => job.execution_id));
+      },
+      submit: async (): Promise<string> => {
+        const headers = { "Content-Type": "application/json" };
+        const asked = { method: "POST", headers, body: '{"code":"print(1)"}' };
+        const reply = await app.request("/execute/async", asked);
+        return ((await reply.json()) as { job_id: string }).job_id;
+      },
+      async [Symbol.asyncDispose]() {
+        await wire[Symbol.asyncDispose]();
+        await store.close();
+      },
+    };
+  }
+
+  /** Passes the next insert on when the poll that was woken for it has long begun to ask. */
+  function holdInsert({ wire: { fail, sent } }: Awaited<ReturnType<typeof startService>>): void {
+    sent.length = 0;
+    fail(insertOfJob, async (response, pass) => {
+      while (!sent.join("").includes("agent_tokens")) await sleep(5);
+      await sleep(100);
+      answerWith(response, await pass());
+    });
+  }
+  const insertOfJob = 'insert into \\"executions\\"';
+  const claimOfJob = 'set \\"status\\" = ?';
+
+  test("its claim comes behind the insert, and leases the job", async () => {
+    await using service = await startService();
+    const [taken] = await service.poll(1);
+    holdInsert(service);
+    const id = await service.submit();
+    expect(await taken).toEqual([id]);
+    const sent = service.wire.sent.join("");
+    expect(sent.split(claimOfJob)).toHaveLength(2);
+    expect(sent.indexOf(insertOfJob)).toBeLessThan(sent.indexOf(claimOfJob));
+  });
+
+  test.each([
+    ["one after the other", Array.from({ length: most }, () => 1)],
+    ["in two bursts", [5, most - 5]],
+    ["all at once", [most]],
+  ])("jobs %s: each is leased once, and each poll gets one", async (_, bursts) => {
+    await using service = await startService();
+    const polls = await service.poll(most);
+    const ids: string[] = [];
+    for (const jobs of bursts) {
+      holdInsert(service);
+      ids.push(...(await Promise.all(Array.from({ length: jobs }, service.submit))));
+    }
+    const taken = await Promise.all(polls);
+    expect(taken.map((jobs) => jobs.length)).toEqual(polls.map(() => 1));
+    expect(taken.flat().toSorted()).toEqual(ids.toSorted());
+    const { rows } = await service.client.execute("SELECT status, attempt FROM executions");
+    expect(rows).toMatchObject(ids.map(() => ({ status: "running", attempt: 1 })));
   });
 });
