@@ -18,6 +18,7 @@ import { hostScope, isAlive } from "./host/alive.ts";
 import { createFileStore, openSpoolDir } from "./host/files.ts";
 import { createGpus } from "./host/gpus.ts";
 import { buildLimits, createAdmission, createRuntimeChoice, mostMemory } from "./host/policy.ts";
+import { createFurnishedImages } from "./images/furnish.ts";
 import { createImages, createInventory } from "./images/images.ts";
 import {
   authFor,
@@ -69,6 +70,7 @@ export async function createDeps(
   );
   const ownVolumes = how.mode === "engine" ? [] : [mother.rootfs, mother.bundles];
   const reapVolumes = createVolumeReaper(engine, ownVolumes, nowMs);
+  const furnished = createFurnishedImages(engine, log);
   const monitor = createEngineMonitor({
     ping: async (signal) => {
       await spool.check();
@@ -90,6 +92,7 @@ export async function createDeps(
       // Containers of dead agents are removed first, so that a job that is leased again does not
       // run twice.
       await spool.removeLeftOvers(isAlive, reportCrash);
+      await furnished.prune(signal);
       const volumes = await reapVolumes(signal);
       if (volumes > 0) log.info("removed {volumes} volumes of agents that are gone", { volumes });
     },
@@ -100,8 +103,9 @@ export async function createDeps(
   });
   const { allowed, cache: kept } = config.requirements;
   const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
+  const open = furnished.startOn((spec, signal) => openSandbox(engine, spec, signal));
   const containers = createContainerSource({
-    start: withGpus((spec, signal) => openSandbox(engine, spec, signal), gpus, clock, end),
+    start: withGpus(open, gpus, clock, end),
     ...config.warmPool,
     // A start also waits for the kernel and the disk: one more start than cores keeps the cores
     // busy.

@@ -54,6 +54,10 @@ export interface Engine extends ImageCalls, VolumeCalls {
   remove(id: string, signal: AbortSignal): Promise<void>;
   /** The files of a container as a tar. */
   exportFiles(id: string, signal: AbortSignal): Promise<Readable>;
+  /** What a container has at a path, as a tar; null for nothing. */
+  readPath(id: string, path: string, signal: AbortSignal): Promise<Readable | null>;
+  /** Unpacks a tar in a container's root folder. */
+  writeFiles(id: string, tar: Buffer, signal: AbortSignal): Promise<void>;
   /** Containers in any state that carry the label `name=value`. */
   list(name: string, value: string, signal: AbortSignal): Promise<ContainerEntry[]>;
 }
@@ -173,6 +177,19 @@ export function connectEngine(
       call(signal, async (abortSignal) => {
         const files = await docker.getContainer(id).export({ abortSignal });
         return files as Readable;
+      }),
+    readPath: (id, path, signal) =>
+      call(signal, async (abortSignal) => {
+        const request = { path, abortSignal };
+        const found = docker.getContainer(id).getArchive(request) as Promise<unknown>;
+        return (await found.catch((error: { statusCode?: number }) => {
+          if (error.statusCode === 404) return null;
+          throw error;
+        })) as Readable | null;
+      }),
+    writeFiles: (id, tar, signal) =>
+      call(signal, async (abortSignal) => {
+        await docker.getContainer(id).putArchive(tar, { path: "/", abortSignal });
       }),
     list: (name, value, signal) =>
       call(signal, async (abortSignal) => {

@@ -131,7 +131,8 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
       }),
     removeName: (reference, signal) =>
       call(signal, async (abortSignal) => {
-        const removal = docker.getImage(reference).remove({ abortSignal });
+        // An image without a name may be one that jobs run on.
+        const removal = docker.getImage(reference).remove({ noprune: true, abortSignal });
         await removal.catch((error: unknown) => {
           if ((error as { statusCode?: number }).statusCode !== 404) throw error;
         });

@@ -30,13 +30,13 @@ export const tarEnd = Buffer.alloc(2 * BLOCK);
 
 const toOctal = (value: number, digits: number): string => value.toString(8).padStart(digits, "0");
 
-/** The header of a regular file; POSIX.1-1988 "ustar", name of up to 100 ASCII characters. */
-export function tarHeader(name: string, sizeBytes: number): Buffer {
+/** The header of a regular file, or of a link; POSIX.1-1988 "ustar", names of up to 100 ASCII characters. */
+export function tarHeader(name: string, sizeBytes: number, target = ""): Buffer {
   const header = Buffer.alloc(BLOCK);
   header.write(name, 0, 100, "ascii");
   header.write(`${toOctal(0o644, 7)}\0${toOctal(0, 7)}\0${toOctal(0, 7)}\0`, 100);
   header.write(`${toOctal(sizeBytes, 11)} ${toOctal(0, 11)} `, 124);
-  header.write("        0", 148);
+  header.write(`        ${target === "" ? "0" : "2"}${target}`, 148);
   header.write("ustar\x0000", 257);
   header.write(`${toOctal(checksum(header), 6)}\0 `, 148);
   return header;
@@ -78,6 +78,20 @@ async function* readTar(source: ByteSource): AsyncGenerator<TarEntry> {
     if (type === "1") yield { kind: "link", name, target: posix.normalize(link) };
     if (type === "2") yield { kind: "link", name, target: posix.join(posix.dirname(name), link) };
     for await (const _ of source.pieces(size + tarPadding(size).length));
+  }
+}
+
+/** The only file of a tar; null if there is something else, or a file of more bytes. */
+export async function readSmallFile(tar: Readable, maxBytes: number): Promise<Buffer | null> {
+  const source = byteSource(tar);
+  try {
+    for await (const entry of readTar(source)) {
+      const isWanted = entry.kind === "file" && !entry.name.includes("/");
+      return isWanted && entry.sizeBytes <= maxBytes ? await source.whole(entry.sizeBytes) : null;
+    }
+    return null;
+  } finally {
+    tar.destroy();
   }
 }
 

@@ -7,10 +7,12 @@ import { gzipSync, zstdCompressSync, zstdDecompressSync } from "node:zlib";
 import { getLogger } from "@logtape/logtape";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, test } from "vitest";
 import { tempFolder } from "../../shared/testing/test-file.ts";
+import { openSandbox } from "../backends/containers.ts";
 import type { Engine } from "../engine/engine.ts";
-import { testEngine } from "../testing/engine.ts";
+import { EngineError } from "../sandbox/sandbox.ts";
+import { specWith, testEngine } from "../testing/engine.ts";
 import { createTestClock, type TestClock } from "../testing/fakes.ts";
-import { rawEngine, removeImages } from "../testing/raw-engine.ts";
+import { deriveImage, rawEngine, removeImages } from "../testing/raw-engine.ts";
 import {
   type PackedImage,
   packImage,
@@ -20,6 +22,7 @@ import {
   type UnpackBounds,
   unpackImage,
 } from "./archive.ts";
+import { createFurnishedImages, type FurnishedImages } from "./furnish.ts";
 import { createFetchedImages, type FetchedImages } from "./transfer.ts";
 
 const never = new AbortController().signal;
@@ -255,6 +258,13 @@ describe("fetched images", () => {
     expect(await left()).toEqual([needed]);
   });
 
+  it("also removes what was made of an image for containers, which holds its bytes", async () => {
+    const image = await make();
+    const [furnished] = await startOn(createFurnishedImages(engine, getLogger("test")), image);
+    await bounded(0).prune([], never);
+    for (const id of [image, furnished!]) expect(await engine.imageId(id, never)).toBeNull();
+  });
+
   it("skips an image that a container uses", async () => {
     const [held, other] = [await make(), await make()];
     const container = await rawEngine.createContainer({ Image: held, Cmd: ["/none"] });
@@ -275,6 +285,81 @@ describe("fetched images", () => {
     await bounded(0).prune([], never);
     expect(await left()).toEqual([]);
     expect(await engine.imageId(image, never)).toBe(image);
+  });
+});
+
+/** The images that containers start on where jobs have these images. */
+async function startOn(furnished: FurnishedImages, ...images: string[]): Promise<string[]> {
+  const started = images.map(async (image) => {
+    let used = "";
+    const start = furnished.startOn((spec) => {
+      used = spec.image;
+      throw new Error("started");
+    });
+    await expect(start(specWith({ image }), never)).rejects.toThrow("started");
+    return used;
+  });
+  return Promise.all(started);
+}
+
+describe("furnished images", async () => {
+  const { engine, image } = await testEngine();
+  const open = (its: Engine = engine) => createFurnishedImages(its, getLogger("test"));
+  const inspect = (id: string) => rawEngine.getImage(id).inspect();
+  let base: string;
+  beforeEach(async () => {
+    base = await deriveImage(image, "true", ["ENV MORE=1", "LABEL io.airlock.owner=x"]);
+  });
+  afterEach(() => removeImages(base));
+
+  test("each image is furnished once, keeps its settings, and says what it is made of", async () => {
+    const [one, other] = await startOn(open(), base, base);
+    expect(one).not.toBe(base);
+    expect([other, ...(await startOn(open(), base))]).toEqual([one, one]);
+    const [before, after] = [await inspect(base), await inspect(one!)];
+    expect(after.RootFS.Layers?.slice(0, -1)).toEqual(before.RootFS.Layers);
+    expect(after.Config.Env).toEqual(before.Config.Env);
+    const inherited = Object.entries(after.Config.Labels).filter(([, value]) => value !== "");
+    expect(inherited).toEqual([["io.airlock.furnished", base]]);
+  });
+
+  test("containers start on the image itself if it cannot be furnished", async () => {
+    const commit = () => Promise.reject(new EngineError("disk_full", "no space"));
+    expect(await startOn(open({ ...engine, commit }), base)).toEqual([base]);
+    const filters = { ancestor: [base] };
+    expect(await rawEngine.listContainers({ all: true, filters })).toEqual([]);
+  });
+
+  test("one that is gone is made again for the next container", async () => {
+    const furnished = open();
+    const [first] = await startOn(furnished, base);
+    await rawEngine.getImage(first!).remove({ noprune: true });
+    const start = furnished.startOn((spec, signal) => openSandbox(engine, spec, signal));
+    const spec = specWith({ image: base });
+    await expect(start(spec, never)).rejects.toMatchObject({ code: "image_not_found" });
+    await (await start(spec, never)).close();
+  });
+
+  test("those that nobody used, of images without a name, are removed; their images stay", async () => {
+    const [made] = await startOn(open(), base);
+    const ofThisTest: Engine = {
+      ...engine,
+      imagesNamed: async (...asked) =>
+        (await engine.imagesNamed(...asked)).filter(({ id }) => id === made),
+    };
+    const used = open(ofThisTest);
+    await startOn(used, base);
+    expect(await used.prune(never)).toBe(0);
+    const [repository, tag] = [`airlock-test-${randomUUID()}`, "1"];
+    await engine.tag(base, repository, tag, never);
+    expect(await open(ofThisTest).prune(never)).toBe(0);
+    await engine.removeName(`${repository}:${tag}`, never);
+    const container = await rawEngine.createContainer({ Image: made! });
+    expect(await open(ofThisTest).prune(never)).toBe(0);
+    await container.remove();
+    expect(await open(ofThisTest).prune(never)).toBe(1);
+    expect(await engine.imageId(made!, never)).toBeNull();
+    expect(await engine.imageId(base, never)).toBe(base);
   });
 });
 

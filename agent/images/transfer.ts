@@ -13,6 +13,7 @@ import type { Admission } from "../host/policy.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
 import { backoffMs, type ChangeSignal, type Clock } from "../waiting.ts";
 import { otherIds, packImage, unpackImage } from "./archive.ts";
+import { furnishedName } from "./furnish.ts";
 import type { Inventory } from "./images.ts";
 
 /** Fetches images that other hosts have built. */
@@ -288,10 +289,12 @@ export function createFetchedImages(deps: FetchedDeps): FetchedImages {
   async function remove({ id }: NamedImage, signal: AbortSignal): Promise<boolean> {
     try {
       const names = await imageCalls.imageNames(id, signal);
-      // Its own name last: that removes the image, and until then it can be found by it.
+      // What was made of it first: it holds the bytes. Its own name last: that removes the image, and until then it
+      // can be found by it.
       const digests = names.filter((name) => name.includes("@"));
       const own = names.filter((name) => name.includes(`${repository}:`));
-      for (const name of [...digests, ...own]) await imageCalls.removeName(name, signal);
+      const made = furnishedName(id);
+      for (const name of [made, ...digests, ...own]) await imageCalls.removeName(name, signal);
     } catch (error) {
       if (!(error instanceof EngineError) || error.transient) throw error;
       log.debug("image {id} stays: {reason}", { id, reason: describeError(error) });

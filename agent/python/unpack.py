@@ -342,7 +342,7 @@ def add_account(path, entry, base):
     """Adds a line to passwd or group, unless its name or id is there."""
     name, _, number = entry.split(b":")[:3]
     is_new = not os.path.lexists(path)
-    if not is_new and not (os.path.isfile(path) and os.path.getsize(path) < _PIECE):
+    if not is_new and (os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > _PIECE):
         return
     with open(path, "ab+") as file:
         file.seek(0)

@@ -414,7 +414,7 @@ print("done")`,
   });
 });
 
-describe.skipIf(backend === "engine")("who the code is", async () => {
+describe("who the code is", async () => {
   const place = await testEngine();
   const images: string[] = [];
   afterAll(() => removeImages(...images));
@@ -425,34 +425,37 @@ def name(find, field):
     try: return getattr(find(1000), field)
     except KeyError: return None
 names = [getpass.getuser(), name(pwd.getpwuid, "pw_name"), name(grp.getgrgid, "gr_name"), os.path.expanduser("~")]
+names += map(os.path.realpath, ("/mnt/data", "/home/user"))
 print(names, locale.setlocale(locale.LC_ALL, ""), flush=True)`;
-  const shell = "whoami; id; echo $USER $LOGNAME $HOME; locale | grep -E 'LANG=|LC_ALL|CTYPE'";
-  const user = `['user', 'user', 'user', '/tmp'] C.UTF-8
+  const shell = "whoami; id; echo $USER $LOGNAME $HOME; locale | grep -E 'LANG=|LC_ALL'";
+  const user = `['user', 'user', 'user', '/tmp', '/output', '/output'] C.UTF-8
 user
 uid=1000(user) gid=1000(user) groups=1000(user)
 user user /tmp
 LANG=C.UTF-8
-LC_CTYPE="C.UTF-8"
 LC_ALL=
 `;
   const code = `${asked}\nimport subprocess\nsubprocess.run(["sh", "-c", ${JSON.stringify(shell)}])`;
-  // The image sets LANG.
-  const spec = { env: { LANG: "" } };
-
-  test("a job, a session and a program are `user`, whose text is UTF-8", async () => {
-    expect(await runCode(place, code, { spec })).toMatchObject({ err: "", out: user });
-    const { call } = await openSession(place, spec);
-    expect(await call(code)).toMatchObject({ err: "", out: user });
-    const program: Program = {
-      file: "main.sh",
-      compile: [],
-      compileTimeoutMs: 0,
-      run: ["sh", "/code/main.sh"],
-    };
-    const job = { program };
-    const script = `python3 -c '${asked}'\n${shell}`;
-    expect(await runCode(place, script, { spec, job })).toMatchObject({ err: "", out: user });
-  });
+  const runtimes = backend === "engine" ? ["runc", "runsc"] : ["runc"];
+  test.each(runtimes)(
+    "a job, a session and a program are `user` under %s, whose text is UTF-8",
+    async (runtime) => {
+      // The image sets LANG.
+      const spec = { runtime: backend === "engine" ? runtime : null, env: { LANG: "" } };
+      expect(await runCode(place, code, { spec })).toMatchObject({ err: "", out: user });
+      const { call } = await openSession(place, spec);
+      expect(await call(code)).toMatchObject({ err: "", out: user });
+      const program: Program = {
+        file: "main.sh",
+        compile: [],
+        compileTimeoutMs: 0,
+        run: ["sh", "/code/main.sh"],
+      };
+      const job = { program };
+      const script = `python3 -c '${asked}'\n${shell}`;
+      expect(await runCode(place, script, { spec, job })).toMatchObject({ err: "", out: user });
+    },
+  );
 
   test.each([
     [{ LANG: "C", USER: "ada", LOGNAME: "ada" }, "ada ada C "],
@@ -466,18 +469,18 @@ LC_ALL=
   test.each([
     [
       "names in the image stay",
-      "echo ada:x:1000:1000::/home/ada:/bin/sh >>/etc/passwd; printf staff:x:5: >/etc/group",
-      "['user', 'ada', 'user', '/tmp']",
+      "echo ada:x:1000:1000::/home/ada:/bin/sh >>/etc/passwd; mkdir /home/user; printf staff:x:5: >/etc/group",
+      "['user', 'ada', 'user', '/tmp', '/output', '/home/user']",
     ],
     [
       "files that an image lacks are made",
       "rm /etc/passwd; echo user:x:7: >/etc/group",
-      "['user', 'user', None, '/tmp']",
+      "['user', 'user', None, '/tmp', '/output', '/output']",
     ],
     [
-      "what is no file stays",
-      "rm /etc/passwd /etc/group; mkdir /etc/passwd; ln -s /nowhere /etc/group",
-      "['user', None, None, '/tmp']",
+      "links stay",
+      "cp /etc/passwd /accounts; ln -sf /accounts /etc/passwd; ln -sf /nowhere /etc/group",
+      "['user', None, None, '/tmp', '/output', '/output']",
     ],
   ])("%s", async (_what, script, names) => {
     const image = await deriveImage(place.image, script);

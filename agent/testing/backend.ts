@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { getLogger } from "@logtape/logtape";
 import { isLab, tier } from "../../shared/testing/test-file.ts";
-import { openSandbox } from "../backends/containers.ts";
+import { openSandbox, type StartSandbox } from "../backends/containers.ts";
 import { createForks, type Forks, type ForksDeps, whyNotForked } from "../backends/forks.ts";
 import { NotForkable } from "../backends/mother.ts";
 import type { MotherSpec } from "../backends/profiles.ts";
 import type { Engine } from "../engine/engine.ts";
+import { createFurnishedImages } from "../images/furnish.ts";
 import type { InputFile, PackageRequest, SandboxJob } from "../sandbox/job.ts";
 import type { Sandbox, SandboxSpec } from "../sandbox/sandbox.ts";
 
@@ -22,6 +23,17 @@ export const MOTHERS = "TEST_MOTHERS";
 
 type Place = { engine: Engine; image: string };
 
+const furnished = new WeakMap<Engine, StartSandbox>();
+
+/** Opens containers as an agent does. */
+function openContainer({ engine }: Place): StartSandbox {
+  const open: StartSandbox = (spec, signal) => openSandbox(engine, spec, signal);
+  const known =
+    furnished.get(engine) ?? createFurnishedImages(engine, getLogger("test")).startOn(open);
+  furnished.set(engine, known);
+  return known;
+}
+
 /** Opens a sandbox with the backend of this run. */
 export function openOn(
   place: Place,
@@ -30,12 +42,11 @@ export function openOn(
   chosen = backend,
   ahead?: SandboxJob,
 ): Promise<Sandbox> {
-  if (chosen === "engine" || whyNotForked(spec) !== null)
-    return openSandbox(place.engine, spec, signal);
+  if (chosen === "engine" || whyNotForked(spec) !== null) return openContainer(place)(spec, signal);
   return forksOfProcess(place)
     .open(spec, signal, undefined, ahead)
     .catch((error: unknown) => {
-      if (error instanceof NotForkable) return openSandbox(place.engine, spec, signal);
+      if (error instanceof NotForkable) return openContainer(place)(spec, signal);
       throw error;
     });
 }
@@ -52,7 +63,7 @@ export async function openWithPackages(
   installSignal: AbortSignal,
 ): Promise<Sandbox> {
   if (backend === "engine" || !("pipEnv" in from)) {
-    const sandbox = await openSandbox(place.engine, spec, signal);
+    const sandbox = await openContainer(place)(spec, signal);
     try {
       await sandbox.install({ requirements, from }, installSignal);
       return sandbox;

@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import Docker from "dockerode";
+import { furnishedName } from "../images/furnish.ts";
 import { waitUntil } from "../../shared/testing/test-file.ts";
 
 const host = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
@@ -129,13 +130,17 @@ export async function imagesOf(name: string): Promise<string[]> {
 /** Removes images with all their tags, the last first; some may be gone already. */
 export async function removeImages(...ids: string[]): Promise<void> {
   for (const id of ids.toReversed()) {
-    await rawEngine
-      .getImage(id)
-      .remove({ force: true })
-      .catch((error: { statusCode?: number }) => {
-        if (error.statusCode !== 404) throw error;
-      });
+    const image = rawEngine.getImage(id);
+    const found = await image.inspect().catch(unlessGone);
+    // With its last name goes what was made of it.
+    if (found && found.RepoTags.length < 2)
+      await rawEngine.getImage(furnishedName(found.Id)).remove({ force: true }).catch(unlessGone);
+    await image.remove({ force: true }).catch(unlessGone);
   }
+}
+
+function unlessGone(error: { statusCode?: number }): undefined {
+  if (error.statusCode !== 404) throw error;
 }
 
 /** The host's address on the network of containers that have one. */

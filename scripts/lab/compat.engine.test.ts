@@ -363,11 +363,7 @@ describe("compat jupyter", () => {
 });
 
 describe("compat librechat", async () => {
-  // Only forked jobs have /mnt/data.
-  useTestService(
-    { key, api: { AIRLOCK_COMPAT: "librechat", AIRLOCK_COMPAT_KEY: key } },
-    { AIRLOCK_CONTAINER_BACKEND: "zygote" },
-  );
+  useTestService({ key, api: { AIRLOCK_COMPAT: "librechat", AIRLOCK_COMPAT_KEY: key } });
 
   const base = () => `${service.url}/compat/librechat`;
   interface Answer {

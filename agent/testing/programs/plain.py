@@ -11,6 +11,8 @@ import sys
 
 from kernel import CODE_UID, become_unprivileged, harden_supervisor
 
+USER = {"USER": "user", "LOGNAME": "user", "LANG": "C.UTF-8"}
+
 
 def clear(folder):
     for name in os.listdir(folder):
@@ -37,7 +39,7 @@ def run(program, args, given):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/output",
-            env={**os.environ, "HOME": "/tmp", "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **USER, "HOME": "/tmp", "PYTHONUNBUFFERED": "1"},
             preexec_fn=lambda: (os.seteuid(0), harden_supervisor(), become_unprivileged()),
             start_new_session=True,
         )
