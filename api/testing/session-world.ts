@@ -1,5 +1,6 @@
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import * as fc from "fast-check";
 import { expect } from "vitest";
 import { claimCalls } from "../agents/claim.ts";
 import { advance, expireLeases } from "../jobs/lease.ts";
@@ -28,7 +29,7 @@ import { newExecution, offers, openIn } from "./temp-store.ts";
 
 const mostSessions = 3;
 const mostCalls = 3;
-export const ttlMs = 100;
+const ttlMs = 100;
 const error = { type: "docker_error", message: "gone", phase: "startup" } as const;
 
 /** One step; `pick` counts from the latest session and wraps around. */
@@ -69,6 +70,12 @@ export class SessionWorld {
     const folder = mkdtempSync(join(inMemory, "airlock-sessions-"));
     copyFileSync(startFile, join(folder, "airlock.db"));
     return new SessionWorld(folder, database(await openIn(folder)));
+  }
+
+  /** The same over a libSQL server that has the agents and nothing else. */
+  static async over(url: string): Promise<SessionWorld> {
+    const folder = mkdtempSync(join(inMemory, "airlock-sessions-"));
+    return new SessionWorld(folder, database(await openIn(folder, url)));
   }
 
   close(): void {
@@ -278,3 +285,26 @@ export class SessionWorld {
     this.#known.find(({ id }) => id === call.state.sessionId)!.state.usedAt = this.now;
   }
 }
+
+const kind = <K extends SessionStep["do"]>(...names: K[]) => ({ do: fc.constantFrom(...names) });
+const agent = fc.constantFrom("a" as const, "b" as const);
+const pick = fc.nat({ max: 3 });
+
+/** Mostly steps on the way to a session that serves calls. */
+export const anySessionStep: fc.Arbitrary<SessionStep> = fc.oneof(
+  { weight: 5, arbitrary: fc.record(kind("create")) },
+  { weight: 6, arbitrary: fc.record({ ...kind("claim"), agent }) },
+  { weight: 8, arbitrary: fc.record({ ...kind("ready"), pick }) },
+  { weight: 8, arbitrary: fc.record({ ...kind("call"), pick }) },
+  { weight: 8, arbitrary: fc.record({ ...kind("claim calls"), agent }) },
+  { weight: 5, arbitrary: fc.record({ ...kind("finish call"), pick }) },
+  { weight: 6, arbitrary: fc.record({ ...kind("release call", "cancel call"), pick }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({ ...kind("release", "end", "leave", "crash", "delete"), pick }),
+  },
+  {
+    weight: 5,
+    arbitrary: fc.record({ ...kind("pass"), ms: fc.constantFrom(1, 60, ttlMs, 2 * ttlMs) }),
+  },
+);

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
+import * as fc from "fast-check";
 import { expect } from "vitest";
 import { recordAgent } from "../agents/agents.ts";
 import { claimNext } from "../agents/claim.ts";
@@ -42,14 +43,16 @@ import { clientOf, jobType, newExecution, offers, openIn, testDeps } from "./tem
 export class StoreWorld {
   readonly #model = new StoreModel();
   readonly #folder: string;
+  readonly #url: string | undefined;
   /** Leases that each agent knows. */
   readonly #held = new Map(agentIds.map((id) => [id, new Set<string>()]));
   #db: Database;
   #seen: Snapshot = { rows: [], letters: [], queued: 0, miscounted: [], shown: new Map() };
 
-  private constructor(folder: string, db: Database) {
+  private constructor(folder: string, db: Database, url?: string) {
     this.#folder = folder;
     this.#db = db;
+    this.#url = url;
   }
 
   /** Starts from a copy of a file that `makeStart` made. */
@@ -57,6 +60,12 @@ export class StoreWorld {
     const folder = mkdtempSync(join(inMemory, "airlock-model-"));
     copyFileSync(startFile, join(folder, "airlock.db"));
     return new StoreWorld(folder, database(await openIn(folder)));
+  }
+
+  /** The same over a libSQL server that has the agents and nothing else. It cannot cut the power. */
+  static async over(url: string): Promise<StoreWorld> {
+    const folder = mkdtempSync(join(inMemory, "airlock-model-"));
+    return new StoreWorld(folder, database(await openIn(folder, url)), url);
   }
 
   close(): void {
@@ -93,7 +102,7 @@ export class StoreWorld {
         return this.#expire(step);
       case "restart":
         this.#db.client.close();
-        this.#db = database(await openIn(this.#folder));
+        this.#db = database(await openIn(this.#folder, this.#url));
         return "restart";
       case "wait":
         this.#model.now += step.ms;
@@ -314,14 +323,18 @@ async function statusOf(send: () => Promise<unknown>): Promise<number> {
 
 const tokenOf = (agentId: string): string => `token of ${agentId}`;
 
-/** Makes a file with a schema and agents, which every run copies. */
-export async function makeStart(folder: string): Promise<string> {
-  const client = await openIn(folder);
+export async function recordAgents(db: Database): Promise<void> {
   for (const id of agentIds) {
     const status = new ScriptedAgent("", "").status();
     status.agent.id = status.agent.name = id;
-    await recordAgent(database(client), status, tokenOf(id), 0);
+    await recordAgent(db, status, tokenOf(id), 0);
   }
+}
+
+/** Makes a file with a schema and agents, which every run copies. */
+export async function makeStart(folder: string): Promise<string> {
+  const client = await openIn(folder);
+  await recordAgents(database(client));
   await client.execute("PRAGMA wal_checkpoint(TRUNCATE)");
   client.close();
   return join(folder, "airlock.db");
@@ -388,3 +401,54 @@ async function sendPost(
       return releaseLease(deps, leaseId, { error: releaseError });
   }
 }
+
+const kind = <K extends Step["do"]>(name: K) => ({ do: fc.constant(name) });
+const oneIn = (n: number) => fc.integer({ min: 1, max: n }).map((drawn) => drawn === n);
+const agent = fc.nat({ max: 2 });
+const count = fc.integer({ min: 1, max: 3 });
+const pick = fc.nat({ max: 5 });
+
+const nothing = fc.record(kind("nothing"));
+const submit = fc.record({
+  ...kind("submit"),
+  mode: fc.constantFrom("async" as const, "async" as const, "sync" as const),
+  key: fc.constantFrom("key 0", "key 1", "key 2", ...Array.from({ length: 7 }, () => undefined)),
+  payload: fc.constantFrom("payload 0", "payload 1"),
+});
+const claim = fc.record({ ...kind("claim"), agent, count, replyLost: oneIn(3) });
+const redeliver = fc.record({ ...kind("redeliver"), agent, count, replyLost: oneIn(3) });
+const renew = fc.record({ ...kind("renew"), agent, alsoLease: pick });
+const post = fc.record({
+  ...kind("post"),
+  what: fc.constantFrom("start", "log", "upload", "result", "release"),
+  lease: pick,
+  body: fc.nat({ max: 3 }),
+  byAnother: oneIn(8),
+});
+const cancelOne = fc.record({ ...kind("cancel"), execution: pick });
+const wait = fc.record({ ...kind("wait"), ms: fc.constantFrom(1, 500, 1000, leaseTtlMs - 1) });
+const expire = fc.record({ ...kind("expire"), afterMs: fc.constantFrom(0, leaseTtlMs) });
+const restart = fc.record(kind("restart"));
+const writes = fc.oneof(submit, claim, post, cancelOne, expire);
+const cutPower = fc.record({
+  ...kind("cut power"),
+  during: writes,
+  writtenOfTen: fc.nat({ max: 10 }),
+  garbage: fc.boolean(),
+});
+
+/** Shrinks towards steps that do nothing, so that a failing run keeps only the steps that it needs to fail. */
+export const anyStep: fc.Arbitrary<Step> = fc.oneof(
+  { withCrossShrink: true },
+  { weight: 1, arbitrary: nothing },
+  { weight: 8, arbitrary: submit },
+  { weight: 7, arbitrary: claim },
+  { weight: 3, arbitrary: redeliver },
+  { weight: 2, arbitrary: renew },
+  { weight: 12, arbitrary: post },
+  { weight: 2, arbitrary: cancelOne },
+  { weight: 4, arbitrary: wait },
+  { weight: 4, arbitrary: expire },
+  { weight: 1, arbitrary: restart },
+  { weight: 2, arbitrary: cutPower },
+);

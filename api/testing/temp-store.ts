@@ -41,9 +41,9 @@ export async function openTempStore(): Promise<TempStore> {
   };
 }
 
-/** Opens the database of a data folder like the service at its start. */
-export function openIn(folder: string): Promise<Client> {
-  return openDatabase(Config.parse({ data_dir: folder }));
+/** Opens the database of a data folder, or of a libSQL server, like the service at its start. */
+export function openIn(folder: string, database_url?: string): Promise<Client> {
+  return openDatabase(Config.parse({ data_dir: folder, database_url }));
 }
 
 /** What the handlers of a tenant's clients have. */
