@@ -72,15 +72,15 @@ export interface ProcessMetrics {
 export interface Notifier {
   /**
    * Wakes the subscriptions to a topic, at once or after `delayMs`. Returns whether it knows that it has woken one.
-   * Those of this process get the news with it.
+   * Those of this process get the news with it; with "job", the news is the job's type.
    */
   notify(topic: Topic, delayMs?: number, news?: unknown): boolean;
   /**
-   * Wakes a subscription to "job" while a job is being stored: a claim that it makes at once comes behind the write. Call
+   * Wakes a subscription to "job" while a job of the type is being stored: a claim that it makes at once comes behind the write. Call
    * the returned function when the job is stored. It wakes a subscription if none was woken, or if one has begun
    * meanwhile, which may have looked too early. Missing where writes may overtake each other.
    */
-  announce?: () => () => void;
+  announce?: (jobType: string) => () => void;
   /** Receives notifications from now on, including those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }
@@ -98,7 +98,16 @@ export type Topic =
   /** A call of the session waits. For the answer to the result of the call before it. */
   | `call:${string}`;
 
+/** Which jobs a subscription to "job" is woken for. */
+export interface Wants {
+  jobTypes: ReadonlySet<string>;
+  /** How many wake-ups it can use at once. More come only if nobody else can use them. */
+  atOnce: number;
+}
+
 export interface Subscription {
+  /** From now on, "job" wakes it only for these. Until then, for all. */
+  wants(wants: Wants): void;
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */
   next(timeoutMs: number, signal: AbortSignal): Promise<Woken>;
   /** Wakes another subscription for each job that the last `next` woke for. */

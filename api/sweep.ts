@@ -1,5 +1,6 @@
 import { letOthersRun } from "../shared/turns.ts";
-import { forgetAgents, listAgents } from "./agents/agents.ts";
+import { forgetAgents } from "./agents/agents.ts";
+import { listAgents } from "./agents/fleet.ts";
 import { isLive, totalSlots } from "./agents/placement.ts";
 import { sweepLeases } from "./agents/poll.ts";
 import { ArtifactOutage, type Deps } from "./deps.ts";

@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { createReadStream } from "node:fs";
 import type { Writable } from "node:stream";
-import { freed } from "../../shared/process/parts.node.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Bytecode } from "../python/program.ts";
 import {
@@ -11,7 +10,6 @@ import {
   frameDecoder,
   FrameError,
   type Link,
-  maxPayloadBytes,
   NotReady,
   parseMessage,
   Ready,
@@ -150,7 +148,7 @@ type Frames = AsyncGenerator<Frame, never>;
 
 /** Throws FrameError, and no other error, when there are no more frames. */
 async function* readFrames(link: Link): Frames {
-  const decode = frameDecoder("D");
+  const decode = frameDecoder();
   try {
     for await (const chunk of link.output) yield* decode(chunk);
   } catch (cause) {
@@ -392,7 +390,7 @@ async function giveFiles(
   try {
     for (const { name, path } of files) {
       await send(encodeFrame("M", Buffer.from(name)));
-      for await (const piece of freed(createReadStream(path, { highWaterMark: maxPayloadBytes })))
+      for await (const piece of createReadStream(path, { highWaterMark: dataBytes }))
         await send(encodeFrame("U", piece as Buffer));
     }
   } catch (error) {

@@ -28,7 +28,7 @@ import {
   rowsQuery,
   statement,
 } from "../store/statement.ts";
-import { type AnyDb, batch, keptTenantRows } from "../store/tenant.ts";
+import { batch } from "../store/tenant.ts";
 import { type Actor, audited } from "../tenants/sql.ts";
 
 export type AgentRow = typeof agents.$inferSelect;
@@ -123,17 +123,6 @@ const touchPool = statement(
     .where(isTheAgent),
 );
 
-export async function findAgent(db: AnyDb, id: string): Promise<AgentRow | undefined> {
-  return (await agentById(db, { id }))[0];
-}
-
-const agentById = keptTenantRows(() =>
-  query
-    .select()
-    .from(agents)
-    .where(eq(agents.id, sql.placeholder("id"))),
-);
-
 /** Marks an agent as gone: it is no longer listed, and gets no more leases. */
 export async function markLeft(db: Database, id: string, now: number): Promise<void> {
   await db.orm.update(agents).set({ leftAt: now }).where(eq(agents.id, id));
@@ -170,11 +159,6 @@ const setDrainingAt = statement(sql`
 export async function forgetAgent(db: Database, id: string): Promise<void> {
   await db.orm.delete(agents).where(eq(agents.id, id));
 }
-
-/** Every known agent that has not left, by name. */
-export const listAgents = keptTenantRows(() =>
-  query.select().from(agents).where(isNull(agents.leftAt)).orderBy(agents.name),
-);
 
 /** Removes agents that have been silent since a time, and agents whose token was revoked. Returns their ids. */
 export async function forgetAgents(db: Database, unseenSince: number): Promise<string[]> {

@@ -10,7 +10,7 @@ import type {
   PollRequest,
   ReadyKind,
 } from "../../shared/wire/leases.ts";
-import type { Deps } from "../deps.ts";
+import type { Deps, Wants } from "../deps.ts";
 import {
   defaultJobType,
   digestOf,
@@ -42,6 +42,7 @@ import {
   type LeasedRow,
   filesOf,
   type InputFileInfo,
+  isAnyOfQueued,
   isAnyQueued,
   isKeptFrom,
   isShared,
@@ -63,19 +64,14 @@ import {
   tenants,
 } from "../store/schema.ts";
 import { given, listed, query, rowQuery, rowsQuery, statement } from "../store/statement.ts";
-import { findAgent, listAgents, takesWork } from "./agents.ts";
-import {
-  accepts,
-  isEquipped,
-  isRunnable,
-  mayRun,
-  type Placed,
-  servingAgents,
-  waysOf,
-} from "./placement.ts";
+import { takesWork } from "./agents.ts";
+import { findAgent, servingKinds } from "./fleet.ts";
+import { accepts, isEquipped, isRunnable, mayRun, type Placed, waysOf } from "./placement.ts";
 
 /** What may wait for an agent. Whoever takes it looks again, or takes it under a condition. */
 export interface Todo {
+  /** What it may run; nothing without a free slot. */
+  offered: Offer[];
   /** A lease whose time is over, of anybody. */
   overdue: boolean;
   /** A lease of this agent that it does not know. */
@@ -99,12 +95,10 @@ export async function takeJobs(
   const { db } = deps;
   const { sessions = [], leases: held } = request;
   // Calls need no slot.
-  const taken = await Promise.all([
-    todo.missed && sessions.length > 0 ? undeliveredCalls(db, lease, held) : [],
-    todo.calls ? leaseCalls(db, { ...lease, sessionId: null }) : [],
-    takeForSlots(deps, request, lease, environments, todo),
-  ]);
-  return describeJobs(deps, taken.flat());
+  const missed = todo.missed && sessions.length > 0 ? await undeliveredCalls(db, lease, held) : [];
+  const calls = todo.calls ? await claimCalls(db, lease) : [];
+  const jobs = await takeForSlots(deps, request, lease, environments, todo);
+  return describeJobs(deps, [...missed, ...calls, ...jobs]);
 }
 
 /** Jobs only of types that the agent may run. */
@@ -113,7 +107,7 @@ async function takeForSlots(
   request: PollRequest,
   lease: LeaseTerms,
   environments: Environment[],
-  { missed, due }: Todo,
+  { offered, missed, due }: Todo,
 ): Promise<Claimed[]> {
   const { db } = deps;
   const { free_slots, leases: held } = request;
@@ -126,8 +120,13 @@ async function takeForSlots(
     gpus: request.gpus.free - leasedGpus(deps, undelivered),
   };
   if (!due || room.slots === 0) return undelivered;
-  const offered = await offers(deps, placedOf(request), environments);
   return [...undelivered, ...(await claimAtOnce(db, lease, room, offered)).claimed];
+}
+
+/** The types of the jobs that a poll is to be woken for. */
+export function wantsOf({ free_slots, gpus }: PollRequest, offered: Offer[]): Wants {
+  const ready = offered.filter((offer) => offer.gpus <= gpus.free);
+  return { jobTypes: new Set(ready.map(({ jobType }) => jobType)), atOnce: free_slots };
 }
 
 const roomOf = ({ free_slots, gpus, agent }: PollRequest): Room => ({
@@ -232,14 +231,15 @@ async function claimForSlot(deps: Deps, agentId: string): Promise<Claimed[]> {
 export async function takeWoken(
   deps: Deps,
   request: PollRequest,
-  environments: Environment[],
+  offered: Offer[],
 ): Promise<{ jobs: LeasedJob[]; isMoreQueued: boolean }> {
-  const offered = await offers(deps, placedOf(request), environments);
   // The job may not be stored yet, so nobody asks how many wait.
   if (offered.length === 0) return { jobs: [], isMoreQueued: true };
   const lease = leaseTerms(deps, request.agent.id);
   const { claimed, queued } = await claimAtOnce(deps.db, lease, roomOf(request), offered);
-  const isMoreQueued = queued === undefined ? await isAnyQueued(deps.db) : queued > 0;
+  const types = offered.map(({ jobType }) => jobType);
+  // Jobs of other types do not wait for polls that are woken for these.
+  const isMoreQueued = queued !== 0 && (await isAnyOfQueued(deps.db, types));
   return { jobs: await describeJobs(deps, claimed), isMoreQueued };
 }
 
@@ -259,7 +259,7 @@ function leasedGpus({ config }: Deps, leased: ExecutionRow[]): number {
 
 /** What an agent may run. */
 export async function offers(
-  { config, db, now }: Deps,
+  deps: Deps,
   agent: Placed,
   environments: Environment[],
 ): Promise<Offer[]> {
@@ -269,7 +269,7 @@ export async function offers(
       accepts(agent, environment) &&
       isEquipped(agent, environment),
   );
-  const serving = mayRunAll ? [] : servingAgents(await listAgents(db), config, now());
+  const serving = mayRunAll ? [] : await servingKinds(deps, environments);
   return environments
     .filter((environment) => mayRun(agent, environment, serving))
     .map(({ jobType: { name, gpus }, built }) => ({
@@ -595,14 +595,8 @@ export async function claimCalls(
 ): Promise<Claimed[]> {
   const values = { agentId, expiresAt, now, sessionId };
   // Reads first, because an update would take the write lock each time.
-  return (await waiting(db, values)).length === 0 ? [] : leaseCalls(db, values);
-}
-
-async function leaseCalls(
-  db: Database,
-  values: LeaseTerms & { sessionId: string | null },
-): Promise<Claimed[]> {
-  return (await db.client.execute(leaseNextCalls({ ...values }))).rows.map(decodeClaimed);
+  if ((await waiting(db, values)).length === 0) return [];
+  return (await db.client.execute(leaseNextCalls(values))).rows.map(decodeClaimed);
 }
 
 const nextOfSessions = (which: SQL) => sql`(

@@ -14,11 +14,11 @@ import {
   type AgentTokenRow,
   askForRotation,
   invite,
-  listAgents,
   listTokens,
   revokeToken,
   setDraining,
 } from "./agents.ts";
+import { listAgents } from "./fleet.ts";
 import { poolStats } from "./placement.ts";
 
 /** A host with one agent, and the code that it joined with. */

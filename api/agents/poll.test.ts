@@ -26,7 +26,8 @@ import {
   type TempStore,
 } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { addJoinCode, askForRotation, exchangeCode, findAgent, listAgents } from "./agents.ts";
+import { addJoinCode, askForRotation, exchangeCode } from "./agents.ts";
+import { findAgent, listAgents } from "./fleet.ts";
 import { leave, poll } from "./poll.ts";
 import { recordResult } from "./posts.ts";
 
@@ -118,6 +119,23 @@ describe("poll", () => {
     const able = await park();
     await afterJob();
     expect((await able.reply).jobs).toHaveLength(1);
+  });
+
+  test("a job wakes none of the agents that may not run it, also while jobs of other types wait", async () => {
+    const alone = await park();
+    const one = (await afterJob()).length;
+    expect((await alone.reply).jobs).toHaveLength(1);
+
+    await storeJob(store.db, { jobType: "other" });
+    const { agent } = new ScriptedAgent().status();
+    const accepts = { job_types: ["nothing"], builds: false };
+    for (let i = 0; i < 20; i++)
+      await park({ agent: { ...agent, id: crypto.randomUUID(), accepts } });
+    const able = [await park(), await park(), await park()];
+    const calls = await afterJob();
+    expect((await able[0]!.reply).jobs).toHaveLength(1);
+    // The second looks as well, because jobs wait.
+    expect(calls.length).toBeLessThanOrEqual(2 * one);
   });
 
   test("a job passes on from an agent that hangs up when it is woken", async () => {
@@ -311,6 +329,7 @@ describe("poll cost", () => {
     notify: () => false,
     subscribe: () => ({
       next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ forJob: false })),
+      wants() {},
       passOn() {},
       close() {},
     }),

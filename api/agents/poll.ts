@@ -36,7 +36,6 @@ import { executions } from "../store/schema.ts";
 import { statement } from "../store/statement.ts";
 import {
   type AgentRow,
-  findAgent,
   forgetAgent,
   isSamePool,
   isSameStatus,
@@ -45,16 +44,19 @@ import {
   refuseRevoked,
   touchAgent,
 } from "./agents.ts";
+import { findAgent } from "./fleet.ts";
 import {
   isNextOf,
   isOffered,
   keepReady,
   leaseTerms,
+  type Offer,
   offers,
   placedOf,
   takeJobs,
   takeWoken,
   type Todo,
+  wantsOf,
 } from "./claim.ts";
 import { waysOf } from "./placement.ts";
 
@@ -76,7 +78,8 @@ export async function poll(
     let seenAt = now();
     let first: { wants: string; askedAt: number | null } | undefined;
     for (;;) {
-      const { askedAt, reply } = await look(deps, request, tokenHash, signal);
+      const { askedAt, offered, reply } = await look(deps, request, tokenHash, signal);
+      wakes.wants(wantsOf(request, offered));
       const wants = JSON.stringify(reply.images_wanted);
       first ??= { wants, askedAt };
       const left = deadline - now();
@@ -117,7 +120,8 @@ async function takeIfWoken(
       readEnvironments(deps),
     ]);
     if (signal.aborted) return [];
-    const { jobs, isMoreQueued } = await takeWoken(deps, request, environments);
+    const offered = await offers(deps, placedOf(request), environments);
+    const { jobs, isMoreQueued } = await takeWoken(deps, request, offered);
     isMore = isMoreQueued;
     return jobs;
   } finally {
@@ -137,7 +141,7 @@ async function look(
   request: PollRequest,
   tokenHash: string,
   signal: AbortSignal,
-): Promise<{ reply: PollReply; askedAt: number | null }> {
+): Promise<{ reply: PollReply; offered: Offer[]; askedAt: number | null }> {
   const [environments, askedAt, open] = await Promise.all([
     readEnvironments(deps),
     refuseRevoked(deps, tokenHash),
@@ -169,7 +173,7 @@ async function look(
     sessions,
     ...rotates,
   };
-  return { reply, askedAt };
+  return { reply, offered: todo.offered, askedAt };
 }
 
 /** Reads in one statement what may wait for an agent, so that a poll at rest asks for nothing else. */
@@ -193,7 +197,14 @@ export async function readTodo(
     }),
   );
   const [overdue, missed, due, calls, waiting] = Array.from(rows[0]!, Boolean);
-  return { overdue: overdue!, missed: missed!, due: due!, calls: calls!, sessions: waiting! };
+  return {
+    offered,
+    overdue: overdue!,
+    missed: missed!,
+    due: due!,
+    calls: calls!,
+    sessions: waiting!,
+  };
 }
 
 const any = (table: SQLiteTable, condition: SQL | undefined): SQL =>
@@ -258,17 +269,14 @@ async function renewHeld(
   mayBeOverdue: boolean,
 ): Promise<Omit<RenewReply, "images_wanted">> {
   const { config, db, now } = deps;
-  await Promise.all([
-    mayBeOverdue ? sweepLeases(deps) : undefined,
-    sessions.length > 0 ? sweepSessions(deps) : undefined,
+  if (mayBeOverdue) await sweepLeases(deps);
+  if (sessions.length > 0) await sweepSessions(deps);
+  const renewed = await renewLeases(db, leaseTerms(deps, agent.id), leases);
+  const held = new Set([
+    ...renewed.map((lease) => lease.leaseId),
+    ...(await renewBuilds(db, leaseTerms(deps, agent.id), builds)),
+    ...(await renewSessions(db, leaseTerms(deps, agent.id), sessions)),
   ]);
-  const terms = leaseTerms(deps, agent.id);
-  const [renewed, ofBuilds, ofSessions] = await Promise.all([
-    renewLeases(db, terms, leases),
-    renewBuilds(db, terms, builds),
-    renewSessions(db, terms, sessions),
-  ]);
-  const held = new Set([...renewed.map((lease) => lease.leaseId), ...ofBuilds, ...ofSessions]);
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
     watch: renewed.filter((lease) => isFollowed(lease, now())).map((lease) => lease.leaseId),

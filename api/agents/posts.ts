@@ -37,7 +37,7 @@ import { type ExecutionRow, findInputFile, isLeasedRow, type LeasedRow } from ".
 import { wrongField } from "../jobs/submit.ts";
 import { tellCallers, tellEnd, tellFollowers, tellFreed } from "../jobs/wait.ts";
 import type { Database } from "../store/database.ts";
-import { findAgent } from "./agents.ts";
+import { findAgent } from "./fleet.ts";
 
 /**
  * An agent's posts for a lease. Each post is idempotent: a repeat with the same body succeeds. A repeat

@@ -197,6 +197,7 @@ describe("cursors", () => {
     const job = await leasedJob(store.db);
     const subscribe: Deps["notifier"]["subscribe"] = () => ({
       next: (ms) => ((clock += ms), Promise.resolve({ forJob: false })),
+      wants: () => {},
       passOn: () => {},
       close: () => {},
     });

@@ -9,7 +9,7 @@ import {
   type StreamName,
   streamNames,
 } from "../../shared/wire/executions.ts";
-import { findAgent } from "../agents/agents.ts";
+import { findAgent } from "../agents/fleet.ts";
 import { backstopMs, type ClientDeps } from "../deps.ts";
 import {
   findOutput,

@@ -16,7 +16,7 @@ import type {
   ReleaseReport,
 } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { listAgents } from "../agents/agents.ts";
+import { listAgents, servingKinds } from "../agents/fleet.ts";
 import { mayBuild, servingAgents, whyNobodyBuilds } from "../agents/placement.ts";
 import { leaseLost, refuseUnless, requireHeld } from "../agents/posts.ts";
 import { backstopMs, type Deps, type Hashed, UploadMismatch } from "../deps.ts";
@@ -168,7 +168,7 @@ export async function takeBuilds(
   await sweepBuilds(deps);
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;
-  const serving = servingAgents(await listAgents(db), config, lease.now);
+  const serving = await servingKinds(deps, environments);
   const canShareImages = imageTransport(config) !== "none";
   const jobTypes = environments
     .filter((environment) => mayBuild(request.agent, environment, serving, canShareImages))

@@ -6,7 +6,7 @@ import {
   JobTypeView,
   VersionTag,
 } from "../../shared/wire/job-types.ts";
-import { listAgents } from "../agents/agents.ts";
+import { listAgents } from "../agents/fleet.ts";
 import { languagesThere, presentImages, servingAgents } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";

@@ -302,12 +302,13 @@ function refuse(answers: unknown[]): void {
 }
 
 function wakeAgents(deps: ClientDeps, items: BatchItem[]): void {
-  const times = items.map(({ execution }) => execution.availableAt);
-  if (times.length > 0)
-    notifyAt(
-      deps,
-      times.reduce((a, b) => Math.min(a, b)),
-    );
+  const first = new Map<string, NewExecution>();
+  for (const { execution } of items) {
+    const other = first.get(execution.jobType);
+    if (!other || execution.availableAt < other.availableAt)
+      first.set(execution.jobType, execution);
+  }
+  for (const execution of first.values()) notifyAt(deps, execution);
 }
 
 /** A job of a batch that can be stored, or why it cannot. */

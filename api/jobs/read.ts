@@ -14,7 +14,7 @@ import {
 } from "../../shared/wire/executions.ts";
 import type { InputWay } from "../../shared/wire/files.ts";
 import { limits } from "../../shared/wire/limits.ts";
-import { listAgents } from "../agents/agents.ts";
+import { listAgents } from "../agents/fleet.ts";
 import {
   givesInputs,
   isLive,

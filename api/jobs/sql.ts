@@ -9,7 +9,7 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
-import { insertWhere } from "../store/database.ts";
+import { type Database, insertWhere } from "../store/database.ts";
 import {
   agents,
   executions,
@@ -25,7 +25,7 @@ import {
   sessions,
   tenants,
 } from "../store/schema.ts";
-import { given, listed, query } from "../store/statement.ts";
+import { given, listed, query, rowQuery } from "../store/statement.ts";
 import {
   type AnyDb,
   type Owner,
@@ -410,6 +410,19 @@ export async function isAnyQueued(db: AnyDb): Promise<boolean> {
 }
 
 const waiting = tenantRow(() => query.select({ n: queueLength.queued }).from(queueLength));
+
+/** Whether a job of one of these types waits. */
+export async function isAnyOfQueued(db: Database, jobTypes: string[]): Promise<boolean> {
+  return (await waitingOf(db, { jobTypes: JSON.stringify(jobTypes) })) !== undefined;
+}
+
+const waitingOf = rowQuery(
+  query
+    .select({ seq: executions.seq })
+    .from(executions)
+    .where(sql`${isInLine} and ${executions.jobType} in ${listed("jobTypes")}`)
+    .limit(1),
+);
 
 /** Number of waiting jobs, and of leases by agent. Calls wait for their session and use no slot. */
 export async function readQueueStats(db: AnyDb): Promise<QueueStats> {

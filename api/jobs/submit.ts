@@ -5,7 +5,7 @@ import { nearest } from "../../shared/names.ts";
 import type { relationships } from "../../shared/wire/executions.ts";
 import type { JobType } from "../../shared/wire/job-types.ts";
 import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submissions.ts";
-import { listAgents } from "../agents/agents.ts";
+import { listAgents } from "../agents/fleet.ts";
 import { isRunnable, notBuilt } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { AppError, unavailable } from "../errors.ts";
@@ -101,8 +101,9 @@ export async function submit(
         obstacle ?? (await quotaExceeded(deps, more, full)) ?? queueFull(config.max_queue_size)
       );
     },
-    announce: () => (execution.availableAt <= deps.now() ? deps.notifier.announce?.() : undefined),
-    wake: () => notifyAt(deps, execution.availableAt),
+    announce: () =>
+      execution.availableAt <= deps.now() ? deps.notifier.announce?.(execution.jobType) : undefined,
+    wake: () => notifyAt(deps, execution),
     wait,
   });
 }
@@ -389,10 +390,10 @@ const longestTimerMs = 10_000;
 /** Wakes an agent when a job may start. */
 export function notifyAt(
   { notifier, now }: Pick<Deps, "notifier" | "now">,
-  availableAt: number,
+  { availableAt, jobType }: Pick<NewExecution, "availableAt" | "jobType">,
 ): void {
   const delayMs = availableAt - now();
-  if (delayMs <= longestTimerMs) notifier.notify("job", Math.max(0, delayMs));
+  if (delayMs <= longestTimerMs) notifier.notify("job", Math.max(0, delayMs), jobType);
 }
 
 export type NewExecution = Omit<

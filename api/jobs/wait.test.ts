@@ -40,12 +40,12 @@ describe("wait", () => {
   test("a synchronous job that ends just before its cancellation is answered with its result", async () => {
     const id = await storeJob(store.db, { mode: "sync" });
     // The job ends after the wait has found no agent, and before it cancels the job.
-    meanwhile('from "agents"', async () => {
+    meanwhile('from "agent_changes"', async () => {
       const row = await leaseJob(store.db, { now: 10, ttlMs: 1_000_000 });
       await recordResult(deps, row, row.leaseId, success);
     });
     const next = () => Promise.resolve({ forJob: false });
-    deps.notifier.subscribe = () => ({ next, passOn() {}, close() {} });
+    deps.notifier.subscribe = () => ({ next, wants() {}, passOn() {}, close() {} });
     let clock = 10;
     deps.now = () => (clock += 1000);
     const { signal } = new AbortController();

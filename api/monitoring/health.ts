@@ -3,7 +3,7 @@ import { asc, gte, lt, sql } from "drizzle-orm";
 import { describeError } from "../../shared/log-line.ts";
 import { terminalStatuses } from "../../shared/wire/executions.ts";
 import { Health, PoolHistory, PoolStats, Probe } from "../../shared/wire/health.ts";
-import { listAgents } from "../agents/agents.ts";
+import { listAgents } from "../agents/fleet.ts";
 import { health, isLive, poolStats } from "../agents/placement.ts";
 import type { Deps } from "../deps.ts";
 import { unavailable } from "../errors.ts";

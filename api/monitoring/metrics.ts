@@ -1,7 +1,7 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import { and, isNull, min } from "drizzle-orm";
 import type { Config } from "../../shared/config/config.ts";
-import { listAgents } from "../agents/agents.ts";
+import { listAgents } from "../agents/fleet.ts";
 import { type AgentReport, isLive } from "../agents/placement.ts";
 import type { Deps } from "../deps.ts";
 import { storedFileBytes } from "../files/sql.ts";

@@ -1,6 +1,6 @@
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { Subscription, Topic } from "../deps.ts";
+import type { Notifier, Subscription, Topic } from "../deps.ts";
 import { requestBuild } from "../images/sql.ts";
 import { advance } from "../jobs/lease.ts";
 import { advanceSession } from "../sessions/sql.ts";
@@ -282,6 +282,52 @@ describe("paced", () => {
   });
 });
 
+describe("who is woken for a job", () => {
+  const newWaiter = (notifier: Notifier, atOnce: number, ...jobTypes: string[]): Subscription => {
+    const waiter = notifier.subscribe(["job"]);
+    waiter.wants({ jobTypes: new Set(jobTypes), atOnce });
+    return waiter;
+  };
+  const wokenOf = async (waiters: Subscription[]): Promise<boolean[]> => {
+    const { signal } = new AbortController();
+    return Promise.all(waiters.map(async (waiter) => (await waiter.next(0, signal)).forJob));
+  };
+
+  test("one that wants its type; the wake-up passes on to others that want it", async () => {
+    const notifier = memoryNotifier();
+    const waiters = [
+      newWaiter(notifier, 1, "a"),
+      newWaiter(notifier, 1, "b"),
+      newWaiter(notifier, 1, "a", "b"),
+      newWaiter(notifier, 1, "a"),
+    ];
+    expect(notifier.notify("job", 0, "b")).toBe(true);
+    expect(await wokenOf(waiters)).toEqual([false, true, false, false]);
+    waiters[1]!.passOn();
+    expect(await wokenOf(waiters)).toEqual([false, false, true, false]);
+    waiters[2]!.close();
+    expect(await wokenOf(waiters)).toEqual([false, false, false, false]);
+    expect(notifier.notify("job", 0, "c")).toBe(false);
+  });
+
+  test("several jobs wake several, each as many times as it can use, then the first", async () => {
+    const notifier = memoryNotifier();
+    const waiters = [newWaiter(notifier, 2, "a"), newWaiter(notifier, 1, "a")];
+    for (let n = 0; n < 2; n++) notifier.notify("job", 0, "a");
+    expect(await wokenOf(waiters)).toEqual([true, false]);
+    for (let n = 0; n < 2; n++) notifier.notify("job", 0, "a");
+    // The first has not passed on its two.
+    expect(await wokenOf(waiters)).toEqual([true, true]);
+  });
+
+  test("one for each type that any wants, where nobody knows the type", async () => {
+    const notifier = memoryNotifier();
+    const waiters = ["a", "a", "b"].map((type) => newWaiter(notifier, 1, type));
+    notifier.notify("job");
+    expect(await wokenOf(waiters)).toEqual([true, false, true]);
+  });
+});
+
 describe("a job that is announced before it is stored", () => {
   const isWoken = async (waiter: Subscription): Promise<boolean> =>
     (await waiter.next(0, new AbortController().signal)).forJob;
@@ -289,7 +335,7 @@ describe("a job that is announced before it is stored", () => {
   test("wakes one who waits, once", async () => {
     const notifier = memoryNotifier();
     const [first, second] = [notifier.subscribe(["job"]), notifier.subscribe(["job"])];
-    const isStored = notifier.announce!();
+    const isStored = notifier.announce!("default");
     expect(await isWoken(first)).toBe(true);
     isStored();
     expect([await isWoken(first), await isWoken(second)]).toEqual([false, false]);
@@ -297,7 +343,7 @@ describe("a job that is announced before it is stored", () => {
 
   test("wakes one who began to wait meanwhile, and may have looked too early", async () => {
     const notifier = memoryNotifier();
-    const isStored = notifier.announce!();
+    const isStored = notifier.announce!("default");
     const late = notifier.subscribe(["job"]);
     expect(await isWoken(late)).toBe(false);
     isStored();
@@ -307,7 +353,7 @@ describe("a job that is announced before it is stored", () => {
   test("wakes another if the first one leaves it, and one who comes after that", async () => {
     const notifier = memoryNotifier();
     const first = notifier.subscribe(["job"]);
-    const isStored = notifier.announce!();
+    const isStored = notifier.announce!("default");
     expect(await isWoken(first)).toBe(true);
     first.passOn();
     const late = notifier.subscribe(["job"]);

@@ -1,30 +1,57 @@
 import type { InStatement, ResultSet } from "@libsql/client/web";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import type { Notifier, Subscription, Topic, Woken } from "../deps.ts";
+import type { Notifier, Subscription, Topic, Wants, Woken } from "../deps.ts";
 import type { Database } from "../store/database.ts";
 
 /** A topic that wakes one subscription at a time. A subscription that cannot use the wake-up passes it on. */
 interface SingleWake {
-  notified: Set<Wake>;
+  notified: Set<Waiter>;
   passOn: () => void;
 }
 type Wake = (single?: SingleWake, news?: unknown) => void;
+interface Waiter {
+  wake: Wake;
+  /** Undefined: all jobs. */
+  wants: Wants | undefined;
+  /** Single wake-ups that it has not yet used or passed on. */
+  given: () => number;
+}
 
 /** Delivers wake-ups within one process or isolate. */
 export function memoryNotifier(): Notifier {
-  const waking = new Map<Topic, Set<Wake>>();
+  const waking = new Map<Topic, Set<Waiter>>();
   /** How many subscriptions to "job" there have been. */
   let begun = 0;
 
-  const send = (single: SingleWake): boolean => {
-    for (const wake of waking.get("job") ?? []) {
-      if (single.notified.has(wake)) continue;
-      single.notified.add(wake);
-      wake(single);
-      return true;
+  /** Wakes a subscription that wants the job: the first that has nothing to do, or else the first. */
+  const send = (single: SingleWake, jobType?: string): boolean => {
+    let chosen: Waiter | undefined;
+    for (const waiter of waking.get("job") ?? []) {
+      const { wants } = waiter;
+      if (single.notified.has(waiter) || !mayWant(wants, jobType)) continue;
+      const isFree = !wants || waiter.given() < wants.atOnce;
+      if (isFree || !chosen) chosen = waiter;
+      if (isFree) break;
     }
-    return false;
+    if (!chosen) return false;
+    single.notified.add(chosen);
+    chosen.wake(single);
+    return true;
+  };
+  const sendJob = (jobType?: string): boolean => {
+    const single: SingleWake = {
+      notified: new Set(),
+      passOn: () => void send(single, jobType),
+    };
+    return send(single, jobType);
+  };
+  /** Nobody knows of which type the jobs are that may start: one subscription is woken for each type that any wants. */
+  const sendAll = (): boolean => {
+    const types = [...(waking.get("job") ?? [])].flatMap(({ wants }) => [
+      ...(wants?.jobTypes ?? []),
+    ]);
+    return types.length === 0 ? sendJob() : [...new Set(types)].map(sendJob).some(Boolean);
   };
 
   return {
@@ -33,39 +60,42 @@ export function memoryNotifier(): Notifier {
         setTimeout(() => this.notify(topic, 0, news), delayMs);
         return false;
       }
-      if (topic === "job") {
-        const single: SingleWake = { notified: new Set(), passOn: () => void send(single) };
-        return send(single);
-      }
-      const wakes = waking.get(topic);
-      for (const wake of wakes ?? []) wake(undefined, news);
-      return wakes !== undefined;
+      if (topic === "job") return typeof news === "string" ? sendJob(news) : sendAll();
+      const waiters = waking.get(topic);
+      for (const { wake } of waiters ?? []) wake(undefined, news);
+      return waiters !== undefined;
     },
-    announce() {
+    announce(jobType) {
       const before = begun;
-      const hasWoken = this.notify("job");
-      return () => void ((!hasWoken || begun !== before) && this.notify("job"));
+      const hasWoken = this.notify("job", 0, jobType);
+      return () => void ((!hasWoken || begun !== before) && this.notify("job", 0, jobType));
     },
     subscribe(topics) {
       if (topics.includes("job")) begun += 1;
-      const { wake, subscription } = newSubscription(() => {
+      const { waiter, subscription } = newSubscription(() => {
         for (const topic of topics) {
-          const wakes = waking.get(topic);
-          wakes?.delete(wake);
-          if (wakes?.size === 0) waking.delete(topic);
+          const waiters = waking.get(topic);
+          waiters?.delete(waiter);
+          if (waiters?.size === 0) waking.delete(topic);
         }
       });
       for (const topic of topics) {
-        const wakes = waking.get(topic) ?? new Set();
-        waking.set(topic, wakes.add(wake));
+        const waiters = waking.get(topic) ?? new Set();
+        waking.set(topic, waiters.add(waiter));
       }
       return subscription;
     },
   };
 }
 
-/** A subscription that `wake` notifies. */
-export function newSubscription(close: () => void): { wake: Wake; subscription: Subscription } {
+const mayWant = (wants: Wants | undefined, jobType: string | undefined): boolean =>
+  wants === undefined || jobType === undefined || wants.jobTypes.has(jobType);
+
+/** A subscription, and what notifies it. */
+export function newSubscription(close: () => void): {
+  waiter: Waiter;
+  subscription: Subscription;
+} {
   let notified = false;
   let resolveNext: (() => void) | undefined;
   /** Single wake-ups since the last `next`, and those that made `next` return. */
@@ -102,9 +132,15 @@ export function newSubscription(close: () => void): { wake: Wake; subscription: 
   const passOn = (): void => {
     for (const single of current.splice(0)) single.passOn();
   };
-  return {
+  const waiter: Waiter = {
     wake,
+    wants: undefined,
+    given: () => pending.length + current.length,
+  };
+  return {
+    waiter,
     subscription: {
+      wants: (wants) => void (waiter.wants = wants),
       next,
       passOn,
       close() {
@@ -204,7 +240,7 @@ export function pollingNotifier(
     look,
     notify: (topic, delayMs, news) => local.notify(topic, delayMs, news),
     // The writes of this process reach the server in order: see serverClient.
-    announce: () => local.announce!(),
+    announce: (jobType) => local.announce!(jobType),
     subscribe(topics) {
       for (const topic of topics) waiting.set(topic, (waiting.get(topic) ?? 0) + 1);
       if (!isTicking) void tick();

@@ -44,7 +44,10 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
     subscribe(topics) {
       let isClosed = false;
       let connection: Promise<WebSocket | undefined> | undefined;
-      const { wake, subscription } = newSubscription(() => {
+      const {
+        waiter: { wake },
+        subscription,
+      } = newSubscription(() => {
         isClosed = true;
         void connection?.then((socket) => socket?.close());
       });
@@ -66,8 +69,7 @@ export function objectNotifier(objects: WakesObjects, log: Logger): Notifier {
       };
       connection = listen();
       return {
-        passOn: () => subscription.passOn(),
-        close: () => subscription.close(),
+        ...subscription,
         next(timeoutMs, signal) {
           connection ??= listen();
           return subscription.next(timeoutMs, signal);

@@ -433,8 +433,8 @@ export function openConnection(path: string, timeoutMs: number): Connection {
 
   return {
     run,
-    kept<R>({ statement, tables, decode }: Read<R>) {
-      const key = `${statement.sql} ${JSON.stringify(statement.args)}`;
+    kept<R>({ statement, tables, decode, key: given }: Read<R>) {
+      const key = given ?? `${statement.sql} ${JSON.stringify(statement.args)}`;
       const mark = `${String(versionNow())} ${tables.map((table) => written.get(table)).join()}`;
       const known = kept.get(key);
       if (known?.mark === mark) return known.value as R;

