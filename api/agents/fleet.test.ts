@@ -35,7 +35,7 @@ const statusOf = (host: number, variant: number) => {
   return {
     ...status,
     agent: { ...status.agent, id: `host-${host}`, name: `host-${9 - host}`, labels },
-    gpus: { total: variant % 3 === 0 ? 1 : 0, free: 0 },
+    gpus: { total: variant % 4 === 0 ? 1 : 0, free: 0 },
     images: variant % 2 === 0 ? [image] : [],
     engine: { ...status.engine, available: variant % 5 !== 1 },
   };
