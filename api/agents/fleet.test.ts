@@ -36,7 +36,7 @@ const statusOf = (host: number, variant: number) => {
     ...status,
     agent: { ...status.agent, id: `host-${host}`, name: `host-${9 - host}`, labels },
     gpus: { total: variant % 4 === 0 ? 1 : 0, free: 0 },
-    images: variant % 2 === 0 ? [image] : [],
+    images: variant % 2 === 0 ? [image] : variant % 5 === 0 ? [] : ["python:3.13-slim"],
     engine: { ...status.engine, available: variant % 5 !== 1 },
   };
 };
@@ -106,13 +106,36 @@ describe("what a process knows of the agents", () => {
     for (let n = 0; n < 60; n++) await recordAgent(store.db, statusOf(n, n), "token", now);
     const all = environments(depsOf(store.db).config, []);
     const kinds = await servingKinds(depsOf(store.db), all);
-    expect(kinds.length).toBeLessThan(8);
+    expect(kinds.length).toBeLessThan(12);
     const execute = vi.spyOn(store.db.client as DurableClient, "kept");
     await touchAgent(store.db, statusOf(7, 0), (now += 1000), true);
     expect(await servingKinds(depsOf(store.db), all)).toBe(kinds);
     expect(await execute.mock.results[0]!.value).toHaveLength(1);
     await setDraining(store.db, "host-7", true, by(now));
     expect(await servingKinds(depsOf(store.db), all)).not.toBe(kinds);
+  });
+
+  const { agent: plain, ...rest } = statusOf(1, 2);
+  const accepting = (accepts: object) => ({
+    agent: { ...plain, accepts: { ...plain.accepts, ...accepts } },
+  });
+  test.each([
+    [1, "a label that no job type asks for", { agent: { ...plain, labels: { host: "x" } } }],
+    [1, "an image that no job type needs", { images: [image, "other"] }],
+    [1, "slots", { slots: 9 }],
+    [1, "free GPUs", { gpus: { total: 0, free: 1 } }],
+    [2, "a label that a job type asks for", { agent: { ...plain, labels: { gpu: "a100" } } }],
+    [2, "GPUs", { gpus: { total: 1, free: 0 } }],
+    [2, "images", { images: [] }],
+    [2, "the job types that it accepts", accepting({ job_types: ["new"] })],
+    [2, "whether it builds", accepting({ builds: false })],
+    [2, "how it gives jobs their inputs", accepting({ inputs: "mount" })],
+  ])("has %i kinds of agents that differ in %s", async (kinds, _what, differing) => {
+    const other = { ...rest, agent: plain, ...differing };
+    await recordAgent(store.db, { ...rest, agent: plain }, "token", now);
+    await recordAgent(store.db, { ...other, agent: { ...other.agent, id: "b" } }, "token", now);
+    const all = environments(depsOf(store.db).config, []);
+    expect(await servingKinds(depsOf(store.db), all)).toHaveLength(kinds);
   });
 
   test("wakes all polls when a kind comes or goes, and only then", async () => {

@@ -72,6 +72,7 @@ export async function poll(
 ): Promise<PollReply> {
   const { config, db, notifier, now } = deps;
   const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
+  const touchEveryMs = Math.min(10_000, (config.liveness_s * 1000) / 3);
   const wakes = notifier.subscribe(topicsOf(request));
   try {
     let isStored = await register(deps, request, tokenHash);
@@ -95,7 +96,7 @@ export async function poll(
       // Then the rest of the reply has not changed.
       const jobs = forJob ? await takeIfWoken(deps, request, tokenHash, signal, wakes) : [];
       if (jobs.length > 0) return { ...reply, jobs };
-      if (now() - seenAt < recordEveryMs) continue;
+      if (now() - seenAt < (isStored ? touchEveryMs : recordEveryMs)) continue;
       seenAt = now();
       await touchAgent(db, request, seenAt, isStored);
       isStored = true;

@@ -264,7 +264,7 @@ export async function undeliveredSessions(
 
 const isMissed = and(
   isHeld,
-  // No parameter: see the row "no statement compares a status with a parameter, unless …".
+  // No parameter: see the row "no statement compares a status with a parameter, …".
   sql`${sessions.status} = 'starting'`,
   sql`${sessions.leaseId} not in ${listed("heldSessions")}`,
 );
