@@ -50,6 +50,7 @@ export const rooms = {
     "api/jobs/sql.ts",
     "api/jobs/lease.ts",
     "api/agents/agents.ts",
+    "api/agents/fleet.ts",
     "api/sessions/sql.ts",
     "api/images/sql.ts",
     "api/jobs/read.ts",
