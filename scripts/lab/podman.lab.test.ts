@@ -163,6 +163,14 @@ describe.each(whoHaveControllers)("Podman %s", needs("root", "podman"), (who, st
     });
   });
 
+  test("the code of a container has a name", async () => {
+    const { image } = await testEngine();
+    const engine = connectEngine(podman.host);
+    await engine.describe(AbortSignal.timeout(60_000));
+    const code = "import pwd; print(pwd.getpwuid(1000).pw_name)";
+    expect(await runCode({ engine, image }, code)).toMatchObject({ err: "", out: "user\n" });
+  });
+
   test("what a killed agent left is removed by the next one of its name", async () => {
     const code = "import time\nprint('begun', flush=True)\ntime.sleep(600)";
     const id = await service.submit(code);
