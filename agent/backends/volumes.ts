@@ -6,6 +6,7 @@ import { pipeline } from "node:stream/promises";
 import type { Logger } from "@logtape/logtape";
 import { z } from "zod";
 import { describeError } from "../../shared/log-line.ts";
+import { freed } from "../../shared/process/parts.node.ts";
 import {
   type Engine,
   failedContainer,
@@ -16,7 +17,7 @@ import {
 import { ownerOf, toEvict } from "../host/files.ts";
 import { JobRefusal } from "../host/policy.ts";
 import { bundlesProgram, unpackProgram } from "../python/program.ts";
-import { dataBytes, encodeFrame, parseMessage } from "../sandbox/frames.ts";
+import { encodeFrame, maxPayloadBytes, parseMessage } from "../sandbox/frames.ts";
 import { tooLarge } from "../sandbox/install-packages.ts";
 import {
   type InputFile,
@@ -333,8 +334,8 @@ function sending({ path }: InputFile): InstallBundle {
     const write = await keep();
     const head = { name: "content", executable: false, mtime: Math.floor(Date.now() / 1000) };
     await write(encodeFrame("A", Buffer.from(JSON.stringify(head))));
-    const pieces = file.createReadStream({ highWaterMark: dataBytes, autoClose: false });
-    for await (const piece of pieces) {
+    const options = { highWaterMark: maxPayloadBytes, autoClose: false };
+    for await (const piece of freed(file.createReadStream(options))) {
       signal.throwIfAborted();
       await write(encodeFrame("D", piece as Buffer));
     }

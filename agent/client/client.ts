@@ -3,6 +3,7 @@ import { PassThrough, pipeline, type Readable } from "node:stream";
 import { setTimeout } from "node:timers/promises";
 import pRetry from "p-retry";
 import { z } from "zod";
+import { freed, partBytes } from "../../shared/process/parts.node.ts";
 import type { OutputReport } from "../../shared/wire/executions.ts";
 import { ImageSource } from "../../shared/wire/job-types.ts";
 import {
@@ -111,7 +112,7 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       [artifactHeaders.sha256]: file.sha256,
     };
     await repeat(async () => {
-      const body = createReadStream(file.path);
+      const body = freed(createReadStream(file.path, { highWaterMark: partBytes }));
       try {
         const call = { method: "PUT", path, headers, body, reply: taken } as const;
         await http.send({ ...call, timeoutMs, signal });
@@ -243,7 +244,7 @@ async function openResumed(ask: Ask, askAgain: Ask, signal: AbortSignal): Promis
     return null;
   }
 
-  const whole = new PassThrough();
+  const whole = freed(new PassThrough());
   whole.once("close", () => closed.abort()).on("error", () => {});
   pipeline(resume(body, rest, until), whole, () => {});
   return whole;

@@ -5,6 +5,7 @@ import { Agent as HttpsAgent } from "node:https";
 import { join } from "node:path";
 import type { Duplex, Readable } from "node:stream";
 import Docker from "dockerode";
+import { freed } from "../../shared/process/parts.node.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { hostScope } from "../host/alive.ts";
 import { engineDemux, type Link } from "../sandbox/frames.ts";
@@ -307,7 +308,7 @@ export function linkOf(stream: Duplex): Link {
 
   async function* output(): AsyncGenerator<Uint8Array> {
     const demux = engineDemux();
-    for await (const chunk of stream as AsyncIterable<Buffer>) {
+    for await (const chunk of freed(stream) as AsyncIterable<Buffer>) {
       for (const { stream: name, bytes } of demux(chunk)) {
         if (name === "stdout") yield bytes;
         else diagnostics = (diagnostics + bytes.toString("utf8")).slice(-4096);

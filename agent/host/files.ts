@@ -6,6 +6,7 @@ import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { ConfigError } from "../../shared/config/config.ts";
 import { makeFolder } from "../../shared/process/files.node.ts";
+import { partBytes } from "../../shared/process/parts.node.ts";
 import type { LeasedFile } from "../../shared/wire/files.ts";
 import { abortable } from "../waiting.ts";
 import { JobRefusal } from "./policy.ts";
@@ -137,7 +138,7 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
         yield piece;
       }
     }
-    const disk = createWriteStream(path, { flags: "wx", mode: 0o600 });
+    const disk = createWriteStream(path, { flags: "wx", mode: 0o600, highWaterMark: partBytes });
     await pipeline(body, checked, disk, { signal });
     if (bytes !== file.size_bytes || hash.digest("hex") !== file.sha256) {
       throw new Error(`the API sent other bytes than those of the input file ${file.sha256}`);

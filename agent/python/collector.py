@@ -6,7 +6,7 @@ import itertools
 import os
 import stat
 
-from link import MAX_DATA, frame_head, to_json
+from link import MAX_PAYLOAD, frame_head, to_json
 
 _MAX_SCAN = 20_000
 _MAX_DEPTH = 32
@@ -129,9 +129,9 @@ class Collector:
             self._frame(b"A", to_json(head))
             left = found.st_size
             while left:
-                chunk = os.read(file, min(left, MAX_DATA))
+                chunk = os.read(file, min(left, MAX_PAYLOAD))
                 if not chunk:
-                    chunk = bytes(min(left, MAX_DATA))  # something shortens it meanwhile, and its size is told already
+                    chunk = bytes(min(left, MAX_PAYLOAD))  # something shortens it meanwhile, and its size is told already
                 self._frame(b"D", chunk)
                 left -= len(chunk)
         finally:

@@ -1,9 +1,12 @@
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
 import { Writable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
 import * as fc from "fast-check";
-import { describe, expect, test, vi } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { openFilesIn } from "../../shared/testing/files.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import {
@@ -102,6 +105,73 @@ describe("conversation", () => {
     expect(artifacts.map(({ path }) => readFileSync(path, "utf8"))).toEqual(["", "hello"]);
     expect(artifacts[1]?.sha256).toBe(
       "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
+    );
+  });
+
+  describe("a large file", () => {
+    afterEach(() => vi.restoreAllMocks());
+
+    const pieces = Array.from({ length: 64 }, (_, n) => Buffer.alloc(64 * 1024, n));
+    const content = Buffer.concat(pieces);
+    const large = { ...job, caps: { ...job.caps, artifactBytes: content.length } };
+
+    /** A run that has begun to send the bytes of a file, and the disk's methods, which `write` stands for. */
+    async function runOnto(
+      bytes: readonly Buffer[],
+      write: (call: () => Promise<unknown>) => unknown,
+    ) {
+      const { link, output, say } = fakeSupervisor();
+      say(ready);
+      const conversation = await openConversation(link, never);
+      const handle = await open("/dev/null");
+      const disk = Object.getPrototypeOf(handle) as FileHandle;
+      await handle.close();
+      for (const method of ["write", "writev"] as const) {
+        const original = Reflect.get(disk, method) as (...given: unknown[]) => Promise<unknown>;
+        vi.spyOn(disk, method).mockImplementation(function (this: FileHandle, ...given: unknown[]) {
+          return write(() => original.apply(this, given)) as never;
+        });
+      }
+      const options = optionsWith();
+      const running = conversation.run(large, options);
+      running.catch(() => {});
+      const size = bytes.reduce((sum, { length }) => sum + length, 0);
+      say(started, exit, fileHead("x", size));
+      for (const [n, piece] of bytes.entries()) {
+        output.write(encodeFrame("D", piece));
+        // Time for the disk to fail between two pieces.
+        if (n === 0) await sleep(50);
+      }
+      say(summary);
+      return { running, output, spoolDir: options.spoolDir };
+    }
+
+    test("slows its supervisor down while the disk is slow, and is whole in the end", async () => {
+      const disk = Promise.withResolvers<void>();
+      const { running, output } = await runOnto(pieces, async (call) => {
+        await disk.promise;
+        return call();
+      });
+      for (let turn = 0; turn < 300; turn++) await new Promise(setImmediate);
+      const waiting = output.readableLength + output.writableLength;
+      expect(waiting).toBeGreaterThan(content.length - 1024 * 1024);
+      disk.resolve();
+      const [artifact] = (await running).artifacts;
+      expect(readFileSync(artifact!.path).equals(content)).toBe(true);
+      expect(artifact!.sha256).toBe(createHash("sha256").update(content).digest("hex"));
+    });
+
+    test.each([
+      ["one byte", [Buffer.from("x")]],
+      ["many bytes", pieces],
+    ])(
+      "of %s that the disk has no room for ends the run with the disk's error",
+      async (_what, bytes) => {
+        const full = Object.assign(new Error("no space left"), { code: "ENOSPC" });
+        const { running, spoolDir } = await runOnto(bytes, () => Promise.reject(full));
+        await expect(running).rejects.toBe(full);
+        expect(openFilesIn(spoolDir)).toEqual([]);
+      },
     );
   });
 

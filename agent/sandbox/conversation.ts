@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createReadStream } from "node:fs";
 import type { Writable } from "node:stream";
+import { freed } from "../../shared/process/parts.node.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { Bytecode } from "../python/program.ts";
 import {
@@ -10,6 +11,7 @@ import {
   frameDecoder,
   FrameError,
   type Link,
+  maxPayloadBytes,
   NotReady,
   parseMessage,
   Ready,
@@ -148,7 +150,7 @@ type Frames = AsyncGenerator<Frame, never>;
 
 /** Throws FrameError, and no other error, when there are no more frames. */
 async function* readFrames(link: Link): Frames {
-  const decode = frameDecoder();
+  const decode = frameDecoder("D");
   try {
     for await (const chunk of link.output) yield* decode(chunk);
   } catch (cause) {
@@ -390,7 +392,7 @@ async function giveFiles(
   try {
     for (const { name, path } of files) {
       await send(encodeFrame("M", Buffer.from(name)));
-      for await (const piece of createReadStream(path, { highWaterMark: dataBytes }))
+      for await (const piece of freed(createReadStream(path, { highWaterMark: maxPayloadBytes })))
         await send(encodeFrame("U", piece as Buffer));
     }
   } catch (error) {

@@ -31,6 +31,27 @@ test("frames arrive as they were sent, however the stream is split", () => {
   );
 });
 
+test("data in pieces has the bytes that were sent, and none of them wait for more", () => {
+  const plain = ({ type, payload }: { type: string; payload: Uint8Array }): string[] =>
+    type === "D" && payload.length > 0
+      ? [...payload].map((byte) => `D ${byte}`)
+      : [`${type} ${[...payload].join()}`];
+  fc.assert(
+    fc.property(
+      frames,
+      fc.array(fc.nat()),
+      fc.uint8Array({ minLength: 1 }),
+      (sent, places, last) => {
+        const all = [...sent, { type: "D", payload: last }];
+        const bytes = Buffer.concat(all.map(({ type, payload }) => encodeFrame(type, payload)));
+        const decode = frameDecoder("D");
+        const got = cut(bytes.subarray(0, -1), places).flatMap((chunk) => decode(chunk));
+        expect([...got.flatMap(plain), `D ${last.at(-1)}`]).toEqual(all.flatMap(plain));
+      },
+    ),
+  );
+});
+
 test("a frame over the limit is refused at its head", () => {
   const decode = frameDecoder();
   const head = encodeFrame("O").subarray(0, 5);
@@ -92,10 +113,14 @@ test("the engine's two streams are told apart, however the bytes are split", () 
   );
 });
 
-test("a frame that arrives whole is not copied", () => {
+test("a frame that arrives whole is not copied, and no piece is", () => {
   const chunk = Buffer.concat([encodeFrame("D", Buffer.alloc(1000)), encodeFrame("Z")]);
   const [frame] = frameDecoder()(chunk);
   expect(frame?.payload.buffer).toBe(chunk.buffer);
+  const decode = frameDecoder("D");
+  decode(chunk.subarray(0, 500));
+  const rest = Buffer.from(chunk.subarray(500));
+  expect(decode(rest)[0]?.payload.buffer).toBe(rest.buffer);
   const record = engineRecord({ stream: "stdout", bytes: new Uint8Array(1000) });
   const [output] = engineDemux()(record.subarray(0, 500));
   expect(output?.bytes.buffer).toBe(record.buffer);

@@ -30,12 +30,12 @@ export function encodeFrame(type: string, payload: Uint8Array = Buffer.alloc(0))
 
 /**
  * Returns a decoder for chunks that may be cut anywhere; it throws FrameError on a payload over the
- * limit.
+ * limit. A frame of the type `inPieces` becomes one for each chunk that brings a piece of it.
  */
-export function frameDecoder(): (chunk: Uint8Array) => Frame[] {
-  return decoder(frameHeadBytes, maxPayloadBytes, (bytes, end) => ({
-    type: bytes.toString("latin1", 0, 1),
-    payload: bytes.subarray(frameHeadBytes, end),
+export function frameDecoder(inPieces = ""): (chunk: Uint8Array) => Frame[] {
+  return decoder(frameHeadBytes, maxPayloadBytes, inPieces, (head, payload) => ({
+    type: head.toString("latin1", 0, 1),
+    payload,
   }));
 }
 
@@ -58,12 +58,12 @@ export function encodeSwitchFrame(
   return frame;
 }
 
-/** As `frameDecoder`, for the mother's stream. */
+/** As `frameDecoder`, for the mother's stream. Data of jobs comes in pieces. */
 export function switchDecoder(): (chunk: Uint8Array) => SwitchFrame[] {
-  return decoder(switchHeadBytes, maxSwitchPayloadBytes, (bytes, end) => ({
-    number: bytes.readUInt32BE(0),
-    type: bytes.toString("latin1", 4, 5),
-    payload: bytes.subarray(switchHeadBytes, end),
+  return decoder(switchHeadBytes, maxSwitchPayloadBytes, "D", (head, payload) => ({
+    number: head.readUInt32BE(0),
+    type: head.toString("latin1", 4, 5),
+    payload,
   }));
 }
 
@@ -75,32 +75,50 @@ function encode(headBytes: number, type: string, payload: Uint8Array): Buffer {
   return frame;
 }
 
-/** @param read makes a frame of the first `end` bytes. */
 function decoder<T>(
   headBytes: number,
   mostBytes: number,
-  read: (bytes: Buffer, end: number) => T,
+  inPieces: string,
+  frameOf: (head: Buffer, payload: Buffer) => T,
 ): (chunk: Uint8Array) => T[] {
   let pending: Buffer[] = [];
   let pendingBytes = 0;
   let wantedBytes = headBytes;
+  /** The head of the frame whose pieces come, and how many bytes of them are missing. */
+  let begun: Buffer = Buffer.alloc(0);
+  let missingBytes = 0;
 
   return (chunk) => {
     pending.push(bufferOver(chunk));
     pendingBytes += chunk.length;
     if (pendingBytes < wantedBytes) return [];
 
-    // Only frames that span chunks are copied.
+    // Only frames that span chunks are copied, and no pieces.
     let bytes = pending.length === 1 ? pending[0]! : Buffer.concat(pending);
     const frames: T[] = [];
-    while (bytes.length >= headBytes) {
-      const length = bytes.readUInt32BE(headBytes - 4);
+    while (bytes.length >= wantedBytes) {
+      if (missingBytes > 0) {
+        const piece = bytes.subarray(0, missingBytes);
+        frames.push(frameOf(begun, piece));
+        bytes = bytes.subarray(piece.length);
+        missingBytes -= piece.length;
+        if (missingBytes === 0) wantedBytes = headBytes;
+        continue;
+      }
+      const head = bytes.subarray(0, headBytes);
+      const length = head.readUInt32BE(headBytes - 4);
       if (length > mostBytes) throw new FrameError(`a frame of ${length} bytes`);
       wantedBytes = headBytes + length;
-      if (bytes.length < wantedBytes) break;
-      frames.push(read(bytes, wantedBytes));
-      bytes = bytes.subarray(wantedBytes);
-      wantedBytes = headBytes;
+      if (length > 0 && head[headBytes - 5] === inPieces.charCodeAt(0)) {
+        begun = head;
+        missingBytes = length;
+        bytes = bytes.subarray(headBytes);
+        wantedBytes = 1;
+      } else if (bytes.length >= wantedBytes) {
+        frames.push(frameOf(head, bytes.subarray(headBytes, wantedBytes)));
+        bytes = bytes.subarray(wantedBytes);
+        wantedBytes = headBytes;
+      }
     }
     pending = bytes.length > 0 ? [bytes] : [];
     pendingBytes = bytes.length;

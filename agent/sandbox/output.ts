@@ -1,9 +1,12 @@
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { mkdir, open } from "node:fs/promises";
 import { constants } from "node:os";
 import { join } from "node:path";
+import { finished } from "node:stream/promises";
 import { checkJson, JsonError, parseJson, parsePlainJson, withoutMark } from "../../shared/json.ts";
 import { isArtifactName as isPlainName } from "../../shared/names.ts";
+import { partBytes } from "../../shared/process/parts.node.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import {
   answerFrames,
@@ -340,19 +343,23 @@ function openSpool(folder: string, maxBytes: number, mayDrop = false): Spool {
     const path = join(folder, String(begun++));
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const file = await open(path, "wx", 0o600);
+    // It writes the pieces together that come while it writes.
+    const disk = file.createWriteStream({ highWaterMark: partBytes }).on("error", () => {});
     const hash = createHash("sha256");
     let sizeBytes = 0;
     return {
       async write(bytes) {
         hash.update(bytes);
         sizeBytes += bytes.length;
-        await file.writeFile(bytes);
+        if (disk.write(bytes)) return;
+        if (disk.errored) throw disk.errored;
+        await once(disk, "drain");
       },
       async keep() {
-        await file.close();
+        await finished(disk.end());
         artifacts.push({ name, sizeBytes, sha256: hash.digest("hex"), path });
       },
-      discard: () => file.close(),
+      discard: () => finished(disk.destroy()).catch(() => {}),
     };
   }
 
