@@ -40,9 +40,10 @@ _UNLIMITED = 1 << 20
 
 HEAD = 9
 WINDOW = 256 * 1024
-PIECE = 64 * 1024
+PIECE = 64 * 1024 - HEAD  # engines pass output on in parts of 32 KiB
 MAX_PAYLOAD = 1024 * 1024
 _ENOUGH = 512 * 1024
+_F_SETPIPE_SZ = 1031
 
 _SO_PASSCRED, _SCM_CREDENTIALS, _CREDENTIALS = 16, 2, 12
 _MAX_STDERR = 4096
@@ -183,6 +184,9 @@ class Switch:
         self._data_bytes = 0
         self._writing = memoryview(b"")
         os.set_blocking(fd_out, False)
+        # A full pipe takes a page at a time, and each page would wake the engine and the agent.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd_out, _F_SETPIPE_SZ, 2 * WINDOW)
 
     def read(self):
         """Reads once and yields the frames that are complete: (number, type, payload)."""

@@ -75,6 +75,16 @@ out.put(3, b"C", b"1234")`;
   ]);
 });
 
+test("its pipe takes all that it holds for a job, not a page at a time", () => {
+  const probe = `
+import fcntl, os, mother
+F_GETPIPE_SZ = 1032
+reader, writer = os.pipe()
+mother.Switch(reader, writer)
+print(fcntl.fcntl(writer, F_GETPIPE_SZ) > mother.WINDOW)`;
+  expect(saidBy(probe)).toBe("True\n");
+});
+
 test("it is full before it holds much, and never waits for its reader", () => {
   const what = `
 count = 0
