@@ -396,6 +396,8 @@ function hasNoRoom(endpoint: string, { status, text }: Answer, tookMs: number): 
 /** An answer that faults alone explain: no room, a lost session, an agent that is gone. */
 function isOfFault(endpoint: string, { status, json, text }: Answer): boolean {
   if ([408, 502, 503].includes(status)) return true;
+  // It has no body that names the session's end.
+  if (status === 409 && endpoint.startsWith("HEAD /sessions/")) return true;
   const { type } = (json["error"] ?? {}) as { type?: string };
   if (json["code"] === "session_ended" || type === "internal_error") return true;
   if (!endpoint.includes(" /compat/")) return false;
