@@ -1,4 +1,4 @@
-import { and, count, eq, lt, notExists, sql, type SQL } from "drizzle-orm";
+import { and, count, eq, inArray, lt, notExists, sql, type SQL } from "drizzle-orm";
 import type { ExecutionStatus } from "../../shared/wire/executions.ts";
 import type { Database } from "../store/database.ts";
 import {
@@ -401,16 +401,33 @@ const countMembers = tenantRows((own) =>
     .groupBy(executions.status),
 );
 
+/** Members that one transaction ends: some milliseconds. */
+const endedAtOnce = 100;
+
 /**
  * Does for every member what `transition` does for one on `cancel`: ends those that are queued, and asks
  * the agents of those that run. Returns the members that have changed.
+ *
+ * Other requests run between its transactions. The last one leaves no member that is queued or has not been asked.
  */
 export async function cancelMembers(db: AnyDb, id: string, now: number): Promise<ExecutionRow[]> {
-  const results = await batch(db, [cancelQueued({ id, now }), askRunning({ id })]);
-  return results.flatMap(({ rows }) => rows.map(decode));
+  const changed: ExecutionRow[] = [];
+  for (let ended = endedAtOnce; ended === endedAtOnce;) {
+    const end = cancelQueued({ id, now, most: endedAtOnce });
+    const results = await batch(db, [end, askRunning({ id })]);
+    changed.push(...results.flatMap(({ rows }) => rows.map(decode)));
+    ended = results[0]!.rows.length;
+  }
+  return changed;
 }
 
 const decode = decoder(executionColumns);
+const someQueued = (own: Owner) =>
+  query
+    .select({ seq: executions.seq })
+    .from(executions)
+    .where(and(isMember, isQueued, own(executions)))
+    .limit(sql.placeholder("most"));
 const cancelQueued = perTenant((own) =>
   query
     .update(executions)
@@ -419,7 +436,7 @@ const cancelQueued = perTenant((own) =>
       error: sql`json_object('type', 'cancelled', 'message', ${cancelledMessage}, 'phase', 'startup')`,
       endedAt: sql`${sql.placeholder("now")}`,
     })
-    .where(and(isMember, isQueued, own(executions)))
+    .where(and(inArray(executions.seq, someQueued(own)), own(executions)))
     .returning(executionColumns),
 );
 const askRunning = perTenant((own) =>

@@ -1,6 +1,23 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { newExecution, openTempStore, type TempStore } from "../testing/temp-store.ts";
-import { findBatch, forgetBatches, type NewBatch, submitBatch } from "./batch-sql.ts";
+import type { InStatement } from "@libsql/client";
+import { database } from "../store/database.ts";
+import { firstIdAt } from "../store/retention.ts";
+import {
+  handleOf,
+  leaseJob,
+  newExecution,
+  openTempStore,
+  type TempStore,
+} from "../testing/temp-store.ts";
+import {
+  cancelMembers,
+  findBatch,
+  forgetBatches,
+  type NewBatch,
+  submitBatch,
+} from "./batch-sql.ts";
+import { listExecutions } from "./executions.ts";
+import type { LeasedRow } from "./sql.ts";
 import { type NewExecution, submitExecution } from "./submit.ts";
 
 const most = 1000;
@@ -79,3 +96,45 @@ test("a batch without members is forgotten after the retention time", async () =
   expect(await findBatch(store.db, "batch")).toMatchObject({ id: "batch" });
   expect(await findBatch(store.db, "full")).toBeUndefined();
 });
+
+test("the cancel of a batch ends its members in pieces, and asks the agent of one that was leased in between", async () => {
+  const members = Array.from({ length: 250 }, () => newExecution());
+  await submitBatch(store.db, batchOf(members), most);
+  const { client } = store.db;
+  const pieces: number[] = [];
+  let leased: LeasedRow | undefined;
+  const batch = async (statements: InStatement[]) => {
+    const results = await client.batch(statements, "write");
+    pieces.push(results[0]!.rows.length);
+    leased ??= await leaseJob(store.db);
+    return results;
+  };
+  const observed = database(Object.assign(Object.create(client) as typeof client, { batch }));
+  const changed = await cancelMembers(observed, "batch", 9);
+  expect(pieces).toEqual([100, 100, 49]);
+  expect(new Set(changed.map(({ id }) => id))).toEqual(new Set(members.map(({ id }) => id)));
+  const { counts } = (await findBatch(store.db, "batch"))!;
+  expect(Object.fromEntries(counts)).toEqual({ cancelled: 249, running: 1 });
+  const asked = changed.filter(({ status }) => status === "running");
+  expect(asked).toMatchObject([{ id: leased?.id, cancelRequested: true }]);
+});
+
+test.each([3, 1500])(
+  "a list by time has what was created since, also with a clock that is ahead and if it was stored late, beside %i jobs that came after",
+  async (count) => {
+    const at = (createdAt: number, n = 0) => {
+      const id = `${firstIdAt(createdAt)}-7000-8000-${String(n).padStart(12, "0")}`;
+      return newExecution({ id, createdAt });
+    };
+    const [time, later] = [1_000_000, 1_030_000];
+    const [ahead, late] = [at(time + 2), at(time)];
+    for (const job of [at(time - 9), ahead, at(time - 1)])
+      await submitExecution(store.db, job, 5000);
+    const after = Array.from({ length: count }, (_, n) => at(later, n));
+    await submitBatch(store.db, batchOf(after, { createdAt: later }), 5000);
+    await submitExecution(store.db, late, 5000);
+    const found = await listExecutions(handleOf(store.db), { createdAfter: time }, 5000, 0);
+    const expected = [late, ...after.toReversed(), ahead].map(({ id }) => id);
+    expect(found.map(({ id }) => id)).toEqual(expected);
+  },
+);

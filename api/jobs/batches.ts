@@ -166,7 +166,10 @@ async function submitJobs(
   origin: Omit<Origin, "mode">,
 ): Promise<SubmittedBatch> {
   const { config, db, newId, now } = deps;
-  const prepared = await prepareJobs(deps, jobs, { ...origin, mode: "async" });
+  // Of all its jobs, and before their ids: lists by time rely on it.
+  const createdAt = now();
+  const clock = { ...deps, now: () => createdAt };
+  const prepared = await prepareJobs(clock, jobs, { ...origin, mode: "async" });
   if (atomic) refuse(prepared.map((one) => ("problem" in one ? one.problem : undefined)));
   const { distinct, firstOf } = withoutRepeats(prepared);
   if (atomic && distinct.length > config.max_queue_size) {
@@ -178,7 +181,7 @@ async function submitJobs(
     keyId: origin.keyId ?? null,
     idempotencyKey: key ?? null,
     submissionHash: await identityOfBatch(deps, jobs, prepared, atomic),
-    createdAt: now(),
+    createdAt,
     isAtomic: atomic,
     items: distinct,
   };

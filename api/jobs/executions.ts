@@ -6,6 +6,7 @@ import {
   eq,
   gte,
   inArray,
+  isNull,
   lt,
   lte,
   or,
@@ -59,11 +60,9 @@ import {
   deadLetters,
   executionMetadata,
   executions,
-  isEnded,
-  isInLine,
-  isQueued,
+  isNotRunning,
+  isOfFiles,
   isRunning,
-  isWaitingCall,
   payloads,
   tenants,
 } from "../store/schema.ts";
@@ -284,13 +283,13 @@ export async function listExecutions(
   limit: number,
   offset: number,
 ): Promise<ExecutionRow[]> {
-  const { error, statuses = error === undefined ? [] : withError } = filter;
+  const statuses = filter.statuses?.length ? filter.statuses : filter.error ? withError : [];
   const [first, ...others] = filter.metadata ?? [];
   // With metadata, the rows of its index give the order.
   const seq = first ? executionMetadata.seq : executions.seq;
   const asked = { ...filter, statuses };
-  // The indexes of the jobs that wait and that run do not have the order of submission.
-  const isMerged = statuses.length > 1 || ["queued", "running"].includes(statuses[0] ?? "");
+  // The index of what runs does not have the order of submission.
+  const isMerged = statuses.length > 1 || statuses[0] === "running";
   return listRows(db, (own) => {
     const rows = query.select(executionColumns).from(executions).$dynamic();
     if (first) {
@@ -302,7 +301,7 @@ export async function listExecutions(
     }
     return rows
       .where(
-        (isMerged || own.isAll) && !isNarrow(filter)
+        (isMerged || own.isAll) && !isNarrow(own, filter)
           ? and(newestOf(own, asked, limit + offset), own(executions))
           : and(
               ...conditions(own, asked, seq),
@@ -320,8 +319,10 @@ export async function listExecutions(
 const withError: ExecutionStatus[] = ["failed", "timeout", "oom", "cancelled"];
 
 /** Whether few executions are asked for, which an index has in the order of submission. */
-const isNarrow = ({ parentId, batchId, sessionId, metadata = [] }: ListFilter): boolean =>
-  parentId !== undefined || batchId !== undefined || sessionId !== undefined || metadata.length > 0;
+const isNarrow = (own: Owner, { parentId, batchId, sessionId, kind, metadata = [] }: ListFilter) =>
+  [parentId, batchId, sessionId].some((id) => id !== undefined) ||
+  metadata.length > 0 ||
+  (kind === "files" && !own.isAll);
 
 /** Indexes begin with the tenant. So a list of all tenants asks for the rows of each. */
 const isOfSomebody = (own: Owner, tenant: SQLWrapper): SQL =>
@@ -331,20 +332,14 @@ const isOfSomebody = (own: Owner, tenant: SQLWrapper): SQL =>
 function newestOf(own: Owner, filter: ListFilter, most: number): SQL {
   const { seq } = executions;
   const statuses = filter.statuses?.length ? [...new Set(filter.statuses)] : [undefined];
-  const newest = statuses.flatMap((status) => {
+  const newest = statuses.map((status) => {
     const its = own.isAll ? sql`${executions.tenant} = each.name` : undefined;
     const where = (isIt: SQL | undefined) =>
       and(isIt, ...conditions(own, { ...filter, statuses: [] }, seq), its, own(executions));
-    const some = (isIt: SQL | undefined, index = "") =>
-      sql`select seq from (select ${seq} from ${executions} ${sql.raw(index)} where ${where(isIt)} order by ${seq} desc limit ${most})`;
-    if (status === "queued") {
-      const calls = some(isWaitingCall, "indexed by executions_waiting_call");
-      return [some(isInLine, "indexed by executions_position"), calls];
-    }
     // All of them: there are no more than the agents have slots and sessions.
     return status === "running"
       ? sql`select ${seq} from ${executions} indexed by executions_holder where ${where(isRunning)}`
-      : some(status && hasStatus(status));
+      : sql`select seq from (select ${seq} from ${executions} where ${where(status && hasStatus(status))} order by ${seq} desc limit ${most})`;
   });
   const merged = sql.join(newest, sql` union all `);
   if (!own.isAll) return sql`${seq} in (${merged})`;
@@ -370,32 +365,30 @@ function conditions(own: Owner, filter: ListFilter, seq: Seq): (SQL | undefined)
     before,
   } = filter;
   const { createdAt } = executions;
+  const narrow = isNarrow(own, filter);
+  // The plus keeps other indexes from being chosen instead of the narrow one.
+  const is = (column: SQLWrapper, value: string) =>
+    sql`${narrow ? sql`+` : sql``}${column} = ${value}`;
   return [
-    or(...statuses.map(isNarrow(filter) ? hasStatusUnindexed : hasStatus)),
+    or(...statuses.map((status) => (narrow ? is(executions.status, status) : hasStatus(status)))),
     error === undefined ? undefined : hasError(error),
-    jobType === undefined ? undefined : eq(executions.jobType, jobType),
+    jobType === undefined ? undefined : is(executions.jobType, jobType),
     parentId === undefined ? undefined : eq(executions.parentExecutionId, parentId),
     batchId === undefined ? undefined : eq(executions.batchId, batchId),
     sessionId === undefined ? undefined : eq(executions.sessionId, sessionId),
-    kind === "all" ? undefined : sql`${executions.kind} is ${kind ?? null}`,
+    kind === "all" ? undefined : kind ? isOfFiles : isNull(executions.kind),
     before === undefined ? undefined : lt(seq, seqOf(own, before)),
     ...(createdAfter === undefined
       ? []
-      : [gte(createdAt, createdAfter), gte(seq, firstFrom(own, createdAfter - clockSkewMs))]),
+      : [gte(createdAt, createdAfter), gte(seq, firstSince(own, createdAfter))]),
     ...(createdBefore === undefined
       ? []
       : [lt(createdAt, createdBefore), lte(seq, lastUntil(own, createdBefore + clockSkewMs))]),
   ];
 }
 
-function hasStatus(status: ExecutionStatus): SQL | undefined {
-  if (status === "queued") return isQueued;
-  if (status === "running") return isRunning;
-  return and(isEnded, eq(executions.status, status));
-}
-
-/** Keeps the index of statuses from being chosen instead of a narrower one. */
-const hasStatusUnindexed = (status: ExecutionStatus): SQL => sql`+${executions.status} = ${status}`;
+const hasStatus = (status: ExecutionStatus): SQL | undefined =>
+  status === "running" ? isRunning : and(isNotRunning, eq(executions.status, status));
 
 const hasError = (text: string): SQL =>
   sql`instr(lower((${executions.error} ->> '$.type') || ': ' || (${executions.error} ->> '$.message')), lower(${text})) > 0`;
@@ -414,9 +407,23 @@ const clockSkewMs = 60_000;
 const anybody = (own: Owner): SQL =>
   own.anybody(executions, "a time or an id is a place among all, which is no record", "near");
 
+const { MAX_SAFE_INTEGER: noneHas } = Number;
 const firstFrom = (own: Owner, time: number): SQL =>
   sql`coalesce((select near.seq from ${executions} as near ${anybody(own)}
-    where near.id >= ${firstIdAt(time)} order by near.id limit 1), ${Number.MAX_SAFE_INTEGER})`;
+    where near.id >= ${firstIdAt(time)} order by near.id limit 1), ${noneHas})`;
+
+/** More ids than a page has rows. */
+const fewIds = 1000;
+
+/**
+ * The first number that may have been created at or after a time. An id is made after its `created_at` by the same
+ * clock: so if few ids are from that time on, theirs are the numbers, and not all of the last minute are read.
+ */
+const firstSince = (own: Owner, time: number): SQL =>
+  sql`coalesce((select iif(count(*) < ${fewIds}, coalesce(min(seq), ${noneHas}), null) from (
+      select near.seq from ${executions} as near ${anybody(own)}
+      where near.id >= ${firstIdAt(time)} order by near.id limit ${fewIds})),
+    ${firstFrom(own, time - clockSkewMs)})`;
 
 const lastUntil = (own: Owner, time: number): SQL =>
   sql`coalesce((select near.seq from ${executions} as near ${anybody(own)}
@@ -427,7 +434,7 @@ function seqOf(own: Owner, id: string): SQL {
   return sql`coalesce(
     (select near.seq from ${executions} as near ${anybody(own)} where near.id = ${id}),
     (select near.seq from ${executions} as near ${anybody(own)} where near.id > ${id} order by near.id limit 1),
-    ${Number.MAX_SAFE_INTEGER})`;
+    ${noneHas})`;
 }
 
 const hourMs = 3_600_000;

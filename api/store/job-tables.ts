@@ -179,13 +179,20 @@ export const executions = sqliteTable(
     index("executions_holder")
       .on(t.agentId, t.sessionId)
       .where(sql`${t.status} = 'running'`),
+    // Few run, so a list finds them by their agents.
     index("executions_status")
       .on(t.tenant, t.status, t.seq)
-      .where(sql`${t.status} NOT IN ('queued', 'running')`),
+      .where(sql`${t.status} <> 'running'`),
     index("executions_job_type").on(t.tenant, t.jobType, t.seq),
     index("executions_job_type_status")
       .on(t.tenant, t.jobType, t.status, t.seq)
-      .where(sql`${t.status} NOT IN ('queued', 'running')`),
+      .where(sql`${t.status} <> 'running'`),
+    index("executions_files")
+      .on(t.tenant, t.seq)
+      .where(sql`${t.kind} = 'files'`),
+    index("executions_oldest")
+      .on(t.createdAt)
+      .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL AND ${t.runAt} IS NULL`),
     // Must be last: of equally good indexes SQLite uses the newest, and a claim needs this one.
     index("executions_rank")
       .on(t.jobType, t.rank, t.seq)
@@ -228,6 +235,8 @@ export const isInLine = sql`${executions.status} = 'queued' AND ${executions.ses
 export const isWaitingCall = sql`${executions.status} = 'queued' AND ${executions.sessionId} IS NOT NULL`;
 export const isRunningCall = sql`${executions.status} = 'running' AND ${executions.sessionId} IS NOT NULL`;
 export const isRunning = sql`${executions.status} = 'running'`;
+export const isNotRunning = sql`${executions.status} <> 'running'`;
+export const isOfFiles = sql`${executions.kind} = 'files'`;
 export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 
 /** The metadata of executions by key and value, for the filters of lists. Triggers keep it. */

@@ -9,6 +9,8 @@ export interface Planner {
   db: Database;
   /** The steps of the plans of all statements that `run` sends. */
   plansOf: (run: () => Promise<unknown>) => Promise<string[]>;
+  /** The steps of the plan of a statement. */
+  explain: (statement: InStatement) => Promise<string[]>;
   close: () => void;
 }
 
@@ -17,21 +19,19 @@ export async function openPlanner(): Promise<Planner> {
   // EXPLAIN leaves a statement open on its connection, so it has its own connection.
   const explainer = createClient({ url: `file:${store.folder}/airlock.db` });
   const sent: InStatement[] = [];
+  const explain = async (statement: InStatement): Promise<string[]> => {
+    const { sql, args } = typeof statement === "string" ? { sql: statement, args: [] } : statement;
+    const plan = await explainer.execute({ sql: `EXPLAIN QUERY PLAN ${sql}`, args: args ?? [] });
+    return plan.rows.map((row) => row["detail"] as string);
+  };
   return {
     db: database(recording(store.db.client, sent)),
     async plansOf(run) {
       sent.length = 0;
       await run();
-      const plans = [];
-      for (const statement of sent) {
-        const { sql, args } =
-          typeof statement === "string" ? { sql: statement, args: [] } : statement;
-        const text = `EXPLAIN QUERY PLAN ${sql}`;
-        const plan = await explainer.execute({ sql: text, args: args ?? [] });
-        plans.push(...plan.rows.map((row) => row["detail"] as string));
-      }
-      return plans;
+      return (await Promise.all(sent.map(explain))).flat();
     },
+    explain,
     close() {
       explainer.close();
       store.close();

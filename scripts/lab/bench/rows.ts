@@ -260,12 +260,16 @@ const BATCH = 1000;
 const OTHERS_PAUSE_MS = 2;
 
 /** Each on an API of its own; the worst stall is of each. */
-const parts = [measureJobs, measureSubmits, measureBatches];
+const parts = [measureJobs, measureSubmits, measureBatches, measureLongQueue];
+/** Batches that fill the long queue. */
+const LONG = 200;
+/** Of these, so many stay. */
+const STAY = 10;
 
 const api: Row = {
   name: "api",
-  what: `the API alone, durable: ${API_CLIENTS} clients and ${AGENTS} agents of ${API_SLOTS} slots without an engine that submit, lease and end jobs; submits over ${SUBMITTERS} connections; batches of ${BATCH.toLocaleString("en")} jobs while another client reads`,
-  goal: "≥ 1,000 jobs/s; ≥ 2,500 submits/s, p99 ≤ 60 ms; ≥ 8,000 jobs/s in batches, no other request over 50 ms; no stall over 50 ms",
+  what: `the API alone, durable: ${API_CLIENTS} clients and ${AGENTS} agents of ${API_SLOTS} slots without an engine that submit, lease and end jobs; submits over ${SUBMITTERS} connections; batches of ${BATCH.toLocaleString("en")} jobs while another client reads; lists, metrics and jobs with ${(LONG * BATCH).toLocaleString("en")} queued, which come in batches and are cancelled by batch`,
+  goal: "≥ 1,000 jobs/s; ≥ 2,500 submits/s, p99 ≤ 60 ms; ≥ 8,000 jobs/s in batches, no other request over 50 ms; no stall over 50 ms; with the long queue ≥ 0.9 × the jobs/s, lists and metrics p50 ≤ 10 ms",
   measure: async ({ quick }) => {
     const series: Series[] = [];
     const stalls: number[] = [];
@@ -282,6 +286,9 @@ const api: Row = {
     of("latency").p99 <= 60 &&
     of("batched").p50 >= 8000 &&
     of("worst stall").max <= 50 &&
+    of("long queue: stall").max <= 50 &&
+    of("long queue: jobs").p50 >= 0.9 * of("jobs").p50 &&
+    Object.keys(reads).every((name) => of(name).p50 <= 10) &&
     Object.keys(paths).every((name) => of(name).max <= 50),
 };
 
@@ -339,16 +346,50 @@ async function measureBatches(api: ApiService, quick: boolean): Promise<Series[]
   return [{ name: "batched jobs", unit: "/s", samples: rates }, ...(await others.stop())];
 }
 
-async function submitBatch(api: ApiService, batch: number): Promise<void> {
+/** What a console and Prometheus ask for. `time` is that of the last submission. */
+const reads = {
+  "long queue: list of what waits": () => "/executions?status=queued",
+  "long queue: list by time": (time: string) => `/executions?created_after=${time}`,
+  "long queue: metrics": () => "/metrics",
+};
+
+async function measureLongQueue(api: ApiService, quick: boolean): Promise<Series[]> {
+  const [count, stay] = quick ? [2, 1] : [LONG, STAY];
+  const batches: string[] = [];
+  const stalls: number[] = [];
+  await api.worstStallMs();
+  for (let n = 0; n < count; n++) batches.push(await submitBatch(api, n));
+  stalls.push(await api.worstStallMs());
+  const { text } = await api.send("POST", "/execute/async", helloJob);
+  const { created_at } = JSON.parse(text) as { created_at: string };
+  const sides = Object.entries(reads).map(([name, path]) => ({
+    name,
+    once: () => timed(() => api.send("GET", path(created_at))),
+  }));
+  const times = await interleave("ms", sides, { warmUp: 2, rounds: quick ? 1 : 20 });
+  const [jobs] = await measureJobs(api, quick);
+  await api.worstStallMs();
+  for (const id of batches.slice(stay)) await api.send("POST", `/batches/${id}/cancel`);
+  stalls.push(await api.worstStallMs());
+  return [
+    ...times,
+    { ...jobs!, name: "long queue: jobs" },
+    { name: "long queue: stall of batches and cancels", unit: "ms", samples: stalls },
+  ];
+}
+
+/** Returns its id. */
+async function submitBatch(api: ApiService, batch: number): Promise<string> {
   const jobs = Array.from({ length: BATCH }, (_, n) => ({
     ...helloJob,
     input_data: { n: batch * BATCH + n },
   }));
   const { text } = await api.send("POST", "/execute/batch", { jobs }, 1);
-  const answer = JSON.parse(text) as { jobs: { job_id?: string }[] };
+  const answer = JSON.parse(text) as { batch_id: string; jobs: { job_id?: string }[] };
   if (answer.jobs.length !== BATCH || !answer.jobs.every(({ job_id }) => job_id)) {
     throw new Error(`not all jobs of a batch were accepted: ${text.slice(0, 500)}`);
   }
+  return answer.batch_id;
 }
 
 const paths = {
