@@ -185,6 +185,11 @@ test.each<[string, string[], () => Promise<unknown>]>([
     () => listExecutions(handleOf(db), { statuses: ["failed", "oom"] }, 10, 0),
   ],
   [
+    "a list of calls that read or write files",
+    ["SEARCH executions_files (tenant=?)"],
+    () => listExecutions(handleOf(db), { kind: "files", jobType: "default" }, 10, 0),
+  ],
+  [
     "a list by error",
     [byRow, byStatus, byStatus, byStatus, byStatus],
     () => listExecutions(handleOf(db), { statuses: [], error: "text" }, 10, 0),
@@ -289,6 +294,12 @@ test.each(["default", "*"])(
     expect(faults).toEqual([]);
   },
 );
+
+test("a list by time asks for the ids since then before it reads all jobs of the minute before", async () => {
+  const list = () => listExecutions(handleOf(db), { createdAfter: 1 }, 10, 0);
+  const near = "SEARCH near USING COVERING INDEX executions_id_unique (id>?)";
+  expect((await planner.plansOf(list)).filter((step) => step === near)).toHaveLength(2);
+});
 
 test("no statement reads all jobs or dead letters of a tenant", async () => {
   await import("../app.ts");
