@@ -12,10 +12,16 @@ export function letOthersRun(): Promise<void> {
   return turn;
 }
 
-/** The same for work that waits for its data anyway: it pauses only if other long work goes on. */
-export async function takeTurn(): Promise<void> {
-  const own = letOthersRun();
-  if (inLine > 1) await own;
+/**
+ * The same for one work that waits for its data anyway: it waits for its turn only if other long work goes on, and not
+ * for the end of its own last turn.
+ */
+export function turnTaker(): () => Promise<void> {
+  let own: Promise<void> | undefined;
+  return async () => {
+    own ??= letOthersRun().then(() => (own = undefined));
+    if (inLine > 1) await own;
+  };
 }
 
 /** A turn of the event loop has so many bytes of answers. */

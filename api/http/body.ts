@@ -3,7 +3,7 @@ import type { Context, MiddlewareHandler } from "hono";
 import { createMiddleware } from "hono/factory";
 import type { z } from "zod";
 import { isJsonObject, JsonError, parseJsonInPieces, plainNumber } from "../../shared/json.ts";
-import { letOthersRun, takeTurn } from "../../shared/turns.ts";
+import { letOthersRun, turnTaker } from "../../shared/turns.ts";
 import { fieldErrors } from "../../shared/wire/errors.ts";
 import { artifactHeaders } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
@@ -388,6 +388,7 @@ const bytesAtOnce = 64 * 1024;
 export async function* received(
   body: ReadableStream<Uint8Array> | null,
 ): AsyncGenerator<Uint8Array, void, void> {
+  const takeTurn = turnTaker();
   let untilPause = bytesAtOnce;
   try {
     for await (const part of body ?? []) {
