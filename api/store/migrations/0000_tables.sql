@@ -207,11 +207,9 @@ CREATE INDEX `executions_turn` ON `executions` (`tenant`,`turn`) WHERE "executio
 CREATE UNIQUE INDEX `executions_lease` ON `executions` (`lease_id`) WHERE "executions"."lease_id" IS NOT NULL;--> statement-breakpoint
 CREATE INDEX `executions_expiry` ON `executions` (`lease_expires_at`) WHERE "executions"."status" = 'running';--> statement-breakpoint
 CREATE INDEX `executions_holder` ON `executions` (`agent_id`,`session_id`) WHERE "executions"."status" = 'running';--> statement-breakpoint
-CREATE INDEX `executions_status` ON `executions` (`tenant`,`status`,`seq`) WHERE "executions"."status" <> 'running';--> statement-breakpoint
+CREATE INDEX `executions_status` ON `executions` (`tenant`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
 CREATE INDEX `executions_job_type` ON `executions` (`tenant`,`job_type`,`seq`);--> statement-breakpoint
-CREATE INDEX `executions_job_type_status` ON `executions` (`tenant`,`job_type`,`status`,`seq`) WHERE "executions"."status" <> 'running';--> statement-breakpoint
-CREATE INDEX `executions_files` ON `executions` (`tenant`,`seq`) WHERE "executions"."kind" = 'files';--> statement-breakpoint
-CREATE INDEX `executions_oldest` ON `executions` (`created_at`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL AND "executions"."run_at" IS NULL;--> statement-breakpoint
+CREATE INDEX `executions_job_type_status` ON `executions` (`tenant`,`job_type`,`status`,`seq`) WHERE "executions"."status" NOT IN ('queued', 'running');--> statement-breakpoint
 CREATE INDEX `executions_rank` ON `executions` (`job_type`,`rank`,`seq`) WHERE "executions"."status" = 'queued' AND "executions"."session_id" IS NULL;--> statement-breakpoint
 CREATE TABLE `output_chunks` (
 	`execution_id` text NOT NULL,
