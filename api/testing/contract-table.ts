@@ -103,8 +103,11 @@ interface Service {
   close(): Promise<unknown>;
 }
 
+/** With more rows for each service, more rows wait for others; with fewer, more services have to start. */
+const rowsOfService = 150;
+
 /**
- * Runs rows of the table against a service, one service for each configuration that they need.
+ * Runs rows of the table against services, one or more for each configuration that they need.
  *
  * @param start Starts a service with AIRLOCK_ variables and an empty store.
  */
@@ -114,24 +117,29 @@ export function testContract(
 ): void {
   for (const name of Object.keys(servers) as ServerName[]) {
     const rows = table.filter(({ server = "open" }) => server === name);
-    if (rows.length === 0) continue;
-    // Services run in parallel. The rows of one service share its store, so they run one after the other.
-    describe(`a service ${name}`, { concurrent: true }, () => {
-      let service: Service;
-      beforeAll(async () => {
-        service = await start(servers[name]);
-      });
-      afterAll(() => service.close());
+    for (let from = 0; from < rows.length; from += rowsOfService) {
+      // Services run in parallel. The rows of one service share its store, so they run one after the other.
+      describe(`a service ${name}`, { concurrent: true }, () => {
+        let service: Service;
+        beforeAll(async () => {
+          service = await start(servers[name]);
+        });
+        afterAll(() => service.close());
 
-      // oxlint-disable-next-line vitest/expect-expect -- every row has its own
-      test.each(rows)("$rule", { concurrent: false }, async ({ check }) => {
-        const api = new Api(service.url, service.databaseUrl);
-        try {
-          await check(api);
-        } finally {
-          await api.tidy();
-        }
+        // oxlint-disable-next-line vitest/expect-expect -- every row has its own
+        test.each(rows.slice(from, from + rowsOfService))(
+          "$rule",
+          { concurrent: false },
+          async ({ check }) => {
+            const api = new Api(service.url, service.databaseUrl);
+            try {
+              await check(api);
+            } finally {
+              await api.tidy();
+            }
+          },
+        );
       });
-    });
+    }
   }
 }

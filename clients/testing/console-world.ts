@@ -93,7 +93,9 @@ export const lostNote = (page: Page): Locator =>
 
 /** What axe finds on a page. */
 export async function faultsOf(page: Page): Promise<string[]> {
-  const { violations } = await new AxeBuilder({ page }).analyze();
+  const { violations } = await new AxeBuilder({ page })
+    .options({ resultTypes: ["violations"] })
+    .analyze();
   return violations.map(({ id, nodes }) => `${page.url()} ${id} ${nodes[0]?.html}`);
 }
 
