@@ -95,10 +95,12 @@ export async function takeJobs(
   const { db } = deps;
   const { sessions = [], leases: held } = request;
   // Calls need no slot.
-  const missed = todo.missed && sessions.length > 0 ? await undeliveredCalls(db, lease, held) : [];
-  const calls = todo.calls ? await claimCalls(db, lease) : [];
-  const jobs = await takeForSlots(deps, request, lease, environments, todo);
-  return describeJobs(deps, [...missed, ...calls, ...jobs]);
+  const taken = await Promise.all([
+    todo.missed && sessions.length > 0 ? undeliveredCalls(db, lease, held) : [],
+    todo.calls ? leaseCalls(db, { ...lease, sessionId: null }) : [],
+    takeForSlots(deps, request, lease, environments, todo),
+  ]);
+  return describeJobs(deps, taken.flat());
 }
 
 /** Jobs only of types that the agent may run. */
@@ -595,8 +597,14 @@ export async function claimCalls(
 ): Promise<Claimed[]> {
   const values = { agentId, expiresAt, now, sessionId };
   // Reads first, because an update would take the write lock each time.
-  if ((await waiting(db, values)).length === 0) return [];
-  return (await db.client.execute(leaseNextCalls(values))).rows.map(decodeClaimed);
+  return (await waiting(db, values)).length === 0 ? [] : leaseCalls(db, values);
+}
+
+async function leaseCalls(
+  db: Database,
+  values: LeaseTerms & { sessionId: string | null },
+): Promise<Claimed[]> {
+  return (await db.client.execute(leaseNextCalls({ ...values }))).rows.map(decodeClaimed);
 }
 
 const nextOfSessions = (which: SQL) => sql`(

@@ -270,14 +270,17 @@ async function renewHeld(
   mayBeOverdue: boolean,
 ): Promise<Omit<RenewReply, "images_wanted">> {
   const { config, db, now } = deps;
-  if (mayBeOverdue) await sweepLeases(deps);
-  if (sessions.length > 0) await sweepSessions(deps);
-  const renewed = await renewLeases(db, leaseTerms(deps, agent.id), leases);
-  const held = new Set([
-    ...renewed.map((lease) => lease.leaseId),
-    ...(await renewBuilds(db, leaseTerms(deps, agent.id), builds)),
-    ...(await renewSessions(db, leaseTerms(deps, agent.id), sessions)),
+  await Promise.all([
+    mayBeOverdue ? sweepLeases(deps) : undefined,
+    sessions.length > 0 ? sweepSessions(deps) : undefined,
   ]);
+  const terms = leaseTerms(deps, agent.id);
+  const [renewed, ofBuilds, ofSessions] = await Promise.all([
+    renewLeases(db, terms, leases),
+    renewBuilds(db, terms, builds),
+    renewSessions(db, terms, sessions),
+  ]);
+  const held = new Set([...renewed.map((lease) => lease.leaseId), ...ofBuilds, ...ofSessions]);
   return {
     cancel: renewed.filter((lease) => lease.cancelRequested).map((lease) => lease.leaseId),
     watch: renewed.filter((lease) => isFollowed(lease, now())).map((lease) => lease.leaseId),

@@ -10,11 +10,11 @@ import { serverClient } from "../../api/platform/libsql-server.ts";
 import { memoryNotifier, readChanges } from "../../api/platform/notifier.ts";
 import { database } from "../../api/store/database.ts";
 import { expire, removeOld } from "../../api/sweep.ts";
-import { ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
+import { readyReport, ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
 import { startSqld } from "../../api/testing/start-stores.ts";
 import { testDeps } from "../../api/testing/temp-store.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
-import { type LeasedJob, takeHeader } from "../../shared/wire/leases.ts";
+import { type PollReply, type ResultReply, takeHeader } from "../../shared/wire/leases.ts";
 import { markdownTable } from "../lab/bench/results.ts";
 import { jsonRequest } from "../operate/command.ts";
 import { fillSections } from "./configuration.ts";
@@ -137,8 +137,9 @@ async function measure(): Promise<[what: string, cost: Cost][]> {
   };
   const poll = async (freeSlots: number, waitS: number) => {
     const asked = scripted.pollRequest({ images, leases, free_slots: freeSlots, wait_s: waitS });
-    const { jobs } = (await send("POST", "/agent/v1/poll", asked)) as { jobs: LeasedJob[] };
-    leases.push(...jobs.map(({ lease_id }) => lease_id));
+    const reply = (await send("POST", "/agent/v1/poll", asked)) as unknown as PollReply;
+    leases.push(...reply.jobs.map(({ lease_id }) => lease_id));
+    return reply;
   };
   const post = (lease: string, what: string, body: object, headers = {}) =>
     send("POST", `/agent/v1/leases/${lease}/${what}`, body, headers);
@@ -190,6 +191,25 @@ async function measure(): Promise<[what: string, cost: Cost][]> {
   await poll(100, 0);
   for (const lease of leases.splice(0)) await post(lease, "result", success);
   await poll(1, 15);
+
+  const { session_id } = await send("POST", "/sessions", {});
+  scripted.maxSessions = 1;
+  const heldSession = (await poll(0, 0)).sessions![0]!.lease_id;
+  scripted.heldSessions.add(heldSession);
+  await send("POST", `/agent/v1/sessions/${heldSession}/ready`, readyReport);
+  await measured("call of a session", times, () =>
+    send("POST", `/sessions/${session_id as string}/execute/async`, { code: "print(1)" }),
+  );
+  await measured("poll that brings a call", 1, () => poll(0, 15));
+  await measured("result that brings the next call", times - 1, async () => {
+    const result = post(leases.pop()!, "result", success, { [takeHeader]: "1" });
+    const { jobs } = (await result) as unknown as ResultReply;
+    leases.push(...jobs.map(({ lease_id }) => lease_id));
+  });
+  await post(leases.pop()!, "result", success);
+  await app.request(`/sessions/${session_id as string}`, { method: "DELETE" });
+  scripted.maxSessions = 0;
+
   await measured("poll of 15 s that brings nothing", times, () => poll(1, 15));
   const awaited = {
     agents: [agent.agent.id],
