@@ -1,4 +1,5 @@
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect } from "vitest";
@@ -24,7 +25,7 @@ import { database, type Database } from "../store/database.ts";
 import { executions, sessions } from "../store/schema.ts";
 import { readyReport } from "./scripted-agent.ts";
 import { newSession, stateOfNew, terms } from "./session-store.ts";
-import { inMemory, miscounted, queued } from "./store-model.ts";
+import { miscounted, queued } from "./store-model.ts";
 import { newExecution, offers, openIn } from "./temp-store.ts";
 
 const mostSessions = 3;
@@ -67,14 +68,14 @@ export class SessionWorld {
 
   /** Starts from a copy of a file that `makeStart` made. */
   static async open(startFile: string): Promise<SessionWorld> {
-    const folder = mkdtempSync(join(inMemory, "airlock-sessions-"));
+    const folder = mkdtempSync(join(tmpdir(), "airlock-sessions-"));
     copyFileSync(startFile, join(folder, "airlock.db"));
     return new SessionWorld(folder, database(await openIn(folder)));
   }
 
   /** The same over a libSQL server that has the agents and nothing else. */
   static async over(url: string): Promise<SessionWorld> {
-    const folder = mkdtempSync(join(inMemory, "airlock-sessions-"));
+    const folder = mkdtempSync(join(tmpdir(), "airlock-sessions-"));
     return new SessionWorld(folder, database(await openIn(folder, url)));
   }
 

@@ -195,9 +195,6 @@ function shownStdout({ state, posts }: Known): string {
   return log !== undefined && isTerminal(state.status) && state.leaseId ? logText(log) : "";
 }
 
-/** On a file system in memory, if there is one: thousands of commits then need not wait for a disk. */
-export const inMemory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
-
 /** Everything that a database has about its executions. */
 export interface Snapshot {
   rows: (typeof executions.$inferSelect)[];
@@ -231,7 +228,7 @@ export async function afterPowerCut(
   bytes: number,
   garbage: boolean,
 ): Promise<Snapshot> {
-  const folder = mkdtempSync(join(inMemory, "airlock-cut-"));
+  const folder = mkdtempSync(join(tmpdir(), "airlock-cut-"));
   try {
     copyFileSync(join(dataFolder, "airlock.db"), join(folder, "airlock.db"));
     if (existsSync(walOf(dataFolder))) {

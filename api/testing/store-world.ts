@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import * as fc from "fast-check";
@@ -27,7 +28,6 @@ import {
   artifactName,
   checkAgainstModel,
   checkInvariants,
-  inMemory,
   type Known,
   logText,
   outcomes,
@@ -57,14 +57,14 @@ export class StoreWorld {
 
   /** Starts from a copy of a file that `makeStart` made. */
   static async open(startFile: string): Promise<StoreWorld> {
-    const folder = mkdtempSync(join(inMemory, "airlock-model-"));
+    const folder = mkdtempSync(join(tmpdir(), "airlock-model-"));
     copyFileSync(startFile, join(folder, "airlock.db"));
     return new StoreWorld(folder, database(await openIn(folder)));
   }
 
   /** The same over a libSQL server that has the agents and nothing else. It cannot cut the power. */
   static async over(url: string): Promise<StoreWorld> {
-    const folder = mkdtempSync(join(inMemory, "airlock-model-"));
+    const folder = mkdtempSync(join(tmpdir(), "airlock-model-"));
     return new StoreWorld(folder, database(await openIn(folder, url)), url);
   }
 
