@@ -76,9 +76,9 @@ export interface Notifier {
    */
   notify(topic: Topic, delayMs?: number, news?: unknown): boolean;
   /**
-   * Wakes a subscription to "job" while a job of the type is being stored: a claim that it makes at once comes behind the write. Call
-   * the returned function when the job is stored. It wakes a subscription if none was woken, or if one has begun
-   * meanwhile, which may have looked too early. Missing where writes may overtake each other.
+   * Wakes a subscription to "job" while a job of the type is being stored: a claim that it makes at once comes behind
+   * the write. Call the returned function when the job is stored. It wakes a subscription if none was woken, or if one
+   * has begun meanwhile, which may have looked too early. Missing where writes may overtake each other.
    */
   announce?: (jobType: string) => () => void;
   /** Receives notifications from now on, including those between two calls of `next`. */

@@ -134,6 +134,10 @@ describe("build transition", () => {
   });
 });
 
+/** What an agent reports of an image that it has built. */
+const builtReport = (digest: string) =>
+  ({ status: "built", digest, python_version: "3.13.5", manifest_digest: null }) as const;
+
 describe("builds", () => {
   useStore();
   let db: Database;
@@ -142,12 +146,7 @@ describe("builds", () => {
   });
 
   const digest = `sha256:${"1".repeat(64)}`;
-  const built = {
-    status: "built",
-    digest,
-    python_version: "3.13.5",
-    manifest_digest: null,
-  } as const;
+  const built = builtReport(digest);
   const terms = { agentId: "agent", expiresAt: 200, now: 100 };
 
   let made = 0;
@@ -367,12 +366,7 @@ test("an agent has the image that it built once, however often it reports it", a
   const terms = { agentId: agent.id, expiresAt: 1000, now: 10 };
   const [build] = await claimBuilds(store.db, terms, 1, ["science"]);
   const digest = `sha256:${"0".repeat(64)}`;
-  const report = {
-    status: "built",
-    digest,
-    python_version: "3.13.5",
-    manifest_digest: null,
-  } as const;
+  const report = builtReport(digest);
   for (let n = 0; n < 2; n++) await recordBuildResult(deps, build!.leaseId!, report);
   expect((await findAgent(store.db, agent.id))?.images).toEqual(["earlier", digest]);
   store.close();

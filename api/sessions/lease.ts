@@ -264,7 +264,7 @@ export async function undeliveredSessions(
 
 const isMissed = and(
   isHeld,
-  // No parameter: see the row "no statement compares a status with a parameter, …".
+  // No parameter, because SQLite would prepare the statement again at each poll. A row of query-plans.test.ts holds that.
   sql`${sessions.status} = 'starting'`,
   sql`${sessions.leaseId} not in ${listed("heldSessions")}`,
 );

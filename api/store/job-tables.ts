@@ -193,7 +193,8 @@ export const executions = sqliteTable(
     index("executions_oldest")
       .on(t.createdAt)
       .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL AND ${t.runAt} IS NULL`),
-    // Must be last: of equally good indexes SQLite uses the newest, and a claim needs this one. So a migration that adds one makes this anew.
+    // Must be last: of equally good indexes SQLite uses the newest, and a claim needs this one. So a migration that adds
+    // an index drops this one and makes it again.
     index("executions_rank")
       .on(t.jobType, t.rank, t.seq)
       .where(sql`${t.status} = 'queued' AND ${t.sessionId} IS NULL`),
