@@ -5,7 +5,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import type { Engine } from "../engine/engine.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { labels } from "../sandbox/sandbox.ts";
-import { openBuildWorld, printAnswer, soon } from "../testing/agent-world.ts";
+import { openBuildWorld, pipSteps, printAnswer, soon } from "../testing/agent-world.ts";
 import { certificateFor, sdistBytes } from "../testing/package-index.ts";
 import { deriveImage, rawEngine, shell } from "../testing/raw-engine.ts";
 import { runCode } from "../testing/run-code.ts";
@@ -19,7 +19,9 @@ describe("image build", async () => {
     test("makes an image on which code imports the package, without a network", async () => {
       const { digest, pythonVersion, log } = await world.build({ findLinks: world.folder });
       expect(digest).toMatch(/^sha256:[0-9a-f]{64}$/);
-      expect(log).toContain("Successfully installed airlock_probe-1.2.0");
+      expect(log).toMatch(
+        /^\[1\/1\] pip: airlock_probe\n[^]*Successfully installed airlock_probe-1.2.0/,
+      );
       const { out, end, report } = await runCode(
         { engine: world.engine, image: digest },
         printAnswer,
@@ -40,7 +42,7 @@ describe("image build", async () => {
       expect(Config.Labels).toMatchObject({
         "io.airlock.job-type": "science",
         "io.airlock.version": "v1.2.3",
-        "io.airlock.requirements": expect.stringMatching(/^[0-9a-f]{64}$/) as string,
+        "io.airlock.steps": expect.stringMatching(/^[0-9a-f]{64}$/) as string,
       });
       const standIn = await world.engine.labelledImageId(
         "io.airlock.stands-in-for",
@@ -83,7 +85,7 @@ describe("image build", async () => {
     });
 
     test("installs nothing if there is nothing to install", async () => {
-      const { digest, log } = await world.build({}, { requirements: [] });
+      const { digest, log } = await world.build({}, { steps: [] });
       expect(log).toBe("");
       expect((await runCode({ engine: world.engine, image: digest }, "print(1)")).out).toBe("1\n");
     });
@@ -123,7 +125,7 @@ describe("image build", async () => {
       const indexUrl = index.url.replace("//", "//robot:hunter2secret@");
       const { digest, log } = await world.build({ indexUrl });
       const failure: unknown = await world
-        .build({ indexUrl }, { requirements: ["nowhere"] })
+        .build({ indexUrl }, { steps: pipSteps("nowhere") })
         .catch(String);
       expect(failure).toContain("No matching distribution");
       expect(failure).not.toContain("hunter2secret");
@@ -152,7 +154,7 @@ found += [outcome(lambda: socket.create_connection((host, 80), 2)) for host in (
 found += [outcome(lambda: urllib.request.urlopen("http://169.254.169.254/"))]
 urllib.request.urlopen("${new URL(index.url).origin}/told/" + urllib.parse.quote("|".join(found)))`;
     sdists["airlock_odd-1.0.tar.gz"] = sdistBytes("airlock_odd", "1.0", source);
-    const failure = world.build({ indexUrl: index.url }, { requirements: ["airlock_odd"] });
+    const failure = world.build({ indexUrl: index.url }, { steps: pipSteps("airlock_odd") });
     await expect(failure).rejects.toThrow(InstallError);
     const told = index.requests.find((path) => path.startsWith("/told/")) ?? "";
     expect(decodeURIComponent(told).replace("/told/", "").split("|")).toEqual([
@@ -172,16 +174,16 @@ describe("failed builds", async () => {
     test("reports in pip's words what is missing, and makes no image", async () => {
       const failure = world.build(
         { findLinks: world.folder },
-        { requirements: ["no-such-package==9"] },
+        { steps: pipSteps("no-such-package==9") },
       );
       await expect(failure).rejects.toThrow(InstallError);
       await expect(failure).rejects.toThrow(
-        "ERROR: No matching distribution found for no-such-package==9",
+        /^Step 1 of 1 \(pip: no-such-package==9\) ended with exit code 1: ERROR: .*\nERROR: No matching distribution found for no-such-package==9$/,
       );
     });
 
     test("never passes a requirement as an option", async () => {
-      const failure = world.build({ findLinks: world.folder }, { requirements: ["--version"] });
+      const failure = world.build({ findLinks: world.folder }, { steps: pipSteps("--version") });
       await expect(failure).rejects.toThrow(/Invalid requirement: '?--version/);
     });
 
@@ -241,8 +243,8 @@ describe("failed builds", async () => {
       try {
         const stream = await engine.attach(id, soon());
         await engine.start(id, soon());
-        const { requirements, pipEnv } = request;
-        stream.write(`${JSON.stringify({ requirements, pip_env: pipEnv, files: [] })}\n`);
+        const steps = request.steps.map((step) => ({ ...step, head: "" }));
+        stream.write(`${JSON.stringify({ steps, pip_env: request.pipEnv, files: [] })}\n`);
         // pip asks for a connection, which nobody gives it.
         await once(stream, "data", { signal: soon() });
         stream.destroy();

@@ -50,7 +50,7 @@ describe("build", () => {
     const { order, log } = await began;
     expect(order).toMatchObject({
       baseImage: testImage,
-      requirements: build.requirements,
+      steps: build.steps,
       jobType: "science",
       repository: "airlock-science",
       tags: ["v1.2.3", "latest"],
@@ -236,6 +236,18 @@ describe("build log", () => {
     log.add(Buffer.from("three"));
     await log.close();
     expect(received()).toBe("one two three");
+  });
+
+  it("tells the step that begins with the next piece, or at the end without one", async () => {
+    log.add(Buffer.from("one "));
+    log.begin(1);
+    await clock.sleeping(1000);
+    clock.advance(1000);
+    await clock.sleeping(1000);
+    log.begin(2);
+    await log.close();
+    expect(sent.map(({ step }) => step)).toEqual([1, 2]);
+    expect(received()).toBe("one ");
   });
 
   it("leaves out the middle of a log that is too long, and stays within the limit", async () => {

@@ -6,11 +6,13 @@ import type { Logger } from "@logtape/logtape";
 import { z } from "zod";
 import { describeError } from "../../shared/log-line.ts";
 import type { ExecutionError, ExecutionErrorType } from "../../shared/wire/errors.ts";
-import type {
-  AgentIdentity,
-  BuildLogChunk,
-  BuildReport,
-  LeasedBuild,
+import {
+  type AgentIdentity,
+  type BuildLogChunk,
+  type BuildReport,
+  type BuildStep,
+  type LeasedBuild,
+  titleOf,
 } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { commonProfile } from "../backends/profiles.ts";
@@ -23,7 +25,7 @@ import { type Images, type Inventory, STANDS_IN_FOR } from "../images/images.ts"
 import { PushError } from "../images/transfer.ts";
 import { createPackageProxy, type PipConfig, readPackageSource } from "../packages/proxy.ts";
 import { installerProgram } from "../python/program.ts";
-import { engineDemux, type Frame, frameDecoder, parseMessage } from "../sandbox/frames.ts";
+import { engineDemux, frameDecoder, parseMessage } from "../sandbox/frames.ts";
 import { explainPipFailure, openTunnel } from "../sandbox/install-packages.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { EngineError, labels, type SandboxLabels } from "../sandbox/sandbox.ts";
@@ -134,10 +136,11 @@ async function build(
     buildLog.add(Buffer.from(`Could not be reached: ${words}\n`)),
   );
   buildLog.add(Buffer.from(`Building on ${job.base_image} (${baseImage})\n`));
-  const { requirements, repository, tags, job_type: jobType } = job;
+  const { steps, repository, tags, job_type: jobType } = job;
   const owner = { agentId: agent.id, agentName: agent.name, leaseId: job.lease_id };
-  const image = { baseImage, requirements, jobType, repository, tags, owner };
-  return makeImage({ ...image, files, pipEnv, serve }, buildLog.add, signal);
+  const image = { baseImage, steps, jobType, repository, tags, owner };
+  const onStep = buildLog.begin;
+  return makeImage({ ...image, files, pipEnv, serve, onStep }, buildLog.add, signal);
 }
 
 async function sendLog(
@@ -212,16 +215,20 @@ interface MadeImage {
   readonly pythonVersion: string;
 }
 
-const LastWord = z.object({ python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/) });
+/** What a frame P says: the step that begins, from 1, and at the end the version of Python. */
+const Word = z.union([
+  z.object({ step: z.int().min(1) }),
+  z.object({ python_version: z.string().regex(/^3\.[0-9]+\.[0-9]+$/) }),
+]);
 
 /** Timeout of an engine call without another limit, in ms. */
 const callMs = 30_000;
-/** Bytes of the end of the log that are searched for pip's errors. */
+/** Bytes of the end of the log that are searched for errors. */
 const tailBytes = 64 * 1024;
 
 /**
- * Makes an image: a container of the base image installs the packages and is committed. Its one
- * layer holds what pip wrote and nothing else: secrets and package files come over the container's
+ * Makes an image: a container of the base image runs the steps and is committed. Its one
+ * layer holds what they wrote and nothing else: secrets and package files come over the container's
  * stdin and stay in memory and on a volume, and no container or volume is left.
  *
  * @throws InstallError; EngineError; the signal's reason.
@@ -265,7 +272,7 @@ async function createContainer(engine: Engine, request: ImageRequest): Promise<s
   }
 }
 
-/** Runs pip in the container, and returns the version of its Python. */
+/** Runs the steps in the container, and returns the version of its Python. */
 async function install(
   engine: Engine,
   id: string,
@@ -281,22 +288,43 @@ async function install(
     await engine.start(id, signal);
     // A container that ends early closes the stream; its exit code says why.
     void send(stream, request).catch(giveUp);
-    const { lastWord, log } = await serveInstall(stream, request.serve, onLog);
+    const { step, pythonVersion, log } = await serveInstall(stream, request, onLog);
     signal.throwIfAborted();
     await engine.wait(id, signal);
     const { exitCode, outOfMemory } = await engine.inspect(id, signal);
     if (outOfMemory) throw new InstallError("The build ran out of memory.");
-    if (exitCode !== 0) throw new InstallError(explainPipFailure(log, exitCode));
-    return parseLastWord(lastWord);
+    if (exitCode !== 0) throw new InstallError(explainFailure(request.steps, step, log, exitCode));
+    if (!pythonVersion) throw new EngineError("other", "a build ended without its last word");
+    return pythonVersion;
   } finally {
     signal.removeEventListener("abort", giveUp);
     stream.destroy();
   }
 }
 
-async function send(stream: Duplex, { requirements, pipEnv, files }: ImageRequest): Promise<void> {
+/** The line of the log with which a step begins. */
+function headOf(steps: readonly BuildStep[], number: number): string {
+  const step = steps[number - 1];
+  return `[${number}/${steps.length}] ${step ? titleOf(step) : ""}`;
+}
+
+/** Why a build failed, from the messages of the step that it failed in. */
+function explainFailure(
+  steps: readonly BuildStep[],
+  number: number,
+  log: string,
+  exitCode: number,
+): string {
+  const step = steps[number - 1];
+  if (!step) return explainPipFailure(log, exitCode);
+  const said = log.slice(Math.max(0, log.lastIndexOf(headOf(steps, number))));
+  const words = explainPipFailure(said.replace(/^\[.*/, ""), exitCode);
+  return `Step ${number} of ${steps.length} (${titleOf(step)}) ended with exit code ${exitCode}: ${words}`;
+}
+
+async function send(stream: Duplex, { steps, pipEnv, files }: ImageRequest): Promise<void> {
   const orders = {
-    requirements,
+    steps: steps.map((step, n) => ({ ...step, head: headOf(steps, n + 1) })),
     pip_env: pipEnv,
     files: files.map(({ name, sizeBytes }) => ({ name, size: sizeBytes })),
   };
@@ -309,24 +337,30 @@ async function send(stream: Duplex, { requirements, pipEnv, files }: ImageReques
   }
 }
 
-/** Serves pip until the container ends; returns its last frame and the end of its log. */
+/** Serves the steps until the container ends; returns what it has said and the end of its log. */
 async function serveInstall(
   stream: Duplex,
-  serve: ImageRequest["serve"],
+  { serve, onStep }: ImageRequest,
   onLog: (bytes: Uint8Array) => void,
-): Promise<{ lastWord: Frame | null; log: string }> {
+): Promise<{ step: number; pythonVersion: string | null; log: string }> {
   const demux = engineDemux();
   const decode = frameDecoder();
   const tunnel = openTunnel((frame) => void stream.write(frame), serve);
-  let lastWord: Frame | null = null;
+  let step = 0;
+  let pythonVersion: string | null = null;
   let tail = Buffer.alloc(0);
   try {
     for await (const chunk of stream as AsyncIterable<Buffer>) {
       for (const { stream: name, bytes } of demux(chunk)) {
         if (name === "stdout") {
           for (const frame of decode(bytes)) {
-            if (frame.type === "P") lastWord = frame;
-            else tunnel.take(frame);
+            if (frame.type !== "P") {
+              tunnel.take(frame);
+              continue;
+            }
+            const word = parseMessage(Word, frame.payload);
+            if ("step" in word) onStep((step = word.step));
+            else pythonVersion = word.python_version;
           }
         } else {
           onLog(bytes);
@@ -341,22 +375,13 @@ async function serveInstall(
   } finally {
     tunnel.close();
   }
-  return { lastWord, log: tail.toString("utf8") };
+  return { step, pythonVersion, log: tail.toString("utf8") };
 }
 
-function parseLastWord(frame: Frame | null): string {
-  if (frame === null) throw new EngineError("other", "a build ended without its last word");
-  try {
-    return parseMessage(LastWord, frame.payload).python_version;
-  } catch (cause) {
-    throw new EngineError("other", "a build ended with a wrong last word", { cause });
-  }
-}
-
-/** A request to make an image from a base image by installing packages. */
+/** A request to make an image from a base image by running steps. */
 export interface ImageRequest {
   readonly baseImage: string;
-  readonly requirements: readonly string[];
+  readonly steps: readonly BuildStep[];
   readonly pipEnv: Readonly<Record<string, string>>;
   /** Files that are copied to /tmp/airlock-build. */
   readonly files: readonly {
@@ -364,8 +389,10 @@ export interface ImageRequest {
     readonly path: string;
     readonly sizeBytes: number;
   }[];
-  /** Gets what pip says to its proxy, one connection after the other. */
+  /** Gets what the steps say to their proxy, one connection after the other. */
   readonly serve: (connection: Duplex) => void;
+  /** Hears of each step, from 1, when it begins. */
+  readonly onStep: (step: number) => void;
   readonly jobType: string;
   readonly repository: string;
   readonly tags: readonly string[];
@@ -405,14 +432,14 @@ export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk
  * The Dockerfile instructions of the commit. They blank the labels of the base image and the
  * container, which must not be inherited.
  */
-function imageChanges({ jobType, repository, tags, requirements }: ImageRequest): string[] {
-  const hash = createHash("sha256").update(JSON.stringify(requirements)).digest("hex");
+function imageChanges({ jobType, repository, tags, steps }: ImageRequest): string[] {
+  const hash = createHash("sha256").update(JSON.stringify(steps)).digest("hex");
   const imageLabels = {
     "io.airlock.job-type": jobType,
     // Still there after a rebuild has taken the tags away.
     "io.airlock.repository": repository,
     "io.airlock.version": tags[0] ?? "",
-    "io.airlock.requirements": hash,
+    "io.airlock.steps": hash,
     [STANDS_IN_FOR]: "",
     [labels.agentId]: "",
     [labels.agentName]: "",
@@ -430,6 +457,8 @@ function imageChanges({ jobType, repository, tags, requirements }: ImageRequest)
  */
 export type BuildLog = {
   readonly add: (bytes: Uint8Array) => void;
+  /** Notes the step that begins, which the next piece brings. */
+  readonly begin: (step: number) => void;
   /** Sends the rest. */
   readonly close: () => Promise<void>;
 };
@@ -451,6 +480,11 @@ export function createBuildLog(
   let end: Uint8Array[] = [];
   let endBytes = 0;
   let leftOut = 0;
+  let begun: number | undefined;
+
+  function begin(step: number): void {
+    begun = step;
+  }
 
   function add(bytes: Uint8Array): void {
     const head = bytes.subarray(0, room);
@@ -469,9 +503,12 @@ export function createBuildLog(
   async function flush(): Promise<void> {
     const bytes = Buffer.concat(waiting);
     waiting = [];
-    for (let at = 0; at < bytes.length; at += CHUNK_MAX_BYTES) {
+    for (let at = 0; at < bytes.length || begun !== undefined; at += CHUNK_MAX_BYTES) {
       const chunk = bytes.subarray(at, at + CHUNK_MAX_BYTES);
-      await send({ offset, data_base64: chunk.toString("base64") });
+      const step = begun;
+      begun = undefined;
+      const data_base64 = chunk.toString("base64");
+      await send({ offset, data_base64, ...(step !== undefined && { step }) });
       offset += chunk.length;
     }
   }
@@ -496,5 +533,5 @@ export function createBuildLog(
     await flush();
   }
 
-  return { add, close };
+  return { add, begin, close };
 }

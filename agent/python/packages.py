@@ -434,20 +434,20 @@ def _end_strangers(known):
 
 
 def install_into_image():
-    """Installs packages into the image that this container is to become.
+    """Runs the steps of a build in the container that is to become the image.
 
-    Reads from stdin one line of JSON, {"requirements", "pip_env", "files": [{"name", "size"}]}, and then the
-    files' bytes. The container has no network: pip's connections go over stdin and stdout as the frames of the
-    tunnel. The last frame is P with {"python_version"}. The log goes to stderr. Secrets and other data that
-    must not stay in the image come over stdin and are kept in memory and in /tmp, which is a volume.
+    Reads from stdin one line of JSON, {"steps", "pip_env", "files": [{"name", "size"}]}, and then the files' bytes.
+    A step is a BuildStep of the agents' protocol with `head`, its first line in the log. The container has no
+    network: connections go over stdin and stdout as the frames of the tunnel. A frame P with {"step"} says that a
+    step begins, and the last one has {"python_version"}. The log goes to stderr. Secrets and other data that must
+    not stay in the image come over stdin and are kept in memory and in /tmp, which is a volume.
     """
     os.umask(0o022)
     orders = json.loads(sys.stdin.buffer.readline())
     for file in orders["files"]:
         receive(os.path.join(_BUILD_FOLDER, file["name"]), file["size"])
     outbox = Outbox(1)
-    if orders["requirements"]:
-        install(orders["requirements"], orders["pip_env"], outbox)
+    run_steps(orders["steps"], orders["pip_env"], outbox)
     outbox.put_json(b"P", {"python_version": "%d.%d.%d" % sys.version_info[:3]})
     os.set_blocking(1, True)
     while not outbox.empty:
@@ -465,27 +465,37 @@ def receive(path, size):
             size -= len(chunk)
 
 
-def install(requirements, pip_env, outbox):
+def run_steps(steps, pip_env, outbox):
+    import subprocess
+
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     tunnel = Tunnel(outbox)
-    pip = start_pip(requirements, pip_env, "http://127.0.0.1:%d" % tunnel.port)
-    serve_until(lambda: pip.poll() is not None, ended, tunnel, outbox)
-    tunnel.close()
-    if pip.returncode != 0:
-        raise SystemExit(pip.returncode if pip.returncode > 0 else 128 - pip.returncode)
-
-
-def start_pip(requirements, pip_env, proxy):
-    import subprocess
-
+    proxy = "http://127.0.0.1:%d" % tunnel.port
     env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
     env.update(pip_env, HOME="/tmp", PIP_PROXY=proxy, http_proxy=proxy, https_proxy=proxy)
+    for number, step in enumerate(steps, 1):
+        outbox.put_json(b"P", {"step": number})
+        print(step["head"], file=sys.stderr, flush=True)
+        for command in _COMMANDS[step["kind"]](step):
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env
+            )
+            serve_until(lambda child=child: child.poll() is not None, ended, tunnel, outbox)
+            if child.returncode != 0:
+                raise SystemExit(child.returncode if child.returncode > 0 else 128 - child.returncode)
+    tunnel.close()
+
+
+def _pip(step):
     # -B: pip's own bytecode does not belong in the image. It compiles the packages' bytecode anyway.
-    command = [shutil.which("python3"), "-B", "-m", "pip", "install", "--", *requirements]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env)
+    yield [shutil.which("python3"), "-B", "-m", "pip", "install", "--", *step["packages"]]
+
+
+# What runs a step: a generator of commands, by the step's kind.
+_COMMANDS = {"pip": _pip}
 
 
 def serve_until(is_over, ended, tunnel, outbox):

@@ -169,6 +169,9 @@ const limits = buildLimits({ agent_builds: true });
 
 export const soon = (): AbortSignal => AbortSignal.timeout(60_000);
 
+/** Steps that install packages of Python. */
+export const pipSteps = (...packages: string[]) => [{ kind: "pip" as const, packages }];
+
 /** A real engine, and a package to build images with: airlock_probe, as a wheel in `folder`. */
 export async function openBuildWorld() {
   const { engine, image } = await testEngine();
@@ -190,7 +193,8 @@ export async function openBuildWorld() {
       pipEnv,
       serve: createPackageProxy({ ...hosts, files: [] }, () => {}),
       baseImage: image,
-      requirements: ["airlock_probe"],
+      onStep: () => {},
+      steps: pipSteps("airlock_probe"),
       jobType: "science",
       repository,
       tags: ["v1.2.3", "latest"],

@@ -311,7 +311,7 @@ export function testBuild(build: Partial<LeasedBuild> = {}): LeasedBuild {
     correlation_id: "test",
     job_type: "science",
     base_image: "python:3.13-slim",
-    requirements: ["left-pad==1.0"],
+    steps: [{ kind: "pip", packages: ["left-pad==1.0"] }],
     repository: "airlock-science",
     tags: ["v1.2.3", "latest"],
     timeout_s: 600,

@@ -323,7 +323,7 @@ describe("why no agent can run a job", () => {
       "no built image, in production mode",
       inProduction,
       [withBase],
-      "Job type t has no built image for its present configuration, which production_mode requires: POST /job-types/t/build.",
+      "Job type t has no built image for its present configuration: POST /job-types/t/build.",
     ],
   ])("%s", (_what, environment, live, reason) => {
     expect(whyNobodyRuns(environment, live)).toBe(reason);

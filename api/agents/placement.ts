@@ -147,9 +147,9 @@ function whyNobodyIsThere({ jobType }: Environment, agents: AgentReport[]): stri
   return `No connected agent has the labels that job type ${jobType.name} asks for: ${asked.join(", ")}.`;
 }
 
-/** Message for a job type that `production_mode` keeps from running. */
+/** Message for a job type that does not run before it is built. */
 export function notBuilt(name: string): string {
-  return `Job type ${name} has no built image for its present configuration, which production_mode requires: POST /job-types/${name}/build.`;
+  return `Job type ${name} has no built image for its present configuration: POST /job-types/${name}/build.`;
 }
 
 export function isRunnable({ built, mustBeBuilt }: Environment): boolean {

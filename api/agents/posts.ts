@@ -1,7 +1,6 @@
 import { fromBase64 } from "../../shared/bytes.ts";
 import { canonicalJsonInPieces, checkJson, JsonError, withoutMark } from "../../shared/json.ts";
 import { artifactNameRule, isArtifactName } from "../../shared/names.ts";
-import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { OutputReport } from "../../shared/wire/executions.ts";
 import type {
   ItemsReport,
@@ -14,15 +13,7 @@ import { type Deps, type Hashed, UploadMismatch } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import { fileForAgents, openInputFile, type StoredFile } from "../files/files.ts";
 import { artifactKey, contentTypeOf } from "../files/rules.ts";
-import { isBuiltImage } from "../images/sql.ts";
-import {
-  describeIgnored,
-  describeMissing,
-  digestOf,
-  explainIgnored,
-  explainNotBuilt,
-  resolveJobType,
-} from "../jobs/environment.ts";
+import { describeIgnored, describeMissing, explainIgnored } from "../jobs/environment.ts";
 import { advance, findLeased, finishExecution, type Leased } from "../jobs/lease.ts";
 import {
   findUpload,
@@ -161,7 +152,7 @@ export async function recordResult(
     ? undefined
     : describeIgnored(execution.requirements);
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
-  const error = await explain(deps, execution, explainIgnored(rest.error, ignored));
+  const error = explainIgnored(rest.error, ignored);
   const missing = ignored ?? describeMissing(error, deps.config, execution);
   const given = {
     ...rest,
@@ -193,18 +184,6 @@ async function refuseUnlessObject(text: string): Promise<void> {
     throw error;
   });
   if (first !== "{") throw wrongField("output_json", "must be the text of a JSON object");
-}
-
-/** Adds to an error what only the API knows about its cause. */
-async function explain(
-  { config, db }: Deps,
-  { jobType, jobRef }: ExecutionRow,
-  error: ExecutionError | null,
-): Promise<ExecutionError | null> {
-  if (error?.type !== "import_error") return error;
-  const type = resolveJobType(config, jobType);
-  const isBuilt = jobRef !== null && (await isBuiltImage(db, jobType, digestOf(jobRef)));
-  return type && !isBuilt ? explainNotBuilt(error, type) : error;
 }
 
 /** Stores an artifact while it streams in. It becomes visible when the result of its lease is accepted. */

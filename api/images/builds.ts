@@ -28,6 +28,7 @@ import {
   type Environment,
   environment as environmentOf,
   pinnedRef,
+  stepsOf,
 } from "../jobs/environment.ts";
 import type { LeaseTerms } from "../jobs/lease.ts";
 import { timestamp } from "../jobs/read.ts";
@@ -142,7 +143,7 @@ function refusal(jobType: string, error: ExecutionError): AppError {
 
 /** A build with its log, as the API shows it. */
 export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Build> {
-  const { status, jobType, imageRef, digest, error, createdAt, startedAt, endedAt } = build;
+  const { status, jobType, imageRef, digest, error, step, createdAt, startedAt, endedAt } = build;
   return {
     status,
     job_type: jobType,
@@ -150,6 +151,8 @@ export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Buil
     version: digest === null ? null : pinnedRef(jobType, digest),
     digest,
     error,
+    step,
+    steps: stepsOf(JSON.parse(build.spec) as BuildSpec).length,
     created_at: timestamp(createdAt),
     started_at: startedAt === null ? null : timestamp(startedAt),
     ended_at: endedAt === null ? null : timestamp(endedAt),
@@ -179,15 +182,15 @@ export async function takeBuilds(
 
 function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
   if (build.leaseId === null) return [];
-  const { base_image, requirements } = JSON.parse(build.spec) as BuildSpec;
+  const spec = JSON.parse(build.spec) as BuildSpec;
   return [
     {
       lease_id: build.leaseId,
       attempt: build.attempt,
       correlation_id: build.correlationId,
       job_type: build.jobType,
-      base_image,
-      requirements,
+      base_image: spec.base_image,
+      steps: stepsOf(spec),
       repository: imageRepository(build.imageRef, build.tag),
       tags: [...new Set([build.tag, "latest"])],
       timeout_s: config.build_timeout,
@@ -219,7 +222,7 @@ export async function requireBuildLease(
 }
 
 /**
- * Stores a chunk of a build's log.
+ * Stores a chunk of a build's log, and the step that runs.
  *
  * @throws AppError 413 above the log's limit; 409 when the lease is gone, or other bytes were stored at that offset.
  */
@@ -227,13 +230,13 @@ export async function appendBuildLog(
   { db, now }: Deps,
   { id: buildId }: BuildRow,
   leaseId: string,
-  { offset, data_base64 }: BuildLogChunk,
+  { offset, data_base64, step }: BuildLogChunk,
 ): Promise<void> {
   const data = fromBase64(data_base64);
   if (offset + data.length > limits.buildLogMaxBytes) {
     throw new AppError("too_large", `A build's log has at most ${limits.buildLogMaxBytes} bytes.`);
   }
-  const recorded = await recordBuildLog(db, { buildId, leaseId, offset, data }, now());
+  const recorded = await recordBuildLog(db, { buildId, leaseId, offset, data }, now(), step);
   refuseUnless(recorded, leaseId, `at ${offset}`);
 }
 

@@ -20,6 +20,7 @@ import {
   buildTransition,
   builtImages,
   claimBuilds,
+  expireBuilds,
   findBuildById,
   findBuildByLease,
   finishBuild,
@@ -220,6 +221,28 @@ describe("builds", () => {
       expect(await recordBuildLog(db, { ...chunk, offset: 0 }, 150)).toBe("recorded");
       expect(await recordBuildLog(db, { ...chunk, offset: 2 }, 200)).toBe("lease_lost");
       expect(await readBuildLog(db, build!)).toEqual(new Uint8Array([1, 2]));
+    });
+
+    test("notes the step with a piece of the log, or without one, and the next lease begins anew", async () => {
+      const lease = await leased();
+      const stepOf = async () => (await openBuilds(db))[0]?.step;
+      const [build] = await openBuilds(db);
+      const chunk = { buildId: build?.id ?? "", leaseId: lease, offset: 0 };
+      const [some, none] = [new Uint8Array([1]), new Uint8Array()];
+      expect(await recordBuildLog(db, { ...chunk, data: some }, 150, 1)).toBe("recorded");
+      expect(await stepOf()).toBe(1);
+      expect(await recordBuildLog(db, { ...chunk, offset: 1, data: none }, 150, 2)).toBe(
+        "recorded",
+      );
+      expect(await recordBuildLog(db, { ...chunk, offset: 1, data: some }, 150)).toBe("recorded");
+      expect(await stepOf()).toBe(2);
+      expect(await readBuildLog(db, build!)).toEqual(new Uint8Array([1, 1]));
+      expect(await recordBuildLog(db, { ...chunk, offset: 2, data: none }, 200, 3)).toBe(
+        "lease_lost",
+      );
+      await expireBuilds(db, 200);
+      await claimBuilds(db, { ...terms, now: 200, expiresAt: 300 }, 1, ["science"]);
+      expect(await stepOf()).toBeNull();
     });
   });
 

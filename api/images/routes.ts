@@ -23,6 +23,8 @@ const digest = "sha256:b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace
 const jobType: JobTypeView = {
   name: "science",
   requirements: ["numpy==2.3.4"],
+  apt: ["graphviz"],
+  npm: [],
   python_version: "3.13.5",
   memory_limit: "2g",
   cpu_limit: 2,
@@ -50,10 +52,12 @@ const build: Build = {
   version: null,
   digest: null,
   error: null,
+  step: 2,
+  steps: 2,
   created_at: at("00.000"),
   started_at: at("00.010"),
   ended_at: null,
-  log: "Collecting numpy==2.3.4\n",
+  log: "[2/2] pip: numpy==2.3.4\nCollecting numpy==2.3.4\n",
 };
 
 const nameParam = z.object({

@@ -213,16 +213,6 @@ const lastBuilt = keptTenantRows(() =>
     ),
 );
 
-/** Whether an image was built for a job type. */
-export async function isBuiltImage(
-  db: Database,
-  jobType: string,
-  digest: string,
-): Promise<boolean> {
-  const which = and(isBuilt, eq(builds.jobType, jobType), eq(builds.digest, digest));
-  return (await findBuild(db, which)) !== undefined;
-}
-
 type AdvancedBuild =
   | { kind: "changed"; build: BuildRow }
   | { kind: "refused"; refusal: BuildRefusal; build: BuildRow }
@@ -334,6 +324,7 @@ export async function claimBuilds(
       agentId,
       leaseExpiresAt: expiresAt,
       startedAt: now,
+      step: null,
     })
     .where(and(isQueued, takesWork(agentId), inArray(builds.seq, next)))
     .returning();
@@ -381,12 +372,22 @@ export async function expireBuilds(db: Database, now: number): Promise<BuildRow[
   return expired;
 }
 
-/** Stores a chunk of a build's log if its lease still holds. */
+/** Stores a chunk of a build's log and the step that runs, if its lease still holds. */
 export async function recordBuildLog(
   db: Database,
   chunk: typeof buildLogs.$inferInsert,
   now: number,
+  step?: number,
 ): Promise<Recorded> {
+  if (step !== undefined) {
+    const which = isLeasedBuild(chunk.leaseId, now);
+    const noted = await db.orm
+      .update(builds)
+      .set({ step })
+      .where(which)
+      .returning({ id: builds.id });
+    if (chunk.data.length === 0) return noted.length === 1 ? "recorded" : "lease_lost";
+  }
   const holds = exists(
     query.select({ id: builds.id }).from(builds).where(isLeasedBuild(chunk.leaseId, now)),
   );

@@ -11,6 +11,7 @@ import {
   imageOf,
   pinnedRef,
   resolveJobType,
+  stepsOf,
   toJobTypeView,
 } from "./environment.ts";
 
@@ -59,6 +60,29 @@ describe("the image of a job type", () => {
     const old = builtOf(given, "science");
     const now = environment(config({ job_types: { science: changed } }), [old], "science");
     expect(now?.built).toBeUndefined();
+  });
+
+  test.each([
+    [{ requirements: ["numpy"] }, '{"base_image":"python:3.13-slim","requirements":["numpy"]}'],
+    [{ apt: ["jq"] }, '{"apt":["jq"],"base_image":"python:3.13-slim","requirements":[]}'],
+    [{ npm: ["a@1"] }, '{"base_image":"python:3.13-slim","npm":["a@1"],"requirements":[]}'],
+  ])(
+    "is of the specification that counted before, and of newer keys with a value: %j",
+    (own, spec) => {
+      expect(buildSpec(resolveJobType(config({ job_types: { t: own } }), "t")!)).toBe(spec);
+    },
+  );
+
+  test("is built in steps, in one order; a job type with steps does not run before", () => {
+    const own = { npm: ["a"], requirements: ["numpy"], apt: ["jq", "gcc"] };
+    const { jobType, mustBeBuilt } = environment(config({ job_types: { t: own } }), [], "t")!;
+    expect(stepsOf(jobType)).toEqual([
+      { kind: "apt", packages: ["jq", "gcc"] },
+      { kind: "pip", packages: ["numpy"] },
+      { kind: "npm", packages: ["a"] },
+    ]);
+    const plain = environment(config({ job_types: { t: {} } }), [], "t")!;
+    expect([stepsOf(plain.jobType), mustBeBuilt, plain.mustBeBuilt]).toEqual([[], true, false]);
   });
 
   test.each([{ memory_limit: "1g" }, { env: { A: "1" } }, { network: "bridge" }, { timeout: 5 }])(

@@ -11,7 +11,7 @@ import {
   type JobTypeView,
   type LeasedJobType,
 } from "../../shared/wire/job-types.ts";
-import type { LeasedJob } from "../../shared/wire/leases.ts";
+import type { BuildStep, LeasedJob } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/submissions.ts";
 
@@ -55,15 +55,30 @@ export function environment(
   return {
     jobType,
     built: built.find((image) => image.jobType === name && image.spec === buildSpec(jobType)),
-    mustBeBuilt: config.production_mode,
+    mustBeBuilt: config.production_mode || stepsOf(jobType).length > 0,
   };
 }
 
-/** Everything that the image of a job type is made of. If it changes, the type counts as not built. */
-export type BuildSpec = Pick<JobType, "base_image" | "requirements">;
+/**
+ * Everything that the image of a job type is made of. If it changes, the type counts as not built. A newer key is
+ * left out where it is empty, so that images built before that key existed stay valid.
+ */
+export type BuildSpec = Pick<JobType, "base_image" | "requirements"> &
+  Partial<Pick<JobType, "apt" | "npm">>;
 
-export function buildSpec({ base_image, requirements }: JobType): string {
-  return canonicalJson({ base_image, requirements } satisfies BuildSpec);
+export function buildSpec({ base_image, requirements, apt, npm }: JobType): string {
+  const newer = { ...(apt.length > 0 && { apt }), ...(npm.length > 0 && { npm }) };
+  return canonicalJson({ base_image, requirements, ...newer } satisfies BuildSpec);
+}
+
+/** The steps of a build, in order: none if the image is the base image. */
+export function stepsOf({ apt = [], requirements, npm = [] }: BuildSpec): BuildStep[] {
+  const all: BuildStep[] = [
+    { kind: "apt", packages: apt },
+    { kind: "pip", packages: requirements },
+    { kind: "npm", packages: npm },
+  ];
+  return all.filter((step) => !("packages" in step) || step.packages.length > 0);
 }
 
 /** The image of a job: the digest of the built image, else the name of the base image. */
@@ -93,16 +108,17 @@ export function toJobTypeView(
 ): JobTypeView {
   const { jobType, built, mustBeBuilt } = environment;
   const python = built?.pythonVersion ?? expectedPython(jobType, config);
-  const needsBuild = mustBeBuilt || jobType.requirements.length > 0;
   return {
     name: jobType.name,
     requirements: jobType.requirements,
+    apt: jobType.apt,
+    npm: jobType.npm,
     python_version: python,
     memory_limit: jobType.memory_limit,
     cpu_limit: jobType.cpu_limit,
     pids: jobType.pids,
     timeout: jobType.timeout,
-    image_exists: (built !== undefined || !needsBuild) && present.has(imageOf(environment)),
+    image_exists: (built !== undefined || !mustBeBuilt) && present.has(imageOf(environment)),
     languages: [{ name: "python", version: python === "unknown" ? null : python }, ...languages],
   };
 }
@@ -147,6 +163,8 @@ export function toLeasedJobType({
   priority: _priority,
   languages: _languages,
   tenants: _tenants,
+  apt: _apt,
+  npm: _npm,
   ...jobType
 }: JobType): LeasedJobType {
   return jobType;
@@ -176,16 +194,6 @@ export function explainIgnored(
 ): ExecutionError | null {
   if (error?.type !== "import_error" || ignored === undefined) return error;
   return { ...error, message: `${error.message}. ${ignored}` };
-}
-
-/** Adds to an import error that the packages of the job type are missing because the type is not built. */
-export function explainNotBuilt(
-  error: ExecutionError | null,
-  { name, requirements }: Pick<JobType, "name" | "requirements">,
-): ExecutionError | null {
-  if (error?.type !== "import_error" || requirements.length === 0) return error;
-  const missing = `Job type ${name} is not built, so its requirements (${requirements.join(", ")}) are not installed: POST /job-types/${name}/build.`;
-  return { ...error, message: `${error.message}. ${missing}` };
 }
 
 /** Modules whose package has another name. */

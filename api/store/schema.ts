@@ -312,6 +312,8 @@ export const builds = sqliteTable(
     startedAt: integer("started_at"),
     endedAt: integer("ended_at"),
 
+    /** The step that runs, or ran last, from 1. */
+    step: integer("step"),
     digest: text("digest"),
     pythonVersion: text("python_version"),
     /** SHA-256 and size of its archive in the artifact store; null if there is none. */

@@ -35,6 +35,24 @@ export const MemorySize = z
   })
   .refine((text) => parseBytes(text) >= 32 * 1024 * 1024, "must be at least 32m");
 
+/** A package of Debian's, as `apt-get install` names it: deb-version(7). */
+const AptPackage = z
+  .string()
+  .max(256)
+  .regex(
+    /^[a-z0-9][a-z0-9+.-]+(?:=[A-Za-z0-9.+~:-]+|\/[a-z0-9][a-z0-9.-]*)?$/,
+    'must be a package of Debian\'s, with a version or a release at most, such as "jq", "jq=1.7.1-6" or "jq/trixie"',
+  );
+
+/** A package of npm's registry; never a URL, a path or an option of npm. */
+const NpmPackage = z
+  .string()
+  .max(256)
+  .regex(
+    /^(?:@[a-z0-9~][a-z0-9._~-]*\/)?[a-z0-9~][a-z0-9._~-]*(?:@[A-Za-z0-9.^~<>=|*+ -]+)?$/,
+    'must be a package of npm\'s registry, with a version or a tag at most, such as "mermaid", "mermaid@11" or "@scope/name@^1.2"',
+  );
+
 const Argument = z.string().min(1).max(4096);
 
 /** As `Language` in languages.ts. */
@@ -61,7 +79,15 @@ export const JobTypeDefinition = z.strictObject({
   requirements: z
     .array(z.string().min(1))
     .default([])
-    .describe("Packages that a build installs into the image."),
+    .describe("Packages of Python that a build installs into the image."),
+  apt: z
+    .array(AptPackage)
+    .default([])
+    .describe("Packages of Debian or Ubuntu that a build installs into the image."),
+  npm: z
+    .array(NpmPackage)
+    .default([])
+    .describe("Packages of npm that a build installs into the image, without their scripts."),
   memory_limit: MemorySize.default("512m").describe(
     "Memory limit, such as 512m or 2g; at least 32m. /tmp and /output count against it.",
   ),
@@ -162,8 +188,16 @@ export const JobTypeView = z
   .object({
     name: z.string().meta({ example: "science" }),
     requirements: z.array(z.string()).meta({
-      description: "Packages that a build installs into the image.",
+      description: "Packages of Python that a build installs into the image.",
       example: ["numpy==2.3.4"],
+    }),
+    apt: z.array(z.string()).meta({
+      description: "Packages of Debian or Ubuntu that a build installs into the image.",
+      example: ["graphviz"],
+    }),
+    npm: z.array(z.string()).meta({
+      description: "Packages of npm that a build installs into the image.",
+      example: ["mermaid@11"],
     }),
     python_version: z.string().meta({
       description:
@@ -193,7 +227,7 @@ export const JobTypeList = z.array(JobTypeView).meta({ id: "JobTypeList" });
 
 /** A job type as agents receive it. */
 export const LeasedJobType = z.object(
-  JobType.omit({ priority: true, languages: true, tenants: true }).shape,
+  JobType.omit({ priority: true, languages: true, tenants: true, apt: true, npm: true }).shape,
 );
 export type LeasedJobType = z.infer<typeof LeasedJobType>;
 
@@ -241,6 +275,11 @@ export const Build = z
     version: version.nullable(),
     digest: digest.nullable(),
     error: orNull(ExecutionError),
+    step: z.int().nullable().meta({
+      description: "The step that runs, or ran last, from 1; null before the first.",
+      example: 2,
+    }),
+    steps: z.int().meta({ description: "Number of steps.", example: 3 }),
     created_at: Timestamp,
     started_at: Timestamp.nullable(),
     ended_at: Timestamp.nullable(),

@@ -245,6 +245,49 @@ export const RenewReply = z.object({
 });
 export type RenewReply = z.infer<typeof RenewReply>;
 
+/**
+ * One step of a build, run in the container that becomes the image. `line` is a line of the job type's
+ * `dockerfile`.
+ */
+export const BuildStep = z.discriminatedUnion("kind", [
+  z.object({ kind: z.enum(["apt", "pip", "npm"]), packages: z.array(z.string()).min(1) }),
+  /** A command; `shown` is its text in the file. */
+  z.object({
+    kind: z.literal("run"),
+    line: z.int(),
+    shown: z.string(),
+    argv: z.array(z.string()).min(1),
+  }),
+  /** A file to write; `mode` is its permissions. */
+  z.object({
+    kind: z.literal("file"),
+    line: z.int(),
+    path: z.string(),
+    mode: z.int(),
+    text: z.string(),
+  }),
+  /** An instruction that changes the image's settings, such as `ENV A="b"`. */
+  z.object({ kind: z.literal("set"), line: z.int(), change: z.string() }),
+]);
+export type BuildStep = z.infer<typeof BuildStep>;
+
+/** What logs and messages call a step. */
+export function titleOf(step: BuildStep): string {
+  if ("packages" in step) return `${step.kind}: ${shorten(step.packages.join(" "))}`;
+  const what =
+    step.kind === "run"
+      ? `RUN ${step.shown}`
+      : step.kind === "file"
+        ? `COPY ${step.path}`
+        : step.change;
+  return `dockerfile line ${step.line}: ${shorten(what)}`;
+}
+
+function shorten(text: string): string {
+  const line = text.replaceAll(/\s+/g, " ");
+  return line.length > 100 ? `${line.slice(0, 99)}…` : line;
+}
+
 /** A leased build of a job type's image. */
 export const LeasedBuild = z.object({
   lease_id: Uuid,
@@ -252,7 +295,7 @@ export const LeasedBuild = z.object({
   correlation_id: z.string(),
   job_type: JobTypeName,
   base_image: z.string(),
-  requirements: z.array(z.string()),
+  steps: z.array(BuildStep),
   /** Name of the image, and the tags it gets. */
   repository: z.string(),
   tags: z.array(z.string()).min(1),
@@ -332,8 +375,12 @@ export type ResultReply = z.infer<typeof ResultReply>;
  */
 export const takeHeader = "x-airlock-take";
 
-/** A chunk of a build's log. */
-export const BuildLogChunk = OutputPart.omit({ stream: true });
+/** A chunk of a build's log, empty if only the step is new. */
+export const BuildLogChunk = OutputPart.omit({ stream: true }).extend({
+  data_base64: z.base64(),
+  /** The step that runs, from 1; absent before the first. */
+  step: z.int().min(1).optional(),
+});
 export type BuildLogChunk = z.infer<typeof BuildLogChunk>;
 
 /** How a build ended. */
@@ -402,7 +449,7 @@ export type AnswersReply = z.infer<typeof AnswersReply>;
  * Version of the agents' protocol. Agents and API must use the same version. A change that either side
  * could misread needs a new version; a new optional field does not.
  */
-export const protocolVersion = "3";
+export const protocolVersion = "4";
 
 /** Header of each request of an agent and of each answer to it. */
 export const protocolHeader = "x-airlock-protocol";

@@ -236,7 +236,7 @@ export const buildRows = on("with job types", [
       attempt: 1,
       job_type: "build-8",
       base_image: "python:3.13-slim",
-      requirements: ["numpy==2.3.4"],
+      steps: [{ kind: "pip", packages: ["numpy==2.3.4"] }],
       repository: "registry.example/team-build-8",
       tags: ["latest"],
       timeout_s: 1800,
@@ -484,6 +484,8 @@ export const jobTypeRows = on("with job types", [
     expect(list[0]).toEqual({
       name: "default",
       requirements: [],
+      apt: [],
+      npm: [],
       python_version: "3.13",
       memory_limit: "512m",
       cpu_limit: 1,
@@ -603,24 +605,6 @@ export const jobTypeRows = on("with job types", [
     await api.submit();
     expect(await imageExists(api, "default")).toBe(true);
     hangUp.abort();
-  }),
-  test("An import error on a job type that is not built says so; on a built one it does not", async (api) => {
-    const agent = api.agent();
-    const error = { type: "import_error", message: "No numpy", phase: "execution" } as const;
-    const messageOn = async (image: string) => {
-      const { job_id } = await api.submit({ job_type: "build-0" });
-      const { jobs } = await agent.poll({ images: [image] });
-      const lease = jobs[0]?.lease_id ?? "";
-      const job_ref = `build-0@${digest(9)}`;
-      await agent.post(lease, "started", { job_ref });
-      await agent.result(lease, { status: "failed", exit_code: 1, error, job_ref });
-      return (await api.record(job_id)).error?.message;
-    };
-    expect(await messageOn(defaultImage)).toBe(
-      "No numpy. Job type build-0 is not built, so its requirements (numpy==2.3.4) are not installed: POST /job-types/build-0/build.",
-    );
-    await buildType(api, agent, "build-0", { digest: digest(9) });
-    expect(await messageOn(digest(9))).toBe("No numpy");
   }),
   test("A module that is missing has a warning that says how to get it", async (api) => {
     const warningsOf = async (module: string) => {
