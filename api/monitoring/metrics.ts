@@ -72,6 +72,11 @@ function storedFamilies(stored: Stored, config: Config): Family[] {
     gauge("airlock_queued_executions", "Executions that wait for a worker.", [
       { value: queue.pending },
     ]),
+    gauge(
+      "airlock_wanted_slots",
+      "Executions that wait or run: the slots that they take or would take.",
+      [{ value: queue.pending + queue.running }],
+    ),
     gauge("airlock_queue_capacity", "Executions that may wait: max_queue_size.", [
       { value: config.max_queue_size },
     ]),

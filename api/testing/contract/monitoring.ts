@@ -211,11 +211,14 @@ export const metricsRows: Row[] = [
   test("GET /metrics shows the present queue and agents", async (api) => {
     const agent = api.agent();
     await api.submit();
+    await agent.takeJob();
+    await api.submit();
     await api.submit();
     await agent.renew({ breaker: { ...agent.status().breaker, state: "open" } });
     const series = await scrape(api);
     expect(Object.fromEntries(series)).toMatchObject({
       airlock_queued_executions: 2,
+      airlock_wanted_slots: 3,
       airlock_queue_capacity: 100,
       'airlock_agents{breaker="open"}': 1,
       'airlock_agents{breaker="closed"}': 0,
@@ -223,7 +226,7 @@ export const metricsRows: Row[] = [
       'airlock_slots{agent="scripted"}': 4,
       'airlock_warm_containers{agent="scripted"}': 1,
       'airlock_pool_containers{agent="scripted",job_type="default",state="starting"}': 2,
-      'airlock_running_executions{agent="scripted"}': 0,
+      'airlock_running_executions{agent="scripted"}': 1,
     });
     expect(series.get("airlock_oldest_queued_age_seconds")).toBeGreaterThanOrEqual(0);
   }),
