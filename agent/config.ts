@@ -44,6 +44,8 @@ export type AgentConfig = {
   readonly maxImageBytes: number;
   /** Total size of the images that other hosts have built; unpacked bytes. */
   readonly maxFetchedBytes: number;
+  /** Total size of the images that builds have made and nothing needs. */
+  readonly buildCacheBytes: number;
   readonly inputFilesBytes: number;
   readonly pip: PipConfig;
   /** Packages that jobs ask for; `cache` is null if they are not cached. */
@@ -102,6 +104,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     registry: registryOf(config),
     maxImageBytes: config.max_image_bytes,
     maxFetchedBytes: config.fetched_images_bytes,
+    buildCacheBytes: config.build_cache_bytes,
     inputFilesBytes: config.input_files_bytes,
     pip: {
       indexUrl: config.pip_index_url,
@@ -200,6 +203,8 @@ const agentKeys = [
   "image_registry_password",
   "max_image_bytes",
   "fetched_images_bytes",
+  "build_cache_bytes",
+  "max_built_bytes",
   "input_files_bytes",
   "pip_index_url",
   "pip_find_links",

@@ -19,7 +19,7 @@ import { createFileStore, openSpoolDir } from "./host/files.ts";
 import { createGpus } from "./host/gpus.ts";
 import { buildLimits, createAdmission, createRuntimeChoice, mostMemory } from "./host/policy.ts";
 import { createFurnishedImages } from "./images/furnish.ts";
-import { createImages, createInventory } from "./images/images.ts";
+import { collectImages, createImages, createInventory } from "./images/images.ts";
 import {
   authFor,
   createFetchedImages,
@@ -35,6 +35,7 @@ import { createLanguageFinder } from "./work/acquire.ts";
 import { createCrashReporter, createLeases } from "./work/leases.ts";
 
 const BUILDS_AT_ONCE = 1;
+const HOUR_MS = 3_600_000;
 
 /** Creates everything that an agent works with from its configuration. `end` aborts all work. */
 export async function createDeps(
@@ -71,6 +72,17 @@ export async function createDeps(
   const ownVolumes = how.mode === "engine" ? [] : [mother.rootfs, mother.bundles];
   const reapVolumes = createVolumeReaper(engine, ownVolumes, nowMs);
   const furnished = createFurnishedImages(engine, log);
+  let collectedMs = -Infinity;
+  async function collect(signal: AbortSignal): Promise<void> {
+    if (inventory.asked() === null) return;
+    collectedMs = clock.nowMs();
+    const { asked: needed } = inventory;
+    const { used } = furnished;
+    await collectImages(
+      { imageCalls: engine, needed, used, maxBytes: config.buildCacheBytes, nowMs, log },
+      signal,
+    );
+  }
   const monitor = createEngineMonitor({
     ping: async (signal) => {
       await spool.check();
@@ -92,7 +104,7 @@ export async function createDeps(
       // Containers of dead agents are removed first, so that a job that is leased again does not
       // run twice.
       await spool.removeLeftOvers(isAlive, reportCrash);
-      await furnished.prune(signal);
+      if (clock.nowMs() - collectedMs >= HOUR_MS) await collect(signal);
       const volumes = await reapVolumes(signal);
       if (volumes > 0) log.info("removed {volumes} volumes of agents that are gone", { volumes });
     },
@@ -212,6 +224,7 @@ export async function createDeps(
     openSessions: new Map(),
     inventory,
     makeImage: async (order, onLog, signal) => {
+      await collect(signal);
       const made = await makeImage(engine, { ...order, limits }, onLog, signal);
       await unpack(made.digest, signal);
       return made;

@@ -20,6 +20,14 @@ export interface NamedImage {
   readonly createdMs: number;
 }
 
+/** An image with or without a name, and what the engine knows of it. */
+export interface ImageEntry extends NamedImage {
+  /** The image that it was committed from on this engine; empty if it came from elsewhere. */
+  readonly parentId: string;
+  readonly names: readonly string[];
+  readonly labels: Readonly<Record<string, string>>;
+}
+
 /** What an engine does with images. Every method throws EngineError, or its signal's reason on abort. */
 export interface ImageCalls {
   /** The id of an image, or null if there is none. */
@@ -31,6 +39,8 @@ export interface ImageCalls {
    * from it inherit the label, so those do not count.
    */
   labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
+  /** All images, also those that others are made of. */
+  imageList(signal: AbortSignal): Promise<ImageEntry[]>;
   /** The engine's images that have a name in this repository. */
   imagesNamed(repository: string, signal: AbortSignal): Promise<NamedImage[]>;
   /**
@@ -97,13 +107,27 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
         .sort((one, other) => Date.parse(one!.Created) - Date.parse(other!.Created));
       return oldest?.Id ?? null;
     },
+    imageList: (signal) =>
+      call(signal, async (abortSignal) => {
+        const images = await docker.listImages({ all: true, abortSignal });
+        return images.map(({ Id, ParentId, Size, Created, Labels, RepoTags, RepoDigests }) => ({
+          id: fullId(Id),
+          parentId: ParentId ? fullId(ParentId) : "",
+          sizeBytes: Size,
+          createdMs: Created * 1000,
+          labels: Labels ?? {},
+          names: [RepoTags ?? [], RepoDigests ?? []]
+            .flat()
+            .filter((one) => !one.includes("<none>")),
+        }));
+      }),
     imagesNamed: (repository, signal) =>
       call(signal, async (abortSignal) => {
         // Podman's names begin with a host.
         const filters = { reference: [repository, `localhost/${repository}`] };
         const images = await docker.listImages({ filters, abortSignal });
         return images.map(({ Id, Size, Created }) => ({
-          id: Id.startsWith("sha256:") ? Id : `sha256:${Id}`,
+          id: fullId(Id),
           sizeBytes: Size,
           createdMs: Created * 1000,
         }));
@@ -122,8 +146,7 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
       call(signal, async (abortSignal) => {
         const request = { repo: repository, tag, changes, abortSignal };
         const { Id } = (await docker.getContainer(id).commit(request)) as { Id: string };
-        // Podman leaves out the algorithm.
-        return Id.startsWith("sha256:") ? Id : `sha256:${Id}`;
+        return fullId(Id);
       }),
     tag: (imageId, repository, tag, signal) =>
       call(signal, async (abortSignal) => {
@@ -170,6 +193,11 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
         await words((await docker.loadImage(tar, options)) as Readable, "other");
       }),
   };
+}
+
+/** Podman leaves out the algorithm. */
+function fullId(id: string): string {
+  return id.startsWith("sha256:") ? id : `sha256:${id}`;
 }
 
 interface Line {

@@ -98,7 +98,8 @@ const builds: [Partial<Policy>, string | undefined][] = [
   [{ agent_runtimes: ["runsc"] }, "agent_runtimes leaves out runc"],
 ];
 
-const withDefaults = (policy: Partial<Policy>): Policy => ({ agent_builds: true, ...policy });
+const defaults = { agent_builds: true, max_built_bytes: 20 * 1024 ** 3 };
+const withDefaults = (policy: Partial<Policy>): Policy => ({ ...defaults, ...policy });
 
 describe("a policy", () => {
   it.each(accepts)("%o accepts %o", (policy, asked) => {
@@ -115,11 +116,15 @@ describe("a policy", () => {
 });
 
 it("a build is limited to the memory and CPUs that the operator allows one job", () => {
-  const most = { agent_builds: true, agent_max_memory: "8g", agent_max_cpus: 1.5 };
-  const always = { pids: 1024, diskBytes: 20 * 1024 ** 3 };
-  expect(buildLimits(most)).toEqual({ memoryBytes: 8 * 1024 ** 3, cpus: 1.5, ...always });
+  const most = { agent_max_memory: "8g", agent_max_cpus: 1.5, max_built_bytes: 7 };
+  const always = { pids: 1024, diskBytes: 7 };
+  expect(buildLimits(withDefaults(most))).toEqual({
+    memoryBytes: 8 * 1024 ** 3,
+    cpus: 1.5,
+    ...always,
+  });
   const unset = { memoryBytes: 2 * 1024 ** 3, cpus: 1, ...always };
-  expect(buildLimits({ agent_builds: true })).toEqual(unset);
+  expect(buildLimits(withDefaults({ max_built_bytes: 7 }))).toEqual(unset);
 });
 
 const log = getLogger(["airlock", "agent"]);

@@ -23,6 +23,7 @@ export type Policy = Pick<
   | "agent_max_stdout_bytes"
   | "agent_max_artifact_bytes"
   | "agent_builds"
+  | "max_built_bytes"
 >;
 
 /** What a job or a build asks for. */
@@ -58,12 +59,13 @@ const GiB = 1024 ** 3;
 /**
  * The limits of a build: the policy's, else defaults, because a build does not ask for any itself.
  */
-export function buildLimits({ agent_max_memory, agent_max_cpus }: Policy): BuildLimits {
+export function buildLimits(policy: Policy): BuildLimits {
+  const { agent_max_memory, agent_max_cpus, max_built_bytes } = policy;
   return {
     memoryBytes: agent_max_memory === undefined ? 2 * GiB : parseBytes(agent_max_memory),
     cpus: agent_max_cpus ?? 1,
     pids: 1024,
-    diskBytes: 20 * GiB,
+    diskBytes: max_built_bytes,
   };
 }
 

@@ -6,7 +6,7 @@ import type { Engine } from "../engine/engine.ts";
 import { EngineError, labels, type SandboxLabels, type SandboxSpec } from "../sandbox/sandbox.ts";
 import { abortable } from "../waiting.ts";
 import { readSmallFile, tarEnd, tarHeader, tarPadding } from "./archive.ts";
-import { STANDS_IN_FOR } from "./images.ts";
+import { FURNISHED, REPOSITORY, STANDS_IN_FOR, STEP } from "./images.ts";
 
 /**
  * Images with the files that forks get when their image is unpacked (python/unpack.py, `furnish`). The root of a
@@ -15,19 +15,14 @@ import { STANDS_IN_FOR } from "./images.ts";
 export interface FurnishedImages {
   /** Starts containers on such images. Each is made before the first container that needs it. */
   readonly startOn: (start: StartSandbox) => StartSandbox;
-  /**
-   * Removes those whose base has lost its last name and has started no container of this process. Returns their
-   * number. Another agent that needs one makes it again.
-   *
-   * @throws EngineError; the signal's reason.
-   */
-  readonly prune: (signal: AbortSignal) => Promise<number>;
+  /** Those that containers of this process start on. */
+  readonly used: () => Promise<string[]>;
 }
 
 /** Their names: a label could come from any image. The number is that of what is added. */
-const REPOSITORY = "airlock/furnished";
+const NAME = "airlock/furnished";
 export const furnishedName = (imageId: string): string =>
-  `${REPOSITORY}:1-${imageId.replace(/^sha256:/, "")}`;
+  `${NAME}:1-${imageId.replace(/^sha256:/, "")}`;
 
 const accounts = { passwd: "user:x:1000:1000::/tmp:/bin/sh", group: "user:x:1000:" };
 const aliases = ["mnt/data", "home/user"];
@@ -56,34 +51,16 @@ export function createFurnishedImages(engine: Engine, log: Logger): FurnishedIma
 
   return {
     startOn: (start) => async (spec, signal) => {
-      const image = await abortable(imageFor(spec), signal);
-      return start({ ...spec, image }, signal).catch((error: unknown) => {
-        if (error instanceof EngineError && error.code === "image_not_found")
-          known.delete(spec.image);
-        throw error;
+      const startOnce = async () =>
+        start({ ...spec, image: await abortable(imageFor(spec), signal) }, signal);
+      return startOnce().catch((error: unknown) => {
+        if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
+        // Another agent may have removed it.
+        known.delete(spec.image);
+        return startOnce();
       });
     },
-    async prune(signal) {
-      const used = await Promise.all(known.values());
-      let removed = 0;
-      for (const { id } of await engine.imagesNamed(REPOSITORY, signal)) {
-        const names = await engine.imageNames(id, signal);
-        const base = /:1-([0-9a-f]{64})$/.exec(
-          names.find((name) => name.includes(REPOSITORY)) ?? "",
-        );
-        if (base === null || used.includes(id)) continue;
-        const [, ...others] = await engine.imageNames(`sha256:${base[1]}`, signal);
-        if (others.length > 0) continue;
-        try {
-          await engine.removeName(furnishedName(base[1]!), signal);
-          removed += 1;
-        } catch (error) {
-          // A container uses it.
-          if (!(error instanceof EngineError) || error.transient) throw error;
-        }
-      }
-      return removed;
-    },
+    used: () => Promise.all(known.values()),
   };
 }
 
@@ -98,12 +75,27 @@ async function furnished(engine: Engine, image: string, owner: SandboxLabels): P
   const id = await engine.create(profileOf(base, owner), limit);
   try {
     await engine.writeFiles(id, await furniture(engine, id, limit), limit);
-    const [, tag = ""] = name.split(":");
-    return await engine.commit(id, REPOSITORY, tag, changesOf(base), limit);
+    await engine.commit(id, NAME, name.split(":")[1]!, changesOf(base), limit);
+    return await oldestOf(engine, base, limit);
   } finally {
     // If the removal fails, the reaper removes the container later.
     await engine.remove(id, AbortSignal.timeout(MAKE_MS)).catch(() => {});
   }
+}
+
+/** Leaves one image where several agents have furnished the same one at once: all of them choose the oldest. */
+async function oldestOf(engine: Engine, base: string, signal: AbortSignal): Promise<string> {
+  const made = (await engine.imageList(signal)).filter(
+    ({ labels: its }) => its[FURNISHED] === base,
+  );
+  const [oldest, ...others] = made.sort(
+    (a, b) => a.createdMs - b.createdMs || (a.id < b.id ? -1 : 1),
+  );
+  const [, tag = ""] = furnishedName(base).split(":");
+  await engine.tag(oldest!.id, NAME, tag, signal);
+  // A container may use it: it is collected later.
+  for (const { id } of others) await engine.removeName(id, signal).catch(() => {});
+  return oldest!.id;
 }
 
 /** The create call of a container that is never started. */
@@ -118,8 +110,8 @@ function profileOf(image: string, owner: SandboxLabels) {
 
 /** Blanks labels, which the image would inherit from its base and the container. */
 function changesOf(base: string): string[] {
-  const blank = [...Object.values(labels), STANDS_IN_FOR, "io.airlock.repository"];
-  return [...blank.map((name) => `LABEL ${name}=""`), `LABEL io.airlock.furnished=${base}`];
+  const blank = [...Object.values(labels), STANDS_IN_FOR, REPOSITORY, STEP];
+  return [...blank.map((name) => `LABEL ${name}=""`), `LABEL ${FURNISHED}=${base}`];
 }
 
 async function furniture(engine: Engine, id: string, limit: AbortSignal): Promise<Buffer> {

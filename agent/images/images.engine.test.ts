@@ -22,7 +22,8 @@ import {
   type UnpackBounds,
   unpackImage,
 } from "./archive.ts";
-import { createFurnishedImages, type FurnishedImages } from "./furnish.ts";
+import { createFurnishedImages, type FurnishedImages, furnishedName } from "./furnish.ts";
+import { collectImages } from "./images.ts";
 import { createFetchedImages, type FetchedImages } from "./transfer.ts";
 
 const never = new AbortController().signal;
@@ -330,36 +331,128 @@ describe("furnished images", async () => {
     expect(await rawEngine.listContainers({ all: true, filters })).toEqual([]);
   });
 
-  test("one that is gone is made again for the next container", async () => {
+  test("one that is gone is made again", async () => {
     const furnished = open();
     const [first] = await startOn(furnished, base);
     await rawEngine.getImage(first!).remove({ noprune: true });
     const start = furnished.startOn((spec, signal) => openSandbox(engine, spec, signal));
-    const spec = specWith({ image: base });
-    await expect(start(spec, never)).rejects.toMatchObject({ code: "image_not_found" });
-    await (await start(spec, never)).close();
+    const sandbox = await start(specWith({ image: base }), never);
+    await sandbox.close();
+    expect(await engine.imageId(furnishedName(base), never)).not.toBe(first);
   });
 
-  test("those that nobody used, of images without a name, are removed; their images stay", async () => {
-    const [made] = await startOn(open(), base);
-    const ofThisTest: Engine = {
-      ...engine,
-      imagesNamed: async (...asked) =>
-        (await engine.imagesNamed(...asked)).filter(({ id }) => id === made),
+  test("agents on one engine that furnish the same image at once leave one", async () => {
+    let committed = 0;
+    const both = Promise.withResolvers<void>();
+    const commit: Engine["commit"] = async (...asked) => {
+      const id = await engine.commit(...asked);
+      committed += 1;
+      if (committed === 2) both.resolve();
+      await both.promise;
+      return id;
     };
-    const used = open(ofThisTest);
-    await startOn(used, base);
-    expect(await used.prune(never)).toBe(0);
-    const [repository, tag] = [`airlock-test-${randomUUID()}`, "1"];
-    await engine.tag(base, repository, tag, never);
-    expect(await open(ofThisTest).prune(never)).toBe(0);
-    await engine.removeName(`${repository}:${tag}`, never);
-    const container = await rawEngine.createContainer({ Image: made! });
-    expect(await open(ofThisTest).prune(never)).toBe(0);
+    const made = await Promise.all([0, 1].map(() => startOn(open({ ...engine, commit }), base)));
+    const left = (await engine.imageList(never)).filter(({ parentId }) => parentId === base);
+    expect(left.map(({ id, names }) => [id, names])).toEqual([
+      [made[0]![0], [furnishedName(base)]],
+    ]);
+    expect(made[1]).toEqual(made[0]);
+  });
+});
+
+describe("images that nothing needs", async () => {
+  const { engine, image } = await testEngine();
+  const HOUR_MS = 3_600_000;
+  let made: string[];
+  beforeEach(() => {
+    made = [];
+  });
+  afterEach(async () => {
+    // Children first.
+    for (const id of made.toReversed()) await removeImages(id);
+  });
+
+  /** An image of so many MiB more than its base. */
+  async function derive(base: string, mebibytes: number, ...changes: string[]): Promise<string> {
+    const script = `head -c ${mebibytes}M /dev/urandom > /${randomUUID()}`;
+    made.push(await deriveImage(base, script, changes));
+    return made.at(-1)!;
+  }
+
+  /** Collects as an agent whose engine has the images of this test alone; says which are left. */
+  async function collect(
+    mebibytes: number,
+    { needed = [], used = [], laterMs = 25 * HOUR_MS }: Partial<Collected> = {},
+  ): Promise<string[]> {
+    const imageList = async () =>
+      (await engine.imageList(never))
+        .map((one) => ({ ...one, createdMs: made.indexOf(one.id) }))
+        .filter(({ id, createdMs }) => id === image || createdMs >= 0);
+    const imageCalls = { ...engine, imageList };
+    const deps = { imageCalls, needed: () => needed, used: () => Promise.resolve(used) };
+    const nowMs = () => laterMs;
+    const log = getLogger("test");
+    await collectImages({ ...deps, maxBytes: mebibytes * 1024 ** 2, nowMs, log }, never);
+    const ids = (await imageList()).map(({ id }) => id);
+    return made.filter((id) => ids.includes(id));
+  }
+  type Collected = { needed: string[] | null; used: string[]; laterMs: number };
+  const built = "LABEL io.airlock.repository=airlock-science";
+
+  test("steps of builds go while they take more than the limit, the oldest first", async () => {
+    const label = "LABEL io.airlock.step=x";
+    const alone = await derive(image, 4, label);
+    const parent = await derive(image, 4, label);
+    const child = await derive(parent, 4, label);
+    expect(await collect(13)).toEqual(made);
+    expect(await collect(1, { laterMs: 0 })).toEqual(made);
+    expect(await collect(1, { needed: null })).toEqual(made);
+    expect(await collect(9)).toEqual([parent, child]);
+    expect(await collect(5)).toEqual([parent]);
+    expect(await collect(1)).toEqual([]);
+    expect(await engine.imageId(alone, never)).toBeNull();
+    expect(await engine.imageId(image, never)).toBe(image);
+  });
+
+  test("a step stays whose image a name, a job type or a container needs", async () => {
+    const step = await derive(image, 1, "LABEL io.airlock.step=x");
+    const child = await derive(step, 1, built);
+    expect(await collect(0)).toEqual(made);
+    const own = await derive(image, 1, "LABEL io.airlock.step=y");
+    expect(await collect(0, { needed: [own] })).toEqual(made);
+    const container = await rawEngine.createContainer({ Image: own });
+    expect(await collect(0)).toEqual(made);
     await container.remove();
-    expect(await open(ofThisTest).prune(never)).toBe(1);
-    expect(await engine.imageId(made!, never)).toBeNull();
-    expect(await engine.imageId(base, never)).toBe(base);
+    expect(await collect(0)).toEqual([step, child]);
+  });
+
+  test("a build goes a day after another has replaced it, with what was made of it", async () => {
+    const first = await derive(image, 1, built);
+    const furnished = await derive(
+      first,
+      0,
+      `LABEL io.airlock.furnished=${first}`,
+      "LABEL io.airlock.repository=",
+    );
+    await engine.tag(furnished, "airlock-test", randomUUID(), never);
+    const second = await derive(image, 1, built);
+    const used = [furnished];
+    expect(await collect(0, { used, laterMs: 23 * HOUR_MS })).toEqual(made);
+    expect(await collect(0, { used, needed: [first] })).toEqual(made);
+    expect(await collect(0, { used })).toEqual([second]);
+  });
+
+  test("a furnished image goes that this agent does not use and whose base has no name; the base stays", async () => {
+    const base = await derive(image, 1, "LABEL a=b");
+    const furnished = await derive(base, 0, `LABEL io.airlock.furnished=${base}`);
+    const [repository, tag] = [`airlock-test-${randomUUID()}`, "1"];
+    await engine.tag(furnished, repository, `${tag}-furnished`, never);
+    await engine.tag(base, repository, tag, never);
+    expect(await collect(9)).toEqual(made);
+    await engine.removeName(`${repository}:${tag}`, never);
+    expect(await collect(9, { used: [furnished] })).toEqual(made);
+    expect(await collect(9, { needed: [base] })).toEqual(made);
+    expect(await collect(9)).toEqual([base]);
   });
 });
 

@@ -1,7 +1,9 @@
+import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
 import type { Engine } from "../engine/engine.ts";
-import type { RegistryAuth } from "../engine/images.ts";
+import type { ImageCalls, ImageEntry, RegistryAuth } from "../engine/images.ts";
 import { JobRefusal } from "../host/policy.ts";
+import { EngineError } from "../sandbox/sandbox.ts";
 import { abortable, type ChangeSignal } from "../waiting.ts";
 
 export type Images = {
@@ -130,6 +132,8 @@ export type Inventory = {
   readonly refresh: (signal: AbortSignal) => Promise<void>;
   /** Notes an image that has just been made. */
   readonly add: (reference: string) => void;
+  /** The images that the API asks about; null before it has told. */
+  readonly asked: () => readonly string[] | null;
 };
 
 export function createInventory(
@@ -138,6 +142,7 @@ export function createInventory(
 ): Inventory {
   /** Images built here; they are looked up even before the API asks about them. */
   const made: string[] = [];
+  let asked: readonly string[] | null = null;
   let wanted: readonly string[] = [];
   let present: readonly string[] = [];
 
@@ -148,12 +153,13 @@ export function createInventory(
   }
 
   async function refresh(signal: AbortSignal): Promise<void> {
-    const asked = wanted;
-    const ids = await Promise.all(asked.map((one) => findImage(store, one, signal)));
-    set(asked.filter((_one, n) => ids[n] !== null));
+    const sought = wanted;
+    const ids = await Promise.all(sought.map((one) => findImage(store, one, signal)));
+    set(sought.filter((_one, n) => ids[n] !== null));
   }
 
   async function want(references: readonly string[], signal: AbortSignal): Promise<boolean> {
+    asked = references;
     const isKnown = references.every((one) => wanted.includes(one));
     wanted = [...new Set([...references, ...made])];
     // If the engine fails now, the engine monitor calls `refresh` once it is back.
@@ -167,8 +173,93 @@ export function createInventory(
     set([...new Set([...present, reference])]);
   }
 
-  return { present: () => present, want, refresh, add };
+  return { present: () => present, want, refresh, add, asked: () => asked };
 }
 
 /** Label of an image that stands in for the image that it names. */
 export const STANDS_IN_FOR = "io.airlock.stands-in-for";
+
+/** Labels of images that agents make: the key of a build's step, the base of a furnished image, the name of a built one. */
+export const STEP = "io.airlock.step";
+export const FURNISHED = "io.airlock.furnished";
+export const REPOSITORY = "io.airlock.repository";
+
+const DAY_MS = 86_400_000;
+/** Longer than from the end of a build's step to the start of the next. Another agent may be the one that builds. */
+const FRESH_MS = 15 * 60_000;
+
+type CollectorDeps = {
+  readonly imageCalls: Pick<ImageCalls, "imageList" | "removeName">;
+  /** Images that the API asks about; null before it has been asked. */
+  readonly needed: () => readonly string[] | null;
+  /** The furnished images that containers of this process start on. */
+  readonly used: () => Promise<readonly string[]>;
+  /** Bytes of the images that could be removed. */
+  readonly maxBytes: number;
+  readonly nowMs: () => number;
+  readonly log: Logger;
+};
+
+/**
+ * Removes images that agents have made and nothing needs: furnished ones at once; steps of builds, and builds that were
+ * replaced a day ago, the oldest first, while they take more than the limit. Another API may still use a build that was
+ * replaced later.
+ *
+ * @throws EngineError; the signal's reason.
+ */
+export async function collectImages(deps: CollectorDeps, signal: AbortSignal): Promise<void> {
+  const { imageCalls, maxBytes, log } = deps;
+  const needed = deps.needed();
+  if (needed === null) return;
+  const used = await deps.used();
+  const images = new Map((await imageCalls.imageList(signal)).map((one) => [one.id, one]));
+  const kept = new Set<string>();
+  const keep = (id: string): void => {
+    for (let at = images.get(id); at && !kept.has(at.id); at = images.get(at.parentId)) {
+      kept.add(at.id);
+    }
+  };
+  const isUnused = ({ id, labels }: ImageEntry): boolean =>
+    !!labels[FURNISHED] && !used.includes(id);
+  const isFree = (image: ImageEntry): boolean => {
+    const { id, labels, names, createdMs } = image;
+    const base = labels[FURNISHED];
+    if (base) {
+      const its = images.get(base);
+      if (names.length === 0 || its === undefined) return isUnused(image);
+      if (its.names.length > 0 || needed.includes(base)) return false;
+      return isUnused(image) || isFree(its);
+    }
+    if (names.length > 0 || needed.includes(id)) return false;
+    const repository = labels[REPOSITORY];
+    if (!repository) return !!labels[STEP] && deps.nowMs() - createdMs >= FRESH_MS;
+    return [...images.values()].some(
+      (other) =>
+        other.labels[REPOSITORY] === repository &&
+        other.createdMs > createdMs &&
+        deps.nowMs() - other.createdMs >= DAY_MS,
+    );
+  };
+  for (const image of images.values()) if (!isFree(image)) keep(image.id);
+  for (;;) {
+    const free = [...images.values()].filter(({ id }) => !kept.has(id));
+    const bytes = free.reduce(
+      (sum, { sizeBytes, parentId }) => sum + sizeBytes - (images.get(parentId)?.sizeBytes ?? 0),
+      0,
+    );
+    const isParent = new Set([...images.values()].map(({ parentId }) => parentId));
+    const [end] = free
+      .filter((image) => !isParent.has(image.id) && (bytes > maxBytes || isUnused(image)))
+      .sort((a, b) => a.createdMs - b.createdMs);
+    if (end === undefined) return;
+    try {
+      await imageCalls.removeName(end.id, signal);
+      images.delete(end.id);
+      log.info("removed the image {id}, which nothing needs any more", { id: end.id });
+    } catch (error) {
+      // A container uses it.
+      if (!(error instanceof EngineError) || error.transient) throw error;
+      keep(end.id);
+    }
+  }
+}

@@ -165,7 +165,7 @@ const builtPackage = { name: "airlock_probe", version: "1.2.0", source: "answer 
 /** Code that prints 42 if the package is there. */
 export const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 
-const limits = buildLimits({ agent_builds: true });
+const limits = buildLimits({ agent_builds: true, max_built_bytes: 20 * 1024 ** 3 });
 
 export const soon = (): AbortSignal => AbortSignal.timeout(60_000);
 

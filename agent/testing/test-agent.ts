@@ -154,7 +154,11 @@ export async function createTestAgent({
   const images = createImages(store, end.signal);
   const deps: AgentDeps = {
     agent,
-    admission: createAdmission({ policy: { agent_builds: true }, images, engine }),
+    admission: createAdmission({
+      policy: { agent_builds: true, max_built_bytes: 1 },
+      images,
+      engine,
+    }),
     client,
     engine,
     changes,

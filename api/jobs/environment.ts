@@ -165,6 +165,7 @@ export function toLeasedJobType({
   tenants: _tenants,
   apt: _apt,
   npm: _npm,
+  dockerfile: _dockerfile,
   ...jobType
 }: JobType): LeasedJobType {
   return jobType;

@@ -204,6 +204,20 @@ export const agentSettings = {
     .describe(
       "Agent: unpacked bytes of images from other hosts that it keeps. Above that it removes those that no job type needs any more, the least recently used first.",
     ),
+  build_cache_bytes: z
+    .int()
+    .min(0)
+    .default(10 * 1024 * MiB)
+    .describe(
+      "Agent: bytes of images that it keeps for later builds: those of single steps, and builds that were replaced more than a day ago. Above that it removes the oldest that no job type, container or other image needs.",
+    ),
+  max_built_bytes: z
+    .int()
+    .min(MiB)
+    .default(20 * 1024 * MiB)
+    .describe(
+      "Agent: bytes that a build may add to its base image; a build that adds more fails after the step.",
+    ),
   pip_index_url: z
     .url({ protocol: /^https?$/ })
     .optional()

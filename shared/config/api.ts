@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { TenantName } from "../wire/access.ts";
-import { JobTypeDefinition, JobTypeName } from "../wire/job-types.ts";
+import { ConfiguredJobType, JobTypeName } from "../wire/job-types.ts";
 import { WebhookType } from "../wire/webhooks.ts";
 
 export const MiB = 1024 * 1024;
@@ -158,7 +158,7 @@ export const apiSettings = {
       "Largest image, in unpacked bytes, that is shared through the artifact store; 0: none is. API and agents each apply their own value.",
     ),
   build_timeout: z.int().min(1).default(1800).describe("Time limit of a build, in seconds."),
-  job_types: z.record(JobTypeName, JobTypeDefinition).default({}).describe("Job types by name."),
+  job_types: z.record(JobTypeName, ConfiguredJobType).default({}).describe("Job types by name."),
 
   api_auth_enabled: z.boolean().default(false).describe("Require an API key for every request."),
   api_keys: z.array(key16).default([]).describe("API keys that may run jobs; tenant: default."),

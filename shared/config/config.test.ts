@@ -90,6 +90,8 @@ const examples: Record<keyof Config, Example> = {
   max_image_bytes: number(0, 2 ** 30, -1, ">=0"),
   input_files_bytes: number(2 ** 20, 2 ** 30, 5, ">=1048576"),
   fetched_images_bytes: number(2 ** 20, 2 ** 30, 5, ">=1048576"),
+  build_cache_bytes: number(0, 2 ** 30, -1, ">=0"),
+  max_built_bytes: number(2 ** 20, 2 ** 30, 5, ">=1048576"),
   build_timeout: number(5, 7, 0, ">=1"),
   job_types: {
     file: { ml: { memory_limit: "1g" } },
@@ -347,6 +349,17 @@ describe("a value that is not allowed", () => {
     ] as const) {
       expect(refusal(file, env)).toMatch(/^job_types\.ml\.memory_limit = "7t": must be a number/);
     }
+  });
+
+  test.each([
+    [
+      { dockerfile: "RUN true\n\n\nCOPY a b" },
+      " line 4: COPY takes a heredoc: there is no build context",
+    ],
+    [{ dockerfile: "FROM a\nRUN b", base_image: "a" }, ": FROM stands beside base_image"],
+    [{ dockerfile: "Dockerfile" }, ": is read from a file by the API on Node only"],
+  ])("in %j is said with the job type and the line", (report, message) => {
+    expect(refusal({ job_types: { report } }, {})).toBe(`job type report, dockerfile${message}`);
   });
 
   test("never shows the secrets of webhooks", () => {

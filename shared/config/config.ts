@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { describeError } from "../log-line.ts";
 import { agentSettings } from "./agent.ts";
 import { apiSettings, compatSettings, sessionSettings, webhookSettings } from "./api.ts";
 
@@ -39,16 +40,34 @@ export class ConfigError extends Error {
 /**
  * Reads the configuration from a parsed airlock.toml and the environment.
  *
+ * @param readText Reads a file that the configuration names; absent where there are no files.
  * @throws ConfigError that names the key, the value and what is allowed.
  */
 export function loadConfig(
   file: Record<string, unknown>,
   env: Record<string, string | undefined>,
+  readText?: (name: string) => string,
 ): Config {
   const given = { ...file, ...fromEnv(env) };
+  if (readText) readDockerfiles(given["job_types"], readText);
   const parsed = Config.safeParse(given);
   if (parsed.success) return parsed.data;
   throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join("\n"));
+}
+
+/** Puts the text in the place of a `dockerfile` that is one line, the name of a file. */
+function readDockerfiles(jobTypes: unknown, readText: (name: string) => string): void {
+  for (const [name, type] of Object.entries(jobTypes ?? {}) as [
+    string,
+    { dockerfile?: unknown },
+  ][]) {
+    if (typeof type?.dockerfile !== "string" || type.dockerfile.includes("\n")) continue;
+    try {
+      type.dockerfile = `${readText(type.dockerfile)}\n`;
+    } catch (error) {
+      throw new ConfigError(`job type ${name}, dockerfile: ${describeError(error)}`);
+    }
+  }
 }
 
 const prefix = "AIRLOCK_";
@@ -126,6 +145,9 @@ function isSecret([key = "", name, field]: string[]): boolean {
 
 function describeIssue(issue: z.core.$ZodIssue, given: Record<string, unknown>): string {
   const path = issue.path.map(String);
+  if (path[0] === "job_types" && path[2] === "dockerfile") {
+    return `job type ${path[1]}, ${issue.message}`;
+  }
   if (issue.code === "unrecognized_keys") {
     const at = path.length ? ` in ${path.join(".")}` : "";
     return `unknown configuration key${at}: ${issue.keys.join(", ")}; docs/configuration.md lists the keys`;

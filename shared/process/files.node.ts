@@ -1,5 +1,5 @@
 import { chmodSync, mkdirSync, readFileSync, statSync } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, resolve } from "node:path";
 import { parse, TomlError } from "smol-toml";
 import { type Config, ConfigError, loadConfig } from "../config/config.ts";
 import { describeError } from "../log-line.ts";
@@ -11,7 +11,9 @@ import { describeError } from "../log-line.ts";
  * @throws ConfigError with one line per fault.
  */
 export function readConfig({ AIRLOCK_CONFIG, ...env }: NodeJS.ProcessEnv): Config {
-  return loadConfig(readToml(AIRLOCK_CONFIG), env);
+  const folder = dirname(AIRLOCK_CONFIG || "airlock.toml");
+  const readText = (name: string): string => readFileSync(resolve(folder, name), "utf8");
+  return loadConfig(readToml(AIRLOCK_CONFIG), env, readText);
 }
 
 function readToml(path: string | undefined): Record<string, unknown> {

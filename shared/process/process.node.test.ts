@@ -27,6 +27,13 @@ test("the environment wins over the file that AIRLOCK_CONFIG names", () => {
   ]);
 });
 
+test("a job type's dockerfile of one line is read from a file beside airlock.toml", () => {
+  const AIRLOCK_CONFIG = fileWith('[job_types.ml]\ndockerfile = "ml.dockerfile"');
+  expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow("job type ml, dockerfile: ENOENT");
+  writeFileSync(join(folder, "ml.dockerfile"), "RUN true");
+  expect(readConfig({ AIRLOCK_CONFIG }).job_types["ml"]?.dockerfile).toBe("RUN true\n");
+});
+
 test("a missing file that AIRLOCK_CONFIG names is an error; without AIRLOCK_CONFIG the file is optional", () => {
   const AIRLOCK_CONFIG = join(folder, "missing.toml");
   expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow(ConfigError);

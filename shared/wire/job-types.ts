@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
+import { parseDockerfile } from "../dockerfile.ts";
 import { TenantName } from "./access.ts";
 import { ExecutionError } from "./errors.ts";
 import { orNull, Timestamp } from "./fields.ts";
@@ -62,6 +63,16 @@ const LanguageDefinition = z.strictObject({
   run: z.array(Argument).min(1).max(100),
 });
 
+const Dockerfile = z.string().superRefine((text, ctx) => {
+  try {
+    if (!text.includes("\n"))
+      throw new Error("dockerfile: is read from a file by the API on Node only");
+    parseDockerfile(text);
+  } catch (error) {
+    ctx.addIssue({ code: "custom", message: (error as Error).message, input: text });
+  }
+});
+
 /** One `[job_types.<name>]` table of airlock.toml. */
 export const JobTypeDefinition = z.strictObject({
   base_image: z
@@ -88,6 +99,9 @@ export const JobTypeDefinition = z.strictObject({
     .array(NpmPackage)
     .default([])
     .describe("Packages of npm that a build installs into the image, without their scripts."),
+  dockerfile: Dockerfile.optional().describe(
+    "Lines of a Dockerfile that a build runs after the packages are installed; a value of one line is the name of a file beside airlock.toml. See docs/guides/packages.md.",
+  ),
   memory_limit: MemorySize.default("512m").describe(
     "Memory limit, such as 512m or 2g; at least 32m. /tmp and /output count against it.",
   ),
@@ -165,6 +179,16 @@ export const JobTypeDefinition = z.strictObject({
 });
 export type JobTypeDefinition = z.infer<typeof JobTypeDefinition>;
 
+/** With what its keys say together. */
+export const ConfiguredJobType = JobTypeDefinition.superRefine(
+  ({ dockerfile, base_image }, ctx) => {
+    if (dockerfile === undefined || base_image === undefined) return;
+    if (parseDockerfile(dockerfile).from === undefined) return;
+    const message = "dockerfile: FROM stands beside base_image";
+    ctx.addIssue({ code: "custom", path: ["dockerfile"], message, input: dockerfile });
+  },
+);
+
 /** A job type with every default filled in, as an agent needs it to make containers. */
 export const JobType = JobTypeDefinition.extend({
   name: JobTypeName,
@@ -227,7 +251,14 @@ export const JobTypeList = z.array(JobTypeView).meta({ id: "JobTypeList" });
 
 /** A job type as agents receive it. */
 export const LeasedJobType = z.object(
-  JobType.omit({ priority: true, languages: true, tenants: true, apt: true, npm: true }).shape,
+  JobType.omit({
+    priority: true,
+    languages: true,
+    tenants: true,
+    apt: true,
+    npm: true,
+    dockerfile: true,
+  }).shape,
 );
 export type LeasedJobType = z.infer<typeof LeasedJobType>;
 
