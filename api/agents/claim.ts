@@ -82,6 +82,8 @@ export interface Todo {
   calls: boolean;
   /** A session, or one that it is to start and does not know. */
   sessions: boolean;
+  /** A job or a session for whose image no build is open. */
+  images: boolean;
 }
 
 /** Leases what an agent can run now: the next calls of its sessions, and jobs for its free slots. */

@@ -9,20 +9,24 @@ import type {
   PoolAgent,
   PoolStats,
 } from "../../shared/wire/health.ts";
-import type { JobTypeView } from "../../shared/wire/job-types.ts";
+import type { Build, JobTypeView } from "../../shared/wire/job-types.ts";
 import type { Accepted } from "../../shared/wire/leases.ts";
-import { type BuiltImage, type Environment, imageOf, languagesOf } from "../jobs/environment.ts";
+import {
+  awaitsImage,
+  type BuiltImage,
+  type Environment,
+  imageOf,
+  languagesOf,
+  stepsOf,
+} from "../jobs/environment.ts";
 
 /** Agents that could take work now: live, with an engine that answers and a closed or half-open breaker. */
 export function servingAgents<A extends AgentReport>(known: A[], config: Config, now: number): A[] {
-  return known.filter(
-    (agent) =>
-      isLive(agent, config, now) &&
-      agent.drainingAt === null &&
-      agent.engine.available &&
-      agent.breaker.state !== "open",
-  );
+  return known.filter((agent) => isLive(agent, config, now) && isAtWork(agent));
 }
+
+const isAtWork = ({ drainingAt, engine, breaker }: AgentReport): boolean =>
+  drainingAt === null && engine.available && breaker.state !== "open";
 
 /** Images that at least one agent has. */
 export function presentImages(agents: AgentReport[]): Set<string> {
@@ -147,8 +151,38 @@ function whyNobodyIsThere({ jobType }: Environment, agents: AgentReport[]): stri
   return `No connected agent has the labels that job type ${jobType.name} asks for: ${asked.join(", ")}.`;
 }
 
-/** Message for a job type that does not run before it is built. */
-export function notBuilt(name: string): string {
+/** Why no live agent would build the image that jobs of a type wait for; undefined if one would. */
+export function whyNoBuild(environment: Environment, live: AgentReport[]): string | undefined {
+  const serving = live.filter(isAtWork);
+  const nobody = whyNobodyBuilds(environment, serving);
+  if (nobody !== undefined || serving.some((agent) => acceptsBuild(agent, environment)))
+    return nobody;
+  return `No connected agent builds images of job type ${environment.jobType.name} (agent_builds, agent_job_types).`;
+}
+
+/** What of a build is told to those who wait for its image. */
+type OpenBuild = Pick<Build, "status" | "step">;
+
+/** Tells a client that its job waits for an image, and which step of the build runs. */
+function whyNoImage(
+  environment: Environment,
+  live: AgentReport[],
+  build: OpenBuild | undefined,
+): string {
+  const waits = `Waits for the image of ${environment.jobType.name}`;
+  if (build?.status !== "running") {
+    const nobody = whyNoBuild(environment, live);
+    return nobody === undefined ? `${waits}.` : `${waits}. ${nobody}`;
+  }
+  const steps = stepsOf(environment.jobType);
+  const step = build.step === null ? undefined : steps[build.step - 1];
+  if (!step) return `${waits}.`;
+  const what = "packages" in step ? step.kind : `dockerfile line ${step.line}`;
+  return `${waits}: step ${build.step} of ${steps.length}, ${what}.`;
+}
+
+/** Message for a job type whose image only a client builds. */
+export function notBuilt({ jobType: { name } }: Environment): string {
   return `Job type ${name} has no built image for its present configuration: POST /job-types/${name}/build.`;
 }
 
@@ -329,13 +363,14 @@ const recoveryMs = 30_000;
 export function whyNobodyRuns(
   environment: Environment,
   live: AgentReport[],
-  {
-    inputs = null,
-    isBeingBuilt = false,
-  }: { inputs?: InputWay | null; isBeingBuilt?: boolean } = {},
+  { inputs = null, build }: { inputs?: InputWay | null; build?: OpenBuild | undefined } = {},
 ): string | undefined {
   const { jobType, built } = environment;
-  if (!isRunnable(environment)) return isBeingBuilt ? beingBuilt : notBuilt(jobType.name);
+  if (!isRunnable(environment)) {
+    return awaitsImage(environment) || build
+      ? whyNoImage(environment, live, build)
+      : notBuilt(environment);
+  }
   const giving = live.filter((agent) => givesInputs(agent, inputs));
   if (giving.length === 0 && live.length > 0) return nobodyGives(inputs);
   const labelled = giving.filter((agent) => hasLabels(agent, environment));
@@ -343,7 +378,7 @@ export function whyNobodyRuns(
   const able = labelled.filter((agent) => isEquipped(agent, environment));
   if (able.length === 0) return tooFewGpus(environment, labelled);
   if (built && !able.some((agent) => agent.images.includes(built.digest))) {
-    if (isBeingBuilt) return beingBuilt;
+    if (build) return whyNoImage(environment, live, build);
     const takers = able.filter((agent) => accepts(agent, environment));
     if (isShared(built) && takers.length > 0) return onItsWay(built, takers);
     return `No connected agent has the image ${built.imageRef} (${built.digest}). Connect the agent that built it, or build it again: POST /job-types/${jobType.name}/build.`;
@@ -373,8 +408,6 @@ function nobodyGives(inputs: InputWay | null): string {
     ? "No connected agent mounts files, which the job needs because its files are large."
     : "No connected agent knows stdin, args and files: run the same version of Airlock on the agents.";
 }
-
-const beingBuilt = "Its image is being built.";
 
 function tooFewGpus({ jobType: { name, gpus } }: Environment, labelled: AgentReport[]): string {
   const most = Math.max(...labelled.map((agent) => agent.gpus.total));
@@ -417,13 +450,13 @@ export function whyNobodyHolds(
   known: AgentReport[],
   config: Config,
   now: number,
-  isBeingBuilt: boolean,
+  build: OpenBuild | undefined,
 ): string {
   const holding = known.filter(({ maxSessions }) => (maxSessions ?? 0) > 0);
   const live = holding.filter((agent) => isLive(agent, config, now));
   if (live.length === 0) return "No connected agent takes sessions.";
   return (
-    whyNobodyRuns(environment, live, { isBeingBuilt }) ??
+    whyNobodyRuns(environment, live, { build }) ??
     whyNobodyTakes(environment, holding, config, now) ??
     "Waiting for an agent that has room for a session."
   );
@@ -468,7 +501,7 @@ export function languagesThere(
   agents: Pick<AgentReport, "accepts">[],
 ): LanguageView[] {
   const { jobType } = environment;
-  const image = imageOf(environment);
+  const image = isRunnable(environment) ? imageOf(environment) : "";
   const told = agents.flatMap(({ accepts }) =>
     accepts.languages?.[image] === undefined ? [] : [accepts.languages[image]],
   );

@@ -11,9 +11,9 @@ import {
 } from "../../shared/wire/leases.ts";
 import { backstopMs, type Deps, type Subscription, type Topic } from "../deps.ts";
 import { AppError } from "../errors.ts";
-import { giveUpBuild, takeBuilds } from "../images/builds.ts";
-import { openBuilds, renewBuilds } from "../images/sql.ts";
-import { type Environment, imageOf } from "../jobs/environment.ts";
+import { giveUpBuild, serveAwaited, takeBuilds } from "../images/builds.ts";
+import { isImageAwaited, openBuilds, renewBuilds } from "../images/sql.ts";
+import { awaitsImage, type Environment, imageOf, openBuildOf } from "../jobs/environment.ts";
 import {
   advance,
   expireLeases,
@@ -148,16 +148,18 @@ async function look(
     refuseRevoked(deps, tokenHash),
     openBuilds(deps.db),
   ]);
-  const asked = await readTodo(deps, request, environments);
+  const unbuilt = environments.filter((one) => awaitsImage(one) && !openBuildOf(one, open));
+  const asked = await readTodo(deps, request, environments, unbuilt);
   const renewed = await renewHeld(deps, request, asked.overdue);
   // What was overdue may be leased again, from now on.
   const todo = asked.overdue ? await readTodo(deps, request, environments) : asked;
+  const isRequested = asked.images && (await serveAwaited(deps, unbuilt));
   const lease = leaseTerms(deps, request.agent.id);
   const [jobs, builds, sessions] = signal.aborted
     ? [[], [], []]
     : await Promise.all([
         takeJobs(deps, request, lease, environments, todo),
-        open.length > 0 ? takeBuilds(deps, request, lease, environments) : [],
+        open.length > 0 || isRequested ? takeBuilds(deps, request, lease, environments) : [],
         todo.sessions ? takeSessions(deps, request, lease, environments) : [],
       ]);
   const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
@@ -182,6 +184,7 @@ export async function readTodo(
   deps: Deps,
   request: PollRequest,
   environments: Environment[],
+  unbuilt: Environment[] = [],
 ): Promise<Todo> {
   const { free_slots, free_sessions = 0, leases, sessions = [], agent } = request;
   const offered = free_slots > 0 ? await offers(deps, placedOf(request), environments) : [];
@@ -192,12 +195,13 @@ export async function readTodo(
       held: JSON.stringify(leases),
       heldSessions: JSON.stringify(sessions),
       jobTypes: JSON.stringify(offered.map(({ jobType }) => jobType)),
+      unbuilt: JSON.stringify(unbuilt.map(({ jobType }) => jobType.name)),
       ways: waysOf(agent.accepts.inputs).join(" "),
       free: free_slots,
       freeSessions: free_sessions,
     }),
   );
-  const [overdue, missed, due, calls, waiting] = Array.from(rows[0]!, Boolean);
+  const [overdue, missed, due, calls, waiting, images] = Array.from(rows[0]!, Boolean);
   return {
     offered,
     overdue: overdue!,
@@ -205,13 +209,14 @@ export async function readTodo(
     due: due!,
     calls: calls!,
     sessions: waiting!,
+    images: images!,
   };
 }
 
 const any = (table: SQLiteTable, condition: SQL | undefined): SQL =>
   sql`exists (select 1 from ${table} where ${condition})`;
 const todo = statement(sql`select ${any(executions, isOverdue)}, ${any(executions, isMissed)},
-  ${any(executions, isOffered)}, ${any(executions, isNextOf(sql`null`))}, ${isForAgent}`);
+  ${any(executions, isOffered)}, ${any(executions, isNextOf(sql`null`))}, ${isForAgent}, ${isImageAwaited}`);
 
 /** Registers an agent and renews the leases it lists. */
 export async function renew(

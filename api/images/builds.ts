@@ -17,12 +17,19 @@ import type {
 } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { listAgents, servingKinds } from "../agents/fleet.ts";
-import { mayBuild, servingAgents, whyNobodyBuilds } from "../agents/placement.ts";
+import {
+  isLive,
+  mayBuild,
+  servingAgents,
+  whyNobodyBuilds,
+  whyNoBuild,
+} from "../agents/placement.ts";
 import { leaseLost, refuseUnless, requireHeld } from "../agents/posts.ts";
 import { backstopMs, type Deps, type Hashed, UploadMismatch } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { fileForAgents, type StoredFile } from "../files/files.ts";
 import {
+  awaitsImage,
   buildSpec,
   type BuildSpec,
   type Environment,
@@ -32,10 +39,14 @@ import {
 } from "../jobs/environment.ts";
 import type { LeaseTerms } from "../jobs/lease.ts";
 import { timestamp } from "../jobs/read.ts";
-import type { Actor } from "../tenants/sql.ts";
+import { failWaiting, tellEnd } from "../jobs/wait.ts";
+import { tellSession } from "../sessions/lease.ts";
+import { advanceSession, queuedSessions } from "../sessions/sql.ts";
+import { type Actor, service } from "../tenants/sql.ts";
 import {
   advanceBuild,
   archivedBuilds,
+  awaitedTypes,
   type BuildEvent,
   type BuildRow,
   builtImages,
@@ -46,6 +57,8 @@ import {
   findBuildByLease,
   findImage,
   finishBuild,
+  lastBuilds,
+  type NewBuild,
   readBuildLog,
   recordArchive,
   recordBuildLog,
@@ -68,23 +81,79 @@ export async function buildImage(
   by: Actor,
   signal: AbortSignal,
 ): Promise<BuildResult> {
-  const { config, db, notifier, newId } = deps;
-  const { jobType } = environment;
+  const { db, notifier } = deps;
   const obstacle = await whyNotNow(deps, environment);
   if (obstacle !== undefined) throw unavailable(obstacle, retryAfterS);
-  const tag = versionTag ?? "latest";
-  const build = {
+  const id = await requestBuild(db, newBuild(deps, environment, by, versionTag), by);
+  notifier.notify("queue");
+  return toResult(await waitForBuild(deps, id, environment, signal));
+}
+
+function newBuild(
+  { config, newId }: Deps,
+  { jobType }: Environment,
+  { correlationId, at }: Actor,
+  tag = "latest",
+): NewBuild {
+  return {
     id: newId(),
     jobType: jobType.name,
     tag,
     spec: buildSpec(jobType),
     imageRef: imageRefOf(config, jobType.name, tag),
-    correlationId: by.correlationId,
-    createdAt: by.at,
+    correlationId,
+    createdAt: at,
   };
-  const id = await requestBuild(db, build, by);
-  notifier.notify("queue");
-  return toResult(await waitForBuild(deps, id, environment, signal));
+}
+
+/** After a failure, the next build comes with a job so much later; twice as much after each further one. */
+const firstRetryMs = 60_000;
+
+/**
+ * Requests the builds of these job types whose images jobs or sessions wait for. Where a build has just failed, they
+ * fail with its error instead. Any process may do this at any time. Returns whether it has requested a build.
+ */
+export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<boolean> {
+  const { config, db, notifier, now, log } = deps;
+  const names = unbuilt.map(({ jobType }) => jobType.name);
+  let isRequested = false;
+  for (const { jobType: name, correlationId } of await awaitedTypes(db, names, now())) {
+    const environment = unbuilt.find(({ jobType }) => jobType.name === name)!;
+    const at = now();
+    const last = await lastBuilds(db, { jobType: name, spec: buildSpec(environment.jobType) });
+    const [newest] = last;
+    if (newest && newest.status !== "failed") continue;
+    const waitMs = Math.min(firstRetryMs * 2 ** (last.length - 1), hourMs);
+    if (newest?.error && at < newest.endedAt! + waitMs) {
+      await failAwaiting(deps, newest, newest.error);
+      continue;
+    }
+    const live = (await listAgents(db)).filter((agent) => isLive(agent, config, at));
+    if (whyNoBuild(environment, live) !== undefined) continue;
+    const by = service(correlationId, at);
+    await requestBuild(db, newBuild(deps, environment, by), by, newest?.seq ?? 0);
+    log
+      .with({ correlationId })
+      .info("job type {name} is built for the jobs that wait for it", { name });
+    isRequested = true;
+  }
+  if (isRequested) notifier.notify("queue");
+  return isRequested;
+}
+
+/** Fails the jobs and sessions that wait for an image with the error of its build. */
+async function failAwaiting(
+  deps: Deps,
+  { jobType }: BuildRow,
+  { type, message }: ExecutionError,
+): Promise<void> {
+  const { db, now } = deps;
+  const error = { type, message: failureText(jobType, message), phase: "startup" } as const;
+  for (const execution of await failWaiting(db, jobType, error, now())) tellEnd(deps, execution);
+  for (const id of await queuedSessions(db, jobType)) {
+    const result = await advanceSession(db, { id }, { kind: "fail", error }, now());
+    if (result.kind === "changed") tellSession(deps, result);
+  }
 }
 
 async function whyNotNow(
@@ -134,12 +203,11 @@ function toResult({ jobType, digest, imageRef, error }: BuildRow): BuildResult {
 function refusal(jobType: string, error: ExecutionError): AppError {
   if (error.type === "service_unavailable") return unavailable(error.message, retryAfterS);
   const code = error.type === "dependency_error" ? "build_failed" : "engine_failed";
-  return new AppError(
-    code,
-    `Job type ${jobType} was not built: ${error.message} (log: GET /job-types/${jobType}/build)`,
-    { error },
-  );
+  return new AppError(code, failureText(jobType, error.message), { error });
 }
+
+const failureText = (jobType: string, message: string): string =>
+  `Job type ${jobType} was not built: ${message} (log: GET /job-types/${jobType}/build)`;
 
 /** A build with its log, as the API shows it. */
 export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Build> {
@@ -200,13 +268,21 @@ function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
   ];
 }
 
+/** Tells those who wait for the image of a job type that its build has failed. */
+async function serveType(deps: Deps, name: string): Promise<void> {
+  const environment = environmentOf(deps.config, await builtImages(deps.db), name);
+  if (environment && awaitsImage(environment)) await serveAwaited(deps, [environment]);
+}
+
 /** Ends or requeues the builds whose agents are gone, and wakes the requests that wait for them. */
-export async function sweepBuilds({ db, notifier, now, log }: Deps): Promise<void> {
+export async function sweepBuilds(deps: Deps): Promise<void> {
+  const { db, notifier, now, log } = deps;
   for (const { id, status, jobType, correlationId } of await expireBuilds(db, now())) {
     log
       .with({ correlationId })
       .warn("lease of a build of {jobType} expired: now {status}", { jobType, status });
     notifier.notify(status === "queued" ? "queue" : `build:${id}`);
+    if (status === "failed") await serveType(deps, jobType);
   }
 }
 
@@ -246,15 +322,17 @@ export async function appendBuildLog(
  * @throws AppError 409 when the lease is gone, or ended with another report.
  */
 export async function recordBuildResult(
-  { db, notifier, now, sha256 }: Deps,
+  deps: Deps,
   leaseId: string,
   report: BuildReport,
 ): Promise<void> {
+  const { db, notifier, now, sha256 } = deps;
   const hash = await sha256(canonicalJson(report));
   const result = await finishBuild(db, leaseId, report, hash, now());
   if (result.kind === "not_found") throw leaseLost(leaseId);
   if (result.kind === "refused" && result.build.reportHash !== hash) throw leaseLost(leaseId);
   notifier.notify(`build:${result.build.id}`);
+  if (report.status === "failed") await serveType(deps, result.build.jobType);
   // Jobs that waited for the image can run now.
   notifier.notify("queue");
 }
@@ -273,15 +351,13 @@ export async function releaseBuildLease(
 type GivesUp = Extract<BuildEvent, { kind: "release" | "leave" | "crash" }>;
 
 /** Returns a build: it is queued again, or fails. False if the lease no longer holds. */
-export async function giveUpBuild(
-  { db, notifier, now }: Deps,
-  leaseId: string,
-  event: GivesUp,
-): Promise<boolean> {
+export async function giveUpBuild(deps: Deps, leaseId: string, event: GivesUp): Promise<boolean> {
+  const { db, notifier, now } = deps;
   const result = await advanceBuild(db, { leaseId }, event, now());
   if (result.kind !== "changed") return false;
-  const { id, status } = result.build;
+  const { id, status, jobType } = result.build;
   notifier.notify(status === "queued" ? "queue" : `build:${id}`);
+  if (status === "failed") await serveType(deps, jobType);
   return true;
 }
 

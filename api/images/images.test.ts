@@ -1,18 +1,26 @@
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { beforeEach, describe, expect, test } from "vitest";
+import { type Client } from "@libsql/client";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
+import { type Config } from "../../shared/config/config.ts";
+import type { ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
+import type { PollRequest } from "../../shared/wire/leases.ts";
+import type { Session } from "../../shared/wire/sessions.ts";
+import type { SubmittedJob } from "../../shared/wire/submissions.ts";
 import { recordAgent } from "../agents/agents.ts";
 import { findAgent } from "../agents/fleet.ts";
+import { createApp } from "../app.ts";
 import { type Deps } from "../deps.ts";
 import { buildSpec, environment } from "../jobs/environment.ts";
-import { type Database } from "../store/database.ts";
+import { database, type Database } from "../store/database.ts";
 import { sweep } from "../sweep.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
-import { by, openTempStore, testDeps } from "../testing/temp-store.ts";
+import { by, openIn, openTempStore, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { archiveKey, recordBuildResult, storeImageUpload } from "./builds.ts";
+import { archiveKey, recordBuildResult, serveAwaited, storeImageUpload } from "./builds.ts";
 import {
   advanceBuild,
   type BuildEvent,
@@ -393,4 +401,301 @@ test("an agent has the image that it built once, however often it reports it", a
   for (let n = 0; n < 2; n++) await recordBuildResult(deps, build!.leaseId!, report);
   expect((await findAgent(store.db, agent.id))?.images).toEqual(["earlier", digest]);
   store.close();
+});
+
+describe("a job of a type that is not built", () => {
+  useStore();
+  const base = "python:3.13-slim";
+  const image = `sha256:${"7".repeat(64)}`;
+  const token = "a-token-of-16-characters";
+  const missing = {
+    type: "dependency_error",
+    message: "No such package.",
+    phase: "startup",
+  } as const;
+  const why = {
+    ...missing,
+    message: "Job type science was not built: No such package. (log: GET /job-types/science/build)",
+  };
+  let clock: number;
+  let first: Process;
+  const opened: Client[] = [];
+
+  beforeEach(async () => {
+    clock = Date.parse("2026-01-01");
+    first = await start();
+    await first.poll();
+  });
+  afterEach(() => opened.splice(0).forEach((client) => client.close()));
+
+  type Process = Awaited<ReturnType<typeof start>>;
+
+  /** An API process with an agent of its own on the one database. */
+  async function start(config: Partial<Config> = {}, requirements = ["numpy==2.3.4"]) {
+    const client = await openIn(store.folder);
+    opened.push(client);
+    const job_types = { science: JobTypeDefinition.parse({ requirements, npm: ["marked@15"] }) };
+    const common = { agent_tokens: [token], job_types, max_queue_size: 1000, lease_ttl_s: 180 };
+    const deps = testDeps(database(client), store.folder, () => clock, { ...common, ...config });
+    const app = createApp(deps);
+    const agent = new ScriptedAgent(app, token);
+    agent.maxSessions = 9;
+    const send = async <T = Record<string, unknown>>(
+      method: string,
+      path: string,
+      body?: object,
+    ) => {
+      const answer = await app.request(path, jsonRequest(method, body));
+      return { http: answer.status, ...((await answer.json()) as T) };
+    };
+    const poll = (changes: Partial<PollRequest> = {}) =>
+      agent.poll({ images: [base], free_builds: 1, ...changes });
+    /** Polls until it gets the build. */
+    const build = async (changes: Partial<PollRequest> = {}) => (await poll(changes)).builds[0]!;
+    const end = (leaseId: string, report: object = builtReport(image)) =>
+      agent.postBuild(leaseId, "result", report);
+    const submit = async (more: object = {}) => {
+      const body = { code: "1", job_type: "science", ...more };
+      return send<SubmittedJob>("POST", "/execute/async", body);
+    };
+    const waits = async (id: string) =>
+      (await send<{ message: string }>("GET", `/jobs/${id}/result`)).message;
+    const error = async (id: string) =>
+      (await send<ExecutionRecord>("GET", `/executions/${id}`)).error;
+    return { deps, agent, send, poll, build, end, submit, waits, error };
+  }
+
+  const failure = { status: "failed", error: missing };
+  const allBuilds = async () =>
+    (await store.db.client.execute("SELECT status, correlation_id FROM builds")).rows;
+
+  test("requests its build, says what it waits for, and runs on the image", async () => {
+    const { job_id, message, correlation_id } = await first.submit();
+    expect(message).toBe("Waits for the image of science.");
+    expect(await first.waits(job_id)).toBe(message);
+    const { lease_id, base_image } = await first.build();
+    expect(base_image).toBe(base);
+    expect(await first.waits(job_id)).toBe(message);
+    await first.agent.postBuild(lease_id, "logs", { offset: 0, data_base64: "", step: 1 });
+    expect(await first.waits(job_id)).toBe("Waits for the image of science: step 1 of 2, pip.");
+    const { rows } = await store.db.client.execute("SELECT * FROM audit");
+    expect(rows).toMatchObject([{ key_name: "service", action: "build.request", correlation_id }]);
+    await first.end(lease_id);
+    const { jobs } = await first.poll({ images: [base, image] });
+    expect(jobs).toMatchObject([{ execution_id: job_id, image, startup_timeout_s: 60 }]);
+  });
+
+  test.each<[string, (process: Process) => Promise<unknown>]>([
+    [
+      "a synchronous job",
+      async ({ send }) => void send("POST", "/execute", { code: "1", job_type: "science" }),
+    ],
+    [
+      "a batch",
+      ({ send }) => send("POST", "/execute/batch", { jobs: [{ code: "1", job_type: "science" }] }),
+    ],
+    ["a session", ({ send }) => send("POST", "/sessions", { job_type: "science", wait: 0 })],
+    [
+      "a job whose time has come",
+      async ({ submit }) => {
+        await submit({ run_at: new Date(clock + 60_000).toISOString() });
+        expect((await first.poll()).builds).toEqual([]);
+        clock += 60_000;
+      },
+    ],
+  ])("%s requests the build, too", async (_what, ask) => {
+    await ask(first);
+    // What does not wait for an answer takes a few turns.
+    await expect
+      .poll(async () => (await first.poll()).builds)
+      .toMatchObject([{ job_type: "science" }]);
+  });
+
+  test("wakes the poll that requests and takes the build", async () => {
+    const polled = first.agent.takeBuild({ images: [base], free_slots: 4 });
+    await first.submit();
+    expect(await polled).toMatchObject({ job_type: "science" });
+  });
+
+  test("requests one build, however many come at once at two processes", async () => {
+    const second = await start();
+    await second.poll();
+    const processes = [first, second];
+    await Promise.all(
+      processes.flatMap(({ submit, poll }) =>
+        Array.from({ length: 20 }, async (_, n) => {
+          await submit({ code: String(n) });
+          return poll({ free_builds: 0 });
+        }),
+      ),
+    );
+    const builds = (await Promise.all(processes.map(({ poll }) => poll()))).flatMap(
+      (one) => one.builds,
+    );
+    expect(builds).toHaveLength(1);
+    // The processes that looked before it was built know of it.
+    await Promise.all(processes.map(({ poll }) => poll()));
+    expect(await allBuilds()).toHaveLength(1);
+  });
+
+  test("a request that comes late makes no second build", async () => {
+    await first.submit();
+    const { lease_id } = await first.build();
+    const unbuilt = [environment(first.deps.config, [], "science")!];
+    await first.end(lease_id);
+    expect(await serveAwaited(first.deps, unbuilt)).toBe(false);
+    expect(await allBuilds()).toHaveLength(1);
+  });
+
+  test("fails with the build, with its error and the log's address, and so does a session", async () => {
+    const { job_id } = await first.submit();
+    const sync = first.send<SyncResult>("POST", "/execute", { code: "1", job_type: "science" });
+    const { session_id } = await first.send<Session>("POST", "/sessions", {
+      job_type: "science",
+      wait: 0,
+    });
+    const call = await first.send<SubmittedJob>("POST", `/sessions/${session_id}/execute/async`, {
+      code: "1",
+    });
+    const { job_id: later } = await first.submit({ run_at: new Date(clock + 5000).toISOString() });
+    const { job_id: other } = await first.submit({ job_type: "default" });
+    await expect
+      .poll(() => first.send("GET", "/executions?limit=9"))
+      .toMatchObject({ items: { length: 5 } });
+    await first.end((await first.build({ free_slots: 0 })).lease_id, failure);
+    expect(await first.error(job_id)).toEqual(why);
+    expect(await sync).toMatchObject({ success: false, error: why });
+    const ended = { status: "ended", reason: "start_failed", error: why };
+    expect(await first.send("GET", `/sessions/${session_id}`)).toMatchObject(ended);
+    expect(await first.error(call.job_id)).toMatchObject({ type: "cancelled" });
+    for (const id of [later, other]) expect(await first.error(id)).toBeNull();
+  });
+
+  test("comes too early for the next build until a minute has passed, then two, at most an hour", async () => {
+    const waits = [60, 120, 240, 480, 960, 1920, 3600, 3600];
+    for (const seconds of waits) {
+      await first.submit();
+      await first.end((await first.build()).lease_id, failure);
+      clock += seconds * 1000 - 1;
+      const { job_id } = await first.submit();
+      expect((await first.poll()).builds).toEqual([]);
+      expect(await first.error(job_id)).toEqual(why);
+      clock += 1;
+    }
+    await first.submit();
+    expect(await first.build()).toBeDefined();
+  });
+
+  test("does not wait for that if the specification has changed", async () => {
+    await first.submit();
+    await first.end((await first.build()).lease_id, failure);
+    const changed = await start({}, ["numpy==2.3.5"]);
+    await changed.submit();
+    expect(await changed.build()).toMatchObject({ steps: [{ packages: ["numpy==2.3.5"] }, {}] });
+  });
+
+  test("waits for the image of a changed specification, while a leased job goes on", async () => {
+    await first.submit();
+    await first.end((await first.build()).lease_id);
+    const [leased] = (await first.poll({ images: [base, image] })).jobs;
+    const changed = await start({}, ["numpy==2.3.5"]);
+    const { job_id } = await changed.submit();
+    const both = { images: [base, image] };
+    const { jobs, builds } = await changed.poll(both);
+    expect(jobs).toEqual([]);
+    expect(await changed.waits(job_id)).toBe("Waits for the image of science.");
+    expect((await first.agent.result(leased!.lease_id)).status).toBe(200);
+    const next = `sha256:${"8".repeat(64)}`;
+    await changed.end(builds[0]!.lease_id, builtReport(next));
+    expect((await changed.poll({ images: [next] })).jobs).toMatchObject([
+      { execution_id: job_id, image: next },
+    ]);
+  });
+
+  test("runs on the present image while a rebuild is open", async () => {
+    await first.submit();
+    await first.end((await first.build()).lease_id);
+    const both = { images: [base, image] };
+    await first.poll(both);
+    void first.send("POST", "/job-types/science/build");
+    await expect.poll(() => openBuilds(first.deps.db)).toHaveLength(1);
+    const { job_id } = await first.submit();
+    expect((await first.poll(both)).jobs).toMatchObject([{ execution_id: job_id, image }]);
+  });
+
+  test("is refused with auto_build = false, as in production mode", async () => {
+    for (const config of [{ auto_build: false }, { production_mode: true }]) {
+      const { submit, poll, send } = await start(config);
+      const refused = await submit();
+      expect(refused).toMatchObject({
+        http: 400,
+        errors: [{ path: "job_type", message: "must be built first" }],
+      });
+      expect(await send("POST", "/sessions", { job_type: "science", wait: 0 })).toMatchObject({
+        http: 400,
+      });
+      expect((await poll()).builds).toEqual([]);
+    }
+    expect(await allBuilds()).toEqual([]);
+  });
+
+  test("waits and says so if nobody builds; a synchronous one is refused", async () => {
+    const sync = () => first.send("POST", "/execute", { code: "1", job_type: "science" });
+    await first.agent.leave();
+    const { job_id, message } = await first.submit();
+    expect(message).toMatch(/^Waits for the image of science\. No agent .* is connected/);
+    expect(await sync()).toMatchObject({ http: 503 });
+    const second = await start();
+    const accepts = { ...second.agent.status().agent.accepts, builds: false };
+    const unwilling = { agent: { ...second.agent.status().agent, accepts } };
+    expect((await second.poll(unwilling)).builds).toEqual([]);
+    const nobody =
+      "No connected agent builds images of job type science (agent_builds, agent_job_types).";
+    expect(await first.waits(job_id)).toBe(`Waits for the image of science. ${nobody}`);
+    expect(await sync()).toMatchObject({ http: 503, detail: nobody });
+    const third = await start();
+    expect((await third.poll()).builds).toMatchObject([{ job_type: "science" }]);
+    expect(await first.waits(job_id)).toBe("Waits for the image of science.");
+  });
+
+  test("can be cancelled while it waits; the build goes on", async () => {
+    const { job_id } = await first.submit();
+    const { lease_id } = await first.build();
+    expect(await first.send("POST", `/jobs/${job_id}/cancel`)).toMatchObject({
+      status: "cancelled",
+    });
+    expect((await first.poll({ builds: [lease_id] })).lost).toEqual([]);
+    await first.end(lease_id, failure);
+    expect(await first.error(job_id)).toMatchObject({ type: "cancelled" });
+  });
+
+  test("keeps its build if the API is started again", async () => {
+    const { job_id } = await first.submit();
+    const { lease_id } = await first.build();
+    const second = await start();
+    expect(await second.waits(job_id)).toBe("Waits for the image of science.");
+    const { jobs } = await second.poll({ builds: [lease_id] });
+    expect(jobs).toEqual([]);
+    await second.end(lease_id);
+    expect((await second.poll({ images: [image] })).jobs).toMatchObject([
+      { execution_id: job_id, image },
+    ]);
+    expect(await allBuilds()).toHaveLength(1);
+  });
+
+  test("whose build loses its agent waits for the next one, and fails with the second", async () => {
+    const { job_id } = await first.submit();
+    await first.build();
+    const second = await start();
+    await second.poll();
+    await second.agent.leave(true, first.agent.id);
+    const { attempt } = await second.build();
+    expect(attempt).toBe(2);
+    expect(await first.waits(job_id)).toBe("Waits for the image of science.");
+    clock += 181_000;
+    await sweep((await start()).deps);
+    expect(await first.error(job_id)).toMatchObject({
+      message: expect.stringContaining("The agent was lost while it built, 2 times.") as string,
+    });
+  });
 });

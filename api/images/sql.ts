@@ -32,8 +32,17 @@ import {
   toStatement,
   transact,
 } from "../store/database.ts";
-import { agents, buildLogs, builds, removals } from "../store/schema.ts";
-import { query, statement } from "../store/statement.ts";
+import {
+  agents,
+  buildLogs,
+  builds,
+  executions,
+  isInLine,
+  isQueuedSession,
+  removals,
+  sessions,
+} from "../store/schema.ts";
+import { given, listed, query, statement } from "../store/statement.ts";
 import { type AnyDb, batch, keptTenantRows } from "../store/tenant.ts";
 import { type Actor, audited } from "../tenants/sql.ts";
 
@@ -147,16 +156,72 @@ const isBuilt = sql`${builds.status} = 'built'`;
 const isLeasedBuild = (leaseId: string, now: number): SQL | undefined =>
   and(eq(builds.leaseId, leaseId), eq(builds.status, "running"), gt(builds.leaseExpiresAt, now));
 
-/** Queues a build, unless an equal one is queued or running. Returns the id of the new or the existing one. */
-export async function requestBuild(db: Database, build: NewBuild, by: Actor): Promise<string> {
+/**
+ * Queues a build, unless an equal one is queued or running. Returns the id of the new or the existing one.
+ *
+ * @param after With this, queues it only if its specification has no build with a greater `seq`.
+ */
+export async function requestBuild(
+  db: Database,
+  build: NewBuild,
+  by: Actor,
+  after?: number,
+): Promise<string> {
   const { jobType, tag, spec } = build;
+  const newer = and(isOf(build), gt(builds.seq, after ?? 0));
+  const isWanted =
+    after === undefined ? undefined : notExists(query.select().from(builds).where(newer));
   const [, , found] = await batch(db, [
-    toStatement(query.insert(builds).values(build).onConflictDoNothing()),
+    toStatement(insertWhere(builds, build, isWanted).append(sql` on conflict do nothing`)),
     audited(by, "build.request", jobType, { tag }),
     openEqual({ jobType, tag, spec }),
   ]);
   return found?.rows[0]?.[0] as string;
 }
+
+/** Builds of a specification, without those that nobody could take. */
+const isOf = ({ jobType, spec }: Pick<NewBuild, "jobType" | "spec">): SQL | undefined =>
+  and(
+    eq(builds.jobType, jobType),
+    eq(builds.spec, spec),
+    sql`(${builds.error} is null or ${builds.error} ->> 'type' <> 'service_unavailable')`,
+  );
+
+/** The last builds of a specification, newest first. */
+export async function lastBuilds(
+  db: Database,
+  of: Pick<NewBuild, "jobType" | "spec">,
+): Promise<BuildRow[]> {
+  return db.orm.select().from(builds).where(isOf(of)).orderBy(desc(builds.seq)).limit(10);
+}
+
+const isDue = lte(executions.availableAt, given("now"));
+const isDueSession = and(isQueuedSession, gt(sessions.expiresAt, given("now")));
+/** Whether a job or a session waits for the image of one of the types `unbuilt`. */
+export const isImageAwaited = sql`(exists (select 1 from ${executions}
+    where ${isInLine} and ${isDue} and ${executions.jobType} in ${listed("unbuilt")})
+  or exists (select 1 from ${sessions} where ${isDueSession} and ${sessions.jobType} in ${listed("unbuilt")}))`;
+
+/** Those of these job types for which a job or a session waits, with the correlation id of one that does. */
+export async function awaitedTypes(
+  db: Database,
+  jobTypes: string[],
+  now: number,
+): Promise<{ jobType: string; correlationId: string }[]> {
+  const { rows } = await db.client.execute(awaited({ jobTypes: JSON.stringify(jobTypes), now }));
+  return rows.flatMap(({ 0: jobType, 1: correlationId }) =>
+    correlationId === null
+      ? []
+      : [{ jobType: jobType as string, correlationId: correlationId as string }],
+  );
+}
+
+const awaited = statement(sql`select wanted.value, coalesce(
+    (select ${executions.correlationId} from ${executions}
+      where ${isInLine} and ${isDue} and ${executions.jobType} = wanted.value limit 1),
+    (select ${sessions.correlationId} from ${sessions}
+      where ${isDueSession} and ${sessions.jobType} = wanted.value limit 1))
+  from json_each(${given("jobTypes")}) as wanted`);
 
 const openEqual = statement(
   query

@@ -36,6 +36,8 @@ export interface Environment {
   built: BuiltImage | undefined;
   /** Whether jobs of this type may run on a built image only. */
   mustBeBuilt: boolean;
+  /** Whether the first job requests the build. */
+  buildsItself: boolean;
 }
 
 /** The environments of every job type, "default" first. */
@@ -52,11 +54,28 @@ export function environment(
 ): Environment | undefined {
   const jobType = resolveJobType(config, name);
   if (!jobType) return undefined;
+  const { production_mode, auto_build } = config;
+  const isMade = stepsOf(jobType).length > 0;
   return {
     jobType,
     built: built.find((image) => image.jobType === name && image.spec === buildSpec(jobType)),
-    mustBeBuilt: config.production_mode || stepsOf(jobType).length > 0,
+    mustBeBuilt: production_mode || isMade,
+    buildsItself: isMade && auto_build && !production_mode,
   };
+}
+
+/** Whether jobs of this type wait for an image that a build makes by itself. */
+export function awaitsImage({ built, buildsItself }: Environment): boolean {
+  return built === undefined && buildsItself;
+}
+
+/** The open build of a type's present configuration. */
+export function openBuildOf<B extends { jobType: string; spec: string }>(
+  { jobType }: Environment,
+  open: B[],
+): B | undefined {
+  const own = open.filter((build) => build.jobType === jobType.name);
+  return own.length > 0 ? own.find(({ spec }) => spec === buildSpec(jobType)) : undefined;
 }
 
 /**
@@ -234,8 +253,7 @@ export function describeMissing(
         ]
       : []),
   ];
-  if (ways.length === 0)
-    ways.push("an operator adds that to the requirements of a job type, and builds it");
+  if (ways.length === 0) ways.push("an operator adds that to the requirements of a job type");
   return `Job type ${jobType} has no module ${module}. If it comes from a package (${name}): ${ways.join(", or ")}.`;
 }
 

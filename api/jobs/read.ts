@@ -19,6 +19,7 @@ import {
   givesInputs,
   isLive,
   turnMessage,
+  whyNoBuild,
   whyNobodyRuns,
   whyNobodyTakes,
   whyNoLanguage,
@@ -30,7 +31,14 @@ import { builtImages, openBuilds } from "../images/sql.ts";
 import { findSession } from "../sessions/sql.ts";
 import { type AnyDb, ofTenant } from "../store/tenant.ts";
 import { findTenant } from "../tenants/sql.ts";
-import { type Environment, environment, environments, isFor } from "./environment.ts";
+import {
+  awaitsImage,
+  type Environment,
+  environment,
+  environments,
+  isFor,
+  openBuildOf,
+} from "./environment.ts";
 import { type AttemptHistory, readAttempts } from "./lease.ts";
 import {
   type ArtifactRow,
@@ -450,6 +458,8 @@ export interface Availability {
   refusal?: AppError | undefined;
   /** Why it would wait longer than for its turn. */
   wait?: string | undefined;
+  /** Set if the submission asks for a build, which any poll requests. */
+  topic?: "queue";
 }
 
 export async function checkAvailability(
@@ -472,7 +482,9 @@ export async function checkAvailability(
   const found = whyUnavailable(mode, known, config, at);
   if (found) return { refusal: unavailable(found.detail, found.retryAfterS) };
   const live = known.filter((agent) => isLive(agent, config, at));
-  const nobody = whyNobodyRuns(environment, live, { inputs });
+  const awaits = awaitsImage(environment);
+  const build = awaits ? openBuildOf(environment, await openBuilds(db)) : undefined;
+  const nobody = whyNobodyRuns(environment, live, { inputs, build });
   const missing = language === undefined ? undefined : whyNoLanguage(environment, live, language);
   if (missing) {
     const errors = [{ path: "language", message: `must be one of: ${missing.known}` }];
@@ -482,7 +494,10 @@ export async function checkAvailability(
   if (inputs === "mount" && !live.some((agent) => givesInputs(agent, inputs)) && live.length > 0) {
     return { refusal: new AppError("files_too_large", nobody) };
   }
-  return mode === "async" ? { wait: nobody } : { refusal: unavailable(nobody, 5) };
+  const isBuilding = build?.status === "running";
+  const obstacle = awaits ? (isBuilding ? undefined : whyNoBuild(environment, live)) : nobody;
+  if (mode === "sync" && obstacle !== undefined) return { refusal: unavailable(obstacle, 5) };
+  return { wait: nobody, ...(awaits && !build && { topic: "queue" }) };
 }
 
 /** Tells a client why its queued execution waits. */
@@ -492,7 +507,10 @@ export async function explainWait(
   position: number,
 ): Promise<string> {
   if (execution.sessionId !== null) return explainCall(deps, execution.sessionId, position);
-  const reason = await whyMoreThanItsTurn(deps, execution);
+  const environment = await readEnvironment(deps, execution.jobType);
+  const reason = await whyMoreThanItsTurn(deps, execution, environment);
+  // Without an image, no turn comes.
+  if (reason !== undefined && environment && awaitsImage(environment)) return reason;
   const turn = turnMessage(position);
   return reason === undefined ? turn : `${turn} ${reason}`;
 }
@@ -506,10 +524,10 @@ async function explainCall({ db }: ClientDeps, id: string, position: number): Pr
 async function whyMoreThanItsTurn(
   deps: ClientDeps,
   { tenant, jobType, availableAt, attempt, inputs }: ExecutionRow,
+  environment: Environment | undefined,
 ): Promise<string | undefined> {
   const { config, db, now } = deps;
   if (attempt === 0 && availableAt > now()) return `It is to start at ${timestamp(availableAt)}.`;
-  const environment = await readEnvironment(deps, jobType);
   if (!environment) return `Job type ${jobType} is not configured any more: cancel the job.`;
   const [known, builds, { runningByAgent }, owner] = await Promise.all([
     listAgents(db),
@@ -519,8 +537,8 @@ async function whyMoreThanItsTurn(
   ]);
   const at = now();
   const live = known.filter((agent) => isLive(agent, config, at));
-  const isBeingBuilt = builds.some((build) => build.jobType === jobType);
-  const nobody = whyNobodyRuns(environment, live, { inputs, isBeingBuilt });
+  const build = openBuildOf(environment, builds);
+  const nobody = whyNobodyRuns(environment, live, { inputs, build });
   if (nobody !== undefined) return nobody;
   if (availableAt > at)
     return `It could not be started, and is tried again at ${timestamp(availableAt)}.`;

@@ -1,10 +1,11 @@
-import { and, eq, isNotNull, lte, sql } from "drizzle-orm";
+import { and, eq, inArray, isNotNull, lte, sql } from "drizzle-orm";
+import type { ExecutionError } from "../../shared/wire/errors.ts";
 import { isTerminal } from "../../shared/wire/executions.ts";
 import { backstopMs, type ClientDeps, type Deps, type Subscription } from "../deps.ts";
 import { AppError, notFound, unavailable, withJob } from "../errors.ts";
 import { type Database, isStoreOutage, rideOut } from "../store/database.ts";
-import { executions, isQueued } from "../store/schema.ts";
-import { query, rowQuery, rowsQuery } from "../store/statement.ts";
+import { executions, isInLine, isQueued } from "../store/schema.ts";
+import { given, query, rowQuery, rowsQuery } from "../store/statement.ts";
 import { advance, type Advanced, type Result } from "./lease.ts";
 import { checkAvailability, readAtOnceBytes, readEnvironment, requireExecution } from "./read.ts";
 import {
@@ -304,6 +305,46 @@ export async function endOverdue(db: Database, now: number): Promise<ExecutionRo
   // Reads first, because an update would take the write lock each time.
   return (await findOverdue(db, { now })) ? end(db, { now }) : [];
 }
+
+/** Fails the jobs of a type that wait for an image, and returns their new state. In pieces, because a long queue takes its time. */
+export async function failWaiting(
+  db: Database,
+  jobType: string,
+  error: ExecutionError,
+  now: number,
+): Promise<ExecutionRow[]> {
+  const failed: ExecutionRow[] = [];
+  for (let some = failedAtOnce; some === failedAtOnce;) {
+    const rows = await failSome(db, { jobType, error, now });
+    failed.push(...rows);
+    some = rows.length;
+  }
+  return failed;
+}
+
+const failedAtOnce = 500;
+const someWaiting = query
+  .select({ seq: executions.seq })
+  .from(executions)
+  .where(
+    and(
+      isInLine,
+      eq(executions.jobType, given("jobType")),
+      lte(executions.availableAt, given("now")),
+    ),
+  )
+  .limit(failedAtOnce);
+const failSome = rowsQuery(
+  query
+    .update(executions)
+    .set({
+      status: "failed",
+      error: sql`${sql.param(given("error"), executions.error)}`,
+      endedAt: sql`${given("now")}`,
+    })
+    .where(inArray(executions.seq, someWaiting))
+    .returning(executionColumns),
+);
 
 const { startBy, attempt, createdAt, runAt, sessionId } = executions;
 const isOverdue = and(

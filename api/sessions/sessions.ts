@@ -20,7 +20,7 @@ import { AppError, notFound, unavailable } from "../errors.ts";
 import { fileFinder, type FoundFiles } from "../files/files.ts";
 import { contentTypeOf } from "../files/rules.ts";
 import { openBuilds } from "../images/sql.ts";
-import { neededFor, resolveJobType } from "../jobs/environment.ts";
+import { neededFor, openBuildOf, resolveJobType } from "../jobs/environment.ts";
 import { optionalTimestamp, readEnvironment, timestamp } from "../jobs/read.ts";
 import type { FullExecution } from "../jobs/sql.ts";
 import {
@@ -222,8 +222,7 @@ async function explainWait(deps: ClientDeps, { jobType }: SessionRow): Promise<s
     openBuilds(db),
   ]);
   if (!environment) return `Job type ${jobType} is not configured any more: delete the session.`;
-  const isBeingBuilt = builds.some((build) => build.jobType === jobType);
-  return whyNobodyHolds(environment, known, config, now(), isBeingBuilt);
+  return whyNobodyHolds(environment, known, config, now(), openBuildOf(environment, builds));
 }
 
 /** @throws AppError 404 when it is unknown; 409 when it has ended; 422 when the lifetime is too long. */

@@ -77,6 +77,7 @@ const events: Record<string, SessionEvent> = {
   expire: { kind: "expire" },
   idle: { kind: "idle" },
   lifetime: { kind: "lifetime" },
+  fail: { kind: "fail", error },
   delete: { kind: "delete" },
   "ready of another lease": { kind: "ready", leaseId: "other", report },
   "release of another lease": { kind: "release", leaseId: "other", error },
@@ -139,8 +140,8 @@ const whenReady = {
 
 /** What each event does in each state: the columns that change, or the refusal. Others are below. */
 const table: Record<string, Record<string, object | string>> = {
-  queued: {},
-  "queued, its lifetime over": { lifetime: ended("lifetime") },
+  queued: { fail: ended("start_failed", error) },
+  "queued, its lifetime over": { lifetime: ended("lifetime"), fail: ended("start_failed", error) },
   starting: whenStarting,
   "starting, last attempt": {
     ...whenStarting,
@@ -160,6 +161,7 @@ const table: Record<string, Record<string, object | string>> = {
 
 function otherwise(event: SessionEvent): object | string {
   if (event.kind === "delete") return ended("deleted");
+  if (event.kind === "fail") return "not_queued";
   return ["expire", "idle", "lifetime"].includes(event.kind) ? "not_due" : "lease_lost";
 }
 

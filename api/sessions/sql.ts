@@ -10,6 +10,7 @@ import { type Database, insertWhere } from "../store/database.ts";
 import {
   executions,
   isOpenSession,
+  isQueuedSession,
   isRunningCall,
   isWaitingCall,
   sessions,
@@ -64,9 +65,17 @@ export type SessionEvent =
   /** No call has been open for the idle timeout: whoever applies it checks that no call is open. */
   | { kind: "idle" }
   | { kind: "lifetime" }
+  /** The build of the image that it waited for has failed. */
+  | { kind: "fail"; error: ExecutionError }
   | { kind: "delete" };
 
-type SessionRefusal = "ended" | "lease_lost" | "not_starting" | "not_ready" | "not_due";
+type SessionRefusal =
+  | "ended"
+  | "lease_lost"
+  | "not_queued"
+  | "not_starting"
+  | "not_ready"
+  | "not_due";
 type SessionTransition =
   | { ok: true; change: Partial<SessionState> }
   | { ok: false; refusal: SessionRefusal };
@@ -84,6 +93,10 @@ export function sessionTransition(
   switch (event.kind) {
     case "delete":
       return end("deleted", null, now);
+    case "fail":
+      return state.status === "queued"
+        ? end("start_failed", event.error, now)
+        : refuse("not_queued");
     case "lifetime":
       return state.expiresAt <= now ? end("lifetime", null, now) : refuse("not_due");
     case "idle":
@@ -233,6 +246,13 @@ const isOf = (status: SessionStatus): SQL =>
   status === "ended"
     ? sql`${sessions.status} = 'ended'`
     : sql`${isOpenSession} and +${sessions.status} = ${status}`;
+
+/** The sessions of a job type that wait for an agent. */
+export async function queuedSessions(db: Database, jobType: string): Promise<string[]> {
+  const which = and(isQueuedSession, eq(sessions.jobType, jobType));
+  const found = await db.orm.select({ id: sessions.id }).from(sessions).where(which);
+  return found.map(({ id }) => id);
+}
 
 /** The id of the call that runs in a session. */
 export async function findRunningCall(db: AnyDb, id: string): Promise<string | undefined> {

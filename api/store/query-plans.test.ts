@@ -403,7 +403,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["the end of a session", [], () => advanceSession(db, { id: "s" }, { kind: "delete" }, now)],
   [
     "what may wait for an agent",
-    ["SCAN sessions USING INDEX sessions_queue"],
+    Array.from({ length: 2 }, () => "SCAN sessions USING INDEX sessions_queue"),
     async () => {
       const deps = testDeps(db, "", () => now);
       const request = new ScriptedAgent("http://unused", "").pollRequest({ free_sessions: 1 });

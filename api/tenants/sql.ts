@@ -279,6 +279,12 @@ export interface Actor {
   at: number;
 }
 
+/** The service itself. */
+export const service = (correlationId: string, at: number): Actor => ({
+  ...shell(correlationId, at),
+  keyName: "service",
+});
+
 export type AuditRow = typeof audit.$inferSelect;
 
 /** An operator's shell on the machine of the service. */

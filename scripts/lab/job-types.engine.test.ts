@@ -60,6 +60,7 @@ async function startService(start: Start, vars: Variables = {}): Promise<void> {
       AIRLOCK_JOB_TYPES: JSON.stringify({
         science: { requirements: ["airlock_probe"], preload: ["airlock_probe"] },
         rebuilt: { requirements: ["airlock_probe"] },
+        unbuilt: { requirements: ["airlock_probe"] },
         removed: { requirements: ["airlock_probe"] },
         shared: { requirements: ["airlock_probe"] },
         broken: { requirements: ["no-such-package==9"] },
@@ -117,11 +118,6 @@ describe(`on ${name}`, () => {
       image_exists: false,
       python_version: "3.13",
     });
-    expect(await execute("science")).toMatchObject({
-      status: 400,
-      detail: expect.stringContaining("POST /job-types/science/build") as string,
-    });
-
     const made = await build(service, "science", "v1.2.3");
     expect(made).toEqual({
       status: "built",
@@ -150,6 +146,16 @@ describe(`on ${name}`, () => {
       job_version: "v1.2.3",
       job_ref: `science@${made.digest}`,
     });
+  });
+
+  test("the first job of a type has its image built, and runs on it", async () => {
+    writeWheels(wheels, probe(6));
+    const id = await submit("unbuilt");
+    const waiting = await service.send<InProgressResult>("GET", `/jobs/${id}/result`);
+    expect(waiting.json.message).toMatch(/^Waits for the image of unbuilt/);
+    const { status, stdout, job_ref } = await service.ended(id);
+    expect({ status, stdout }).toEqual({ status: "succeeded", stdout: "6\n" });
+    expect(job_ref).toBe((await lastBuild(service, "unbuilt")).version);
   });
 
   // What follows is the agents' work, whatever the API runs on.

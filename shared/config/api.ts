@@ -69,6 +69,12 @@ export const apiSettings = {
     .boolean()
     .default(false)
     .describe("Refuse jobs of job types whose image is not built."),
+  auto_build: z
+    .boolean()
+    .default(true)
+    .describe(
+      "Build the image of a job type when its first job comes. false: refuse the job until a client has had it built.",
+    ),
   max_queue_size: z.int().min(1).default(100).describe("Number of executions that can be queued."),
   default_timeout: z.int().min(1).default(30).describe("Default timeout of the code, in seconds."),
   max_timeout: z

@@ -66,6 +66,7 @@ const examples: Record<keyof Config, Example> = {
   log_format: text("text", "json", ["xml", '"text"|"json"']),
   allow_runtime_requirements: boolean,
   production_mode: boolean,
+  auto_build: boolean,
   max_queue_size: number(5, 7, 0, ">=1"),
   default_timeout: number(5, 7, 0, ">=1"),
   max_timeout: number(5, 7, 86_401, "<=86400"),

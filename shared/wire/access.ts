@@ -301,9 +301,12 @@ export const AuditEntry = z
     id: z.int(),
     at: Timestamp,
     key_id: z.string().nullable().meta({
-      description: "The key of the request; null if a command did it, or if keys are not required.",
+      description:
+        "The key of the request; null if a command or the service did it, or if keys are not required.",
     }),
-    key_name: z.string().meta({ description: "`shell` if a command did it." }),
+    key_name: z
+      .string()
+      .meta({ description: "`shell` if a command did it, `service` if the service did." }),
     tenant: TenantName.meta({ description: "Whose thing was changed." }),
     action: AuditAction,
     target: z.string().meta({ description: "Id or name of what was changed." }),

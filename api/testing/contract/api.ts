@@ -317,6 +317,7 @@ export const servers = {
     AIRLOCK_JOB_TYPES: JSON.stringify({
       ...buildable,
       ...withImages,
+      broken: { requirements: ["numpy==2.3.4"] },
       versioned: { python_version: "3.12" },
       official: { base_image: "docker.io/library/python:3.11.9-slim" },
       custom: { base_image: "registry.example/science:7", memory_limit: "2g", cpu_limit: 1.5 },

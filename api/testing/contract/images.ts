@@ -606,6 +606,40 @@ export const jobTypeRows = on("with job types", [
     expect(await imageExists(api, "default")).toBe(true);
     hangUp.abort();
   }),
+  test("The first job of a type that is not built has its image built; it waits, says for what, and runs on it", async (api) => {
+    const agent = await agentWith(api, defaultImage);
+    const { job_id, message } = await api.submit({ job_type: "build-0" });
+    expect(message).toBe("Waits for the image of build-0.");
+    const sync = api.post("/execute", { code: "1", job_type: "build-0" });
+    const lease = await agent.takeBuild({ images: [defaultImage] });
+    expect(lease).toMatchObject({ job_type: "build-0", tags: ["latest"] });
+    await agent.postBuild(lease.lease_id, "logs", { ...logChunk(0, "pip"), step: 1 });
+    expect(body(await api.get(`/jobs/${job_id}/result`))).toMatchObject({
+      message: "Waits for the image of build-0: step 1 of 1, pip.",
+    });
+    await agent.postBuild(lease.lease_id, "result", { ...buildSuccess, digest: digest(9) });
+    const images = [defaultImage, digest(9)];
+    for (let ended = 0; ended < 2;) {
+      for (const { lease_id, image } of (await agent.poll({ images, wait_s: 2 })).jobs) {
+        expect(image).toBe(digest(9));
+        await agent.result(lease_id);
+        ended++;
+      }
+    }
+    expect(body(await sync)).toMatchObject({ success: true });
+    expect(await api.job(job_id)).toMatchObject({ status: "succeeded" });
+  }),
+  test("A failed build fails the jobs that wait for it, with its error and the address of its log", async (api) => {
+    const agent = await agentWith(api, defaultImage);
+    const answer = api.post("/execute", { code: "1", job_type: "broken" });
+    const first = await agent.takeBuild();
+    const { job_id } = await api.submit({ job_type: "broken" });
+    await agent.postBuild(first.lease_id, "result", buildFailure(missingPackage));
+    const message = `Job type broken was not built: ${missingPackage.message} (log: GET /job-types/broken/build)`;
+    const error = { ...missingPackage, message };
+    expect(body(await answer)).toMatchObject({ success: false, error });
+    expect(await api.record(job_id)).toMatchObject({ status: "failed", error });
+  }),
   test("A module that is missing has a warning that says how to get it", async (api) => {
     const warningsOf = async (module: string) => {
       const { agent, job_id, lease_id } = await working(api);
@@ -620,7 +654,7 @@ export const jobTypeRows = on("with job types", [
       expect.stringMatching(/^Job type default has no module numpy\. .* use job_type .*build-0/),
     ]);
     expect(await warningsOf("yaml")).toEqual([
-      "Job type default has no module yaml. If it comes from a package (pyyaml): an operator adds that to the requirements of a job type, and builds it.",
+      "Job type default has no module yaml. If it comes from a package (pyyaml): an operator adds that to the requirements of a job type.",
     ]);
     expect(await warningsOf("IPython")).toEqual([expect.stringContaining("display(value)")]);
     expect(await warningsOf("numpy.missing")).toBeUndefined();
