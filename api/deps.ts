@@ -72,7 +72,7 @@ export interface ProcessMetrics {
 export interface Notifier {
   /**
    * Wakes the subscriptions to a topic, at once or after `delayMs`. Returns whether it knows that it has woken one.
-   * Those of this process get the news with it; with "job", the news is the job's type.
+   * Those of this process get the news with it; with "job", "session" and "build", the news is the job type.
    */
   notify(topic: Topic, delayMs?: number, news?: unknown): boolean;
   /**
@@ -84,9 +84,13 @@ export interface Notifier {
   /** Receives notifications from now on, including those between two calls of `next`. */
   subscribe(topics: Topic[]): Subscription;
 }
-/** A "job" is for one agent: one subscription of the process is woken, which may pass the wake-up on. */
+/** What an agent may take. It is for one agent: one subscription of the process is woken, which may pass the wake-up on. */
+export const works = ["job", "session", "build"] as const;
+export type Work = (typeof works)[number];
+
 export type Topic =
-  | "job"
+  | Work
+  /** For the polls of all agents: what they may run has changed. */
   | "queue"
   /** For the sender of webhooks alone: see api/webhooks/deliver.ts. */
   | "webhook"
@@ -98,21 +102,23 @@ export type Topic =
   /** A call of the session waits. For the answer to the result of the call before it. */
   | `call:${string}`;
 
-/** Which jobs a subscription to "job" is woken for. */
-export interface Wants {
+/** What a subscription is woken for. */
+export type Wants = Record<Work, Wanted>;
+
+export interface Wanted {
   jobTypes: ReadonlySet<string>;
   /** How many wake-ups it can use at once. More come only if nobody else can use them. */
   atOnce: number;
 }
 
 export interface Subscription {
-  /** From now on, "job" wakes it only for these. Until then, for all. */
+  /** From now on, work wakes it only if it is of these types. Until then, of all. */
   wants(wants: Wants): void;
   /** Resolves at the next notification, after `timeoutMs`, or when the signal aborts. */
   next(timeoutMs: number, signal: AbortSignal): Promise<Woken>;
-  /** Wakes another subscription for each job that the last `next` woke for. */
-  passOn(): void;
-  /** Ends the subscription. A wake-up for a job that it has not used is passed on. */
+  /** Ends the wake-ups for work that `next` has returned. If more waits than was taken, each wakes another subscription. */
+  settle(work: Work, isMore: boolean): void;
+  /** Ends the subscription. Wake-ups for work that are not settled are passed on. */
   close(): void;
 }
 

@@ -10,7 +10,7 @@ import type {
   PollRequest,
   ReadyKind,
 } from "../../shared/wire/leases.ts";
-import type { Deps, Wants } from "../deps.ts";
+import type { Deps } from "../deps.ts";
 import {
   defaultJobType,
   digestOf,
@@ -127,12 +127,6 @@ async function takeForSlots(
   return [...undelivered, ...(await claimAtOnce(db, lease, room, offered)).claimed];
 }
 
-/** The types of the jobs that a poll is to be woken for. */
-export function wantsOf({ free_slots, gpus }: PollRequest, offered: Offer[]): Wants {
-  const ready = offered.filter((offer) => offer.gpus <= gpus.free);
-  return { jobTypes: new Set(ready.map(({ jobType }) => jobType)), atOnce: free_slots };
-}
-
 const roomOf = ({ free_slots, gpus, agent }: PollRequest): Room => ({
   slots: free_slots,
   gpus: gpus.free,
@@ -184,7 +178,7 @@ export function nextAfter(
       if (forJob && !signal.aborted) claimed = await claimForSlot(deps, agentId);
       isMore = claimed.length === 0 || (await isAnyQueued(db));
     } finally {
-      if (isMore) wakes.passOn();
+      wakes.settle("job", isMore);
     }
     return describeJobs(deps, claimed);
   };

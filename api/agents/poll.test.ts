@@ -1,14 +1,20 @@
 import { randomBytes } from "node:crypto";
 import { setImmediate as nextTick } from "node:timers/promises";
+import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
-import { type PollRequest } from "../../shared/wire/leases.ts";
+import type { PollReply, PollRequest } from "../../shared/wire/leases.ts";
+import { SessionRequest } from "../../shared/wire/sessions.ts";
 import { createApp } from "../app.ts";
 import type { Deps, Notifier } from "../deps.ts";
+import { buildableBy, buildImage, releaseBuildLease } from "../images/builds.ts";
+import { openBuilds, requestBuild } from "../images/sql.ts";
+import { readEnvironments } from "../jobs/read.ts";
 import { findExecution } from "../jobs/sql.ts";
 import { submit } from "../jobs/submit.ts";
 import { sha256 } from "../platform/process.node.ts";
-import { sweepSessions } from "../sessions/lease.ts";
+import { releaseSession, sweepSessions } from "../sessions/lease.ts";
+import { makeSession } from "../sessions/sessions.ts";
 import { findSession } from "../sessions/sql.ts";
 import { setLimits } from "../tenants/sql.ts";
 import { limitTenant } from "../tenants/tenants.ts";
@@ -28,16 +34,16 @@ import {
 import { store, useStore } from "../testing/use-store.ts";
 import { addJoinCode, askForRotation, exchangeCode } from "./agents.ts";
 import { findAgent, listAgents } from "./fleet.ts";
-import { leave, poll } from "./poll.ts";
-import { recordResult } from "./posts.ts";
+import { leave, poll, readTodo } from "./poll.ts";
+import { recordResult, releaseLease } from "./posts.ts";
 
 const token = "a-token-of-16-characters";
+const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
 
 /** Submits a job of a tenant, and returns its id. */
 async function submitJob(deps: Deps, fields: object = {}, tenant?: string): Promise<string> {
   const limits = { startup_timeout: 60, requirements: [] };
   const job = { code: "1", input_data: {}, job_type: "default", ...limits, ...fields };
-  const origin = { mode: "async", correlationId: "c", clientIp: "192.0.2.1" } as const;
   return (await submit(clientOf(deps, tenant), job, origin)).job_id;
 }
 
@@ -104,6 +110,184 @@ describe("poll", () => {
     expect((await next.reply).jobs).toHaveLength(1);
   });
 
+  const job = () => submitJob(deps);
+  const session = () => makeSession(clientOf(deps), SessionRequest.parse({}), origin);
+  const build = async () => {
+    const [environment] = await readEnvironments(deps);
+    // Nobody waits for its end.
+    buildImage(deps, environment!, undefined, by(), over.signal).catch(() => {});
+  };
+  const room = { free_sessions: 1, free_builds: 1 };
+  const ofScience = SessionRequest.parse({ job_type: "science" });
+
+  test.each([
+    ["session", "sessions" as const, session],
+    ["build", "builds" as const, build],
+  ])("a %s wakes only one of the waiting agents", async (_what, kind, bring) => {
+    const costOf = async (agents: number): Promise<number> => {
+      const polls: Parked[] = [];
+      for (let n = 0; n < agents; n++) polls.push(await park(room));
+      asked = [];
+      await bring();
+      await quiet();
+      const cost = asked.length;
+      over.abort();
+      over = new AbortController();
+      const replies = await Promise.all(polls.map(({ reply }) => reply));
+      expect(replies.filter((reply) => reply[kind]!.length > 0)).toHaveLength(1);
+      await store.db.client.execute("delete from builds");
+      return cost;
+    };
+    const alone = await costOf(1);
+    expect(await costOf(20)).toBe(alone);
+  });
+
+  const older = {
+    id: "older",
+    jobType: "default",
+    tag: "older",
+    spec: JSON.stringify({ base_image: "a", requirements: [] }),
+    imageRef: "a:latest",
+    correlationId: "c",
+    createdAt: 0,
+  };
+  test.each([
+    ["session", "sessions" as const, () => created(store.db, { expiresAt: 1e15 }), session],
+    ["build", "builds" as const, () => requestBuild(store.db, older, by()), build],
+  ])(
+    "a %s passes on from an agent that takes an older one",
+    async (_what, kind, bringUnheard, bring) => {
+      const polls = [await park(room), await park(room)];
+      await bringUnheard();
+      await bring();
+      const replies = await Promise.all(polls.map(({ reply }) => reply));
+      expect(replies.map((reply) => reply[kind]!.length)).toEqual([1, 1]);
+    },
+  );
+
+  test.each([
+    ["job", () => submitJob(deps, { job_type: "science" })],
+    ["session", () => makeSession(clientOf(deps), ofScience, origin)],
+  ])("a %s whose image is not built wakes an agent, which builds it", async (_what, bring) => {
+    const job_types = { science: { requirements: ["numpy"] } } as never;
+    deps = testDeps(store.db, store.folder, Date.now, { job_types });
+    const { reply } = await park(room);
+    await bring();
+    expect((await reply).builds).toMatchObject([{ job_type: "science" }]);
+  });
+
+  describe("whatever comes in any order,", () => {
+    const jobType = fc.constantFrom("default", "red");
+    const nth = fc.nat(2);
+    const anyStep = fc.oneof(
+      fc.record({
+        do: fc.constant("poll" as const),
+        accepts: fc.constantFrom<(string[] | null)[]>(null, null, ["default"], ["red"]),
+        free_slots: fc.nat(2),
+        free_sessions: fc.nat(2),
+        free_builds: fc.nat(1),
+      }),
+      fc.record({
+        do: fc.constantFrom("job" as const, "session" as const, "build" as const),
+        jobType,
+        tag: fc.constantFrom("a", "b"),
+      }),
+      fc.record({ do: fc.constantFrom("hang up" as const, "give back" as const), nth }),
+    );
+    type Step = typeof anyStep extends fc.Arbitrary<infer S> ? S : never;
+    /** A poll that waits, and what it asked for. */
+    type Waiting = { request: PollRequest; hangUp: AbortController };
+
+    test("nothing waits that a waiting poll would find if it looked", async () => {
+      const seen = new Set<string>();
+      const agent = new ScriptedAgent();
+      const run = async (steps: [Step, boolean][]): Promise<void> => {
+        const job_types = { red: {} } as never;
+        deps = testDeps(store.db, store.folder, Date.now, { job_types });
+        const waiting = new Set<Waiting>();
+        const held: (() => Promise<unknown>)[] = [];
+        const taken = (reply: PollReply): void => {
+          const back = { error: null as never, agent_stops: true } as const;
+          for (const [what, leased, giveBack] of [
+            ["job", reply.jobs, releaseLease],
+            ["session", reply.sessions ?? [], releaseSession],
+            ["build", reply.builds, releaseBuildLease],
+          ] as const)
+            for (const { lease_id } of leased) {
+              seen.add(`${what} taken`);
+              held.push(() => giveBack(deps, lease_id, back));
+            }
+        };
+        const take = async (step: Step): Promise<unknown> => {
+          if ("nth" in step) {
+            if (step.do === "hang up") return [...waiting][step.nth % waiting.size]?.hangUp.abort();
+            const [giveBack] = held.splice(step.nth % (held.length + 1), 1);
+            if (giveBack) seen.add("given back");
+            return giveBack?.();
+          }
+          if ("tag" in step) {
+            const { jobType: job_type, tag } = step;
+            if (step.do === "job") return submitJob(deps, { job_type });
+            if (step.do === "session")
+              return makeSession(clientOf(deps), SessionRequest.parse({ job_type }), origin);
+            const all = await readEnvironments(deps);
+            const environment = all.find(({ jobType: { name } }) => name === job_type)!;
+            // Nobody waits for its end.
+            return void buildImage(deps, environment, tag, by(), over.signal).catch(() => {});
+          }
+          const { do: _do, accepts: job_types, ...room } = step;
+          const id = crypto.randomUUID();
+          const own = agent.status().agent;
+          const accepts = { ...own.accepts, job_types };
+          const asked = { ...room, wait_s: 20, images: [deps.config.base_image], slots: 2 };
+          const request = agent.pollRequest({ ...asked, agent: { ...own, id, accepts } });
+          const one = { request, hangUp: new AbortController() };
+          waiting.add(one);
+          void poll(deps, request, tokenHash, AbortSignal.any([over.signal, one.hangUp.signal]))
+            .then(taken)
+            .finally(() => waiting.delete(one));
+        };
+        for (const [step, hasEffect] of steps) {
+          await take(step);
+          if (hasEffect) await quiet();
+        }
+        await quiet();
+        const environments = await readEnvironments(deps);
+        const open = await openBuilds(store.db);
+        const queued = open.filter(({ status }) => status === "queued");
+        for (const { request } of waiting) {
+          const { due, sessions } = await readTodo(deps, request, environments);
+          const builds = await buildableBy(deps, request, environments);
+          const isBuild = queued.some((one) => builds.includes(one.jobType));
+          expect({
+            jobs: due && request.free_slots > 0,
+            sessions,
+            builds: isBuild && request.free_builds > 0,
+          }).toEqual({ jobs: false, sessions: false, builds: false });
+          seen.add("a poll waits");
+        }
+        over.abort();
+        over = new AbortController();
+        await quiet();
+        for (const table of ["executions", "sessions", "builds", "agents"])
+          await store.db.client.execute(`delete from ${table}`);
+      };
+      const steps = fc.array(fc.tuple(anyStep, fc.boolean()), {
+        minLength: 5,
+        maxLength: 25,
+        size: "max",
+      });
+      await fc.assert(fc.asyncProperty(steps, run), { numRuns: 100 });
+      expect([...seen].sort()).toEqual([
+        "a poll waits",
+        "build taken",
+        "given back",
+        "job taken",
+        "session taken",
+      ]);
+    });
+  });
+
   test("an agent without a free slot is not woken for a job", async () => {
     const alone = (await afterJob()).length;
     for (let i = 0; i < 5; i++) await park({ free_slots: 0, free_builds: 1 });
@@ -138,19 +322,23 @@ describe("poll", () => {
     expect(calls.length).toBeLessThanOrEqual(2 * one);
   });
 
-  test("a job passes on from an agent that hangs up when it is woken", async () => {
+  test.each([
+    ["job", "jobs" as const, job],
+    ["session", "sessions" as const, session],
+    ["build", "builds" as const, build],
+  ])("a %s passes on from an agent that hangs up when it is woken", async (work, kind, bring) => {
     const hanging = new AbortController();
-    const gone = await park({}, hanging.signal);
-    const other = await park();
+    const gone = await park(room, hanging.signal);
+    const other = await park(room);
     const notify = deps.notifier.notify.bind(deps.notifier);
-    deps.notifier.notify = (...args) => {
-      const isWoken = notify(...args);
-      hanging.abort();
+    deps.notifier.notify = (topic, ...more) => {
+      const isWoken = notify(topic, ...more);
+      if (topic === work) hanging.abort();
       return isWoken;
     };
-    await afterJob();
-    expect((await gone.reply).jobs).toEqual([]);
-    expect((await other.reply).jobs).toHaveLength(1);
+    await bring();
+    expect((await gone.reply)[kind]).toEqual([]);
+    expect((await other.reply)[kind]).toHaveLength(1);
   });
 
   test("a job passes on from an agent whose poll fails while it looks for the job", async () => {
@@ -330,7 +518,7 @@ describe("poll cost", () => {
     subscribe: () => ({
       next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ forJob: false })),
       wants() {},
-      passOn() {},
+      settle() {},
       close() {},
     }),
   };

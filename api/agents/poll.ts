@@ -9,9 +9,9 @@ import {
   type PollRequest,
   type RenewReply,
 } from "../../shared/wire/leases.ts";
-import { backstopMs, type Deps, type Subscription, type Topic } from "../deps.ts";
+import { backstopMs, type Deps, type Subscription, type Topic, type Wants } from "../deps.ts";
 import { AppError } from "../errors.ts";
-import { giveUpBuild, serveAwaited, takeBuilds } from "../images/builds.ts";
+import { buildableBy, giveUpBuild, serveAwaited, takeBuilds } from "../images/builds.ts";
 import { isImageAwaited, openBuilds, renewBuilds } from "../images/sql.ts";
 import { awaitsImage, type Environment, imageOf, openBuildOf } from "../jobs/environment.ts";
 import {
@@ -56,7 +56,6 @@ import {
   takeJobs,
   takeWoken,
   type Todo,
-  wantsOf,
 } from "./claim.ts";
 import { waysOf } from "./placement.ts";
 
@@ -79,8 +78,15 @@ export async function poll(
     let seenAt = now();
     let first: { wants: string; askedAt: number | null } | undefined;
     for (;;) {
-      const { askedAt, offered, reply } = await look(deps, request, tokenHash, signal);
-      wakes.wants(wantsOf(request, offered));
+      const {
+        askedAt,
+        isMore,
+        reply,
+        wants: wanted,
+      } = await look(deps, request, tokenHash, signal);
+      wakes.wants(wanted);
+      wakes.settle("session", isMore.sessions);
+      wakes.settle("build", isMore.builds);
       const wants = JSON.stringify(reply.images_wanted);
       first ??= { wants, askedAt };
       const left = deadline - now();
@@ -126,15 +132,26 @@ async function takeIfWoken(
     isMore = isMoreQueued;
     return jobs;
   } finally {
-    if (isMore) wakes.passOn();
+    wakes.settle("job", isMore);
   }
 }
 
-/** An agent without a free slot gets no notifications of jobs. */
+/** An agent is woken only for what it has room for. */
 function topicsOf({ agent, free_slots, free_builds, free_sessions = 0 }: PollRequest): Topic[] {
-  const own: Topic = `agent:${agent.id}`;
-  if (free_slots > 0) return ["job", "queue", own];
-  return free_builds + free_sessions > 0 ? ["queue", own] : [own];
+  const topics: Topic[] = [`agent:${agent.id}`];
+  if (free_slots > 0) topics.push("job");
+  if (free_sessions > 0) topics.push("session");
+  if (free_builds > 0) topics.push("build");
+  return topics.length > 1 ? [...topics, "queue"] : topics;
+}
+
+interface Look {
+  reply: PollReply;
+  /** What the poll is to be woken for. */
+  wants: Wants;
+  /** Whether anything still waits that the agent could run. */
+  isMore: { sessions: boolean; builds: boolean };
+  askedAt: number | null;
 }
 
 async function look(
@@ -142,7 +159,7 @@ async function look(
   request: PollRequest,
   tokenHash: string,
   signal: AbortSignal,
-): Promise<{ reply: PollReply; offered: Offer[]; askedAt: number | null }> {
+): Promise<Look> {
   const [environments, askedAt, open] = await Promise.all([
     readEnvironments(deps),
     refuseRevoked(deps, tokenHash),
@@ -155,12 +172,13 @@ async function look(
   const todo = asked.overdue ? await readTodo(deps, request, environments) : asked;
   const isRequested = asked.images && (await serveAwaited(deps, unbuilt));
   const lease = leaseTerms(deps, request.agent.id);
+  const buildable = request.free_builds > 0 ? await buildableBy(deps, request, environments) : [];
   const [jobs, builds, sessions] = signal.aborted
-    ? [[], [], []]
+    ? [[], notAsked, notAsked]
     : await Promise.all([
         takeJobs(deps, request, lease, environments, todo),
-        open.length > 0 || isRequested ? takeBuilds(deps, request, lease, environments) : [],
-        todo.sessions ? takeSessions(deps, request, lease, environments) : [],
+        open.length > 0 || isRequested ? takeBuilds(deps, request, lease, buildable) : none,
+        todo.sessions ? takeSessions(deps, request, lease, todo.offered) : none,
       ]);
   const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
   const images_wanted = imagesOf(environments);
@@ -172,11 +190,34 @@ async function look(
     images_wanted,
     keep_ready,
     jobs,
-    builds,
-    sessions,
+    builds: builds.leased,
+    sessions: sessions.leased,
     ...rotates,
   };
-  return { reply, offered: todo.offered, askedAt };
+  const isMore = { sessions: sessions.isMore, builds: builds.isMore };
+  return { reply, wants: wantsOf(request, todo.offered, buildable, unbuilt), isMore, askedAt };
+}
+
+const none = { leased: [], isMore: false };
+/** Another agent may be there to take what this one has not looked for. */
+const notAsked = { leased: [], isMore: true };
+
+function wantsOf(
+  { free_slots, free_builds, free_sessions = 0, gpus }: PollRequest,
+  offered: Offer[],
+  buildable: string[],
+  unbuilt: Environment[],
+): Wants {
+  // Any agent's look requests the build of an image that work waits for.
+  const awaiting = unbuilt.map(({ jobType }) => jobType.name);
+  const typesOf = (offers: Offer[]) =>
+    new Set([...offers.map(({ jobType }) => jobType), ...awaiting]);
+  const ready = offered.filter((offer) => offer.gpus <= gpus.free);
+  return {
+    job: { jobTypes: typesOf(ready), atOnce: free_slots },
+    session: { jobTypes: typesOf(offered), atOnce: free_sessions },
+    build: { jobTypes: new Set(buildable), atOnce: free_builds },
+  };
 }
 
 /** Reads in one statement what may wait for an agent, so that a poll at rest asks for nothing else. */
@@ -187,7 +228,8 @@ export async function readTodo(
   unbuilt: Environment[] = [],
 ): Promise<Todo> {
   const { free_slots, free_sessions = 0, leases, sessions = [], agent } = request;
-  const offered = free_slots > 0 ? await offers(deps, placedOf(request), environments) : [];
+  const hasRoom = free_slots + free_sessions > 0;
+  const offered = hasRoom ? await offers(deps, placedOf(request), environments) : [];
   const { rows } = await deps.db.client.execute(
     todo({
       agentId: agent.id,

@@ -198,7 +198,7 @@ describe("cursors", () => {
     const subscribe: Deps["notifier"]["subscribe"] = () => ({
       next: (ms) => ((clock += ms), Promise.resolve({ forJob: false })),
       wants: () => {},
-      passOn: () => {},
+      settle: () => {},
       close: () => {},
     });
     const quiet: Deps = { ...deps, notifier: { ...deps.notifier, subscribe } };

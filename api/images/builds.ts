@@ -59,6 +59,7 @@ import {
   finishBuild,
   lastBuilds,
   type NewBuild,
+  openBuilds,
   readBuildLog,
   recordArchive,
   recordBuildLog,
@@ -85,7 +86,7 @@ export async function buildImage(
   const obstacle = await whyNotNow(deps, environment);
   if (obstacle !== undefined) throw unavailable(obstacle, retryAfterS);
   const id = await requestBuild(db, newBuild(deps, environment, by, versionTag), by);
-  notifier.notify("queue");
+  notifier.notify("build", 0, environment.jobType.name);
   return toResult(await waitForBuild(deps, id, environment, signal));
 }
 
@@ -135,9 +136,9 @@ export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<
     log
       .with({ correlationId })
       .info("job type {name} is built for the jobs that wait for it", { name });
+    notifier.notify("build", 0, name);
     isRequested = true;
   }
-  if (isRequested) notifier.notify("queue");
   return isRequested;
 }
 
@@ -228,24 +229,36 @@ export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Buil
   };
 }
 
-/** Leases builds to an agent that is free to build, only of job types whose labels it has. */
+/** The job types whose images an agent may build: it has their labels, or can build for those that have. */
+export async function buildableBy(
+  deps: Deps,
+  { agent }: PollRequest,
+  environments: Environment[],
+): Promise<string[]> {
+  const serving = await servingKinds(deps, environments);
+  const canShareImages = imageTransport(deps.config) !== "none";
+  return environments
+    .filter((environment) => mayBuild(agent, environment, serving, canShareImages))
+    .map(({ jobType }) => jobType.name);
+}
+
+/** Leases builds of these job types to an agent that is free to build. */
 export async function takeBuilds(
   deps: Deps,
   request: PollRequest,
   lease: LeaseTerms,
-  environments: Environment[],
-): Promise<LeasedBuild[]> {
+  jobTypes: string[],
+): Promise<{ leased: LeasedBuild[]; isMore: boolean }> {
   const { config, db } = deps;
   await sweepBuilds(deps);
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;
-  const serving = await servingKinds(deps, environments);
-  const canShareImages = imageTransport(config) !== "none";
-  const jobTypes = environments
-    .filter((environment) => mayBuild(request.agent, environment, serving, canShareImages))
-    .map(({ jobType }) => jobType.name);
   const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
-  return [...undelivered, ...claimed].flatMap((build) => describe(build, config));
+  const open = await openBuilds(db);
+  return {
+    leased: [...undelivered, ...claimed].flatMap((build) => describe(build, config)),
+    isMore: open.some(({ status, jobType }) => status === "queued" && jobTypes.includes(jobType)),
+  };
 }
 
 function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
@@ -276,14 +289,21 @@ async function serveType(deps: Deps, name: string): Promise<void> {
 
 /** Ends or requeues the builds whose agents are gone, and wakes the requests that wait for them. */
 export async function sweepBuilds(deps: Deps): Promise<void> {
-  const { db, notifier, now, log } = deps;
-  for (const { id, status, jobType, correlationId } of await expireBuilds(db, now())) {
+  const { db, now, log } = deps;
+  for (const build of await expireBuilds(db, now())) {
+    const { status, jobType, correlationId } = build;
     log
       .with({ correlationId })
       .warn("lease of a build of {jobType} expired: now {status}", { jobType, status });
-    notifier.notify(status === "queued" ? "queue" : `build:${id}`);
-    if (status === "failed") await serveType(deps, jobType);
+    await tellGivenUp(deps, build);
   }
+}
+
+/** Wakes an agent that may take the build, or tells those who wait for its end. */
+async function tellGivenUp(deps: Deps, { id, status, jobType }: BuildRow): Promise<void> {
+  if (status === "queued") deps.notifier.notify("build", 0, jobType);
+  else deps.notifier.notify(`build:${id}`);
+  if (status === "failed") await serveType(deps, jobType);
 }
 
 /** An agent's posts for the lease of a build. They are idempotent, like the posts for an execution. */
@@ -352,12 +372,10 @@ type GivesUp = Extract<BuildEvent, { kind: "release" | "leave" | "crash" }>;
 
 /** Returns a build: it is queued again, or fails. False if the lease no longer holds. */
 export async function giveUpBuild(deps: Deps, leaseId: string, event: GivesUp): Promise<boolean> {
-  const { db, notifier, now } = deps;
+  const { db, now } = deps;
   const result = await advanceBuild(db, { leaseId }, event, now());
   if (result.kind !== "changed") return false;
-  const { id, status, jobType } = result.build;
-  notifier.notify(status === "queued" ? "queue" : `build:${id}`);
-  if (status === "failed") await serveType(deps, jobType);
+  await tellGivenUp(deps, result.build);
   return true;
 }
 

@@ -45,7 +45,7 @@ describe("wait", () => {
       await recordResult(deps, row, row.leaseId, success);
     });
     const next = () => Promise.resolve({ forJob: false });
-    deps.notifier.subscribe = () => ({ next, wants() {}, passOn() {}, close() {} });
+    deps.notifier.subscribe = () => ({ next, wants() {}, settle() {}, close() {} });
     let clock = 10;
     deps.now = () => (clock += 1000);
     const { signal } = new AbortController();

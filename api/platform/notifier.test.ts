@@ -1,7 +1,7 @@
 import { getLogger } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { Notifier, Subscription, Topic } from "../deps.ts";
-import { requestBuild } from "../images/sql.ts";
+import { type Notifier, type Subscription, type Topic, works } from "../deps.ts";
+import { advanceBuild, requestBuild } from "../images/sql.ts";
 import { advance } from "../jobs/lease.ts";
 import { advanceSession } from "../sessions/sql.ts";
 import { setLimits } from "../tenants/sql.ts";
@@ -16,11 +16,12 @@ import {
 } from "../testing/temp-store.ts";
 import { memoryNotifier, paced, pollingNotifier, readChanges } from "./notifier.ts";
 
+/** Longer than any test may take: who waits so long was not woken. */
+const tooLongMs = 600_000;
+
 describe("notifier polling", () => {
   const log = getLogger(["airlock", "test"]);
   const never = new AbortController().signal;
-  /** Longer than any test may take: who waits so long was not woken. */
-  const tooLongMs = 600_000;
   const error = { type: "docker_error", message: "", phase: "startup" } as const;
 
   let store: TempStore;
@@ -125,7 +126,7 @@ describe("notifier polling", () => {
     expect(await wakesAt([`execution:${id}`], end)).toBe(true);
   });
 
-  test("a build that another process requested wakes a waiting poll", async () => {
+  test("a build that another process requested wakes a waiting poll, and its end wakes all", async () => {
     const build = {
       id: "build",
       jobType: "science",
@@ -135,7 +136,9 @@ describe("notifier polling", () => {
     };
     const request = () =>
       requestBuild(store.db, { ...build, correlationId: "test", createdAt: clock }, by());
-    expect(await wakesAt(["queue"], request)).toBe(true);
+    expect(await wakesAt(["build"], request)).toBe(true);
+    const end = () => advanceBuild(store.db, { id: "build" }, { kind: "withdraw", error }, clock);
+    expect(await wakesAt(["queue"], end)).toBe(true);
   });
 
   test("a cancellation wakes the agent that runs the job", async () => {
@@ -147,7 +150,7 @@ describe("notifier polling", () => {
 
   describe("a session that another process", () => {
     test("requested wakes a waiting poll", async () => {
-      expect(await wakesAt(["queue"], () => created(store.db))).toBe(true);
+      expect(await wakesAt(["session"], () => created(store.db))).toBe(true);
     });
 
     test("gave a call wakes its agent", async () => {
@@ -282,16 +285,22 @@ describe("paced", () => {
   });
 });
 
-describe("who is woken for a job", () => {
+describe.each(works)("who is woken for a %s", (work) => {
   const newWaiter = (notifier: Notifier, atOnce: number, ...jobTypes: string[]): Subscription => {
-    const waiter = notifier.subscribe(["job"]);
-    waiter.wants({ jobTypes: new Set(jobTypes), atOnce });
+    const waiter = notifier.subscribe([work]);
+    const nothing = { jobTypes: new Set<string>(), atOnce: 0 };
+    const wants = { job: nothing, session: nothing, build: nothing };
+    waiter.wants({ ...wants, [work]: { jobTypes: new Set(jobTypes), atOnce } });
     return waiter;
   };
-  const wokenOf = async (waiters: Subscription[]): Promise<boolean[]> => {
-    const { signal } = new AbortController();
-    return Promise.all(waiters.map(async (waiter) => (await waiter.next(0, signal)).forJob));
+  const isWoken = async (waiter: Subscription): Promise<boolean> => {
+    const timedOut = new AbortController();
+    const next = waiter.next(tooLongMs, timedOut.signal).then(() => !timedOut.signal.aborted);
+    setImmediate(() => timedOut.abort());
+    return next;
   };
+  const wokenOf = (waiters: Subscription[]): Promise<boolean[]> =>
+    Promise.all(waiters.map(isWoken));
 
   test("one that wants its type; the wake-up passes on to others that want it", async () => {
     const notifier = memoryNotifier();
@@ -300,31 +309,45 @@ describe("who is woken for a job", () => {
       newWaiter(notifier, 1, "b"),
       newWaiter(notifier, 1, "a", "b"),
       newWaiter(notifier, 1, "a"),
+      newWaiter(notifier, 1, "b"),
     ];
-    expect(notifier.notify("job", 0, "b")).toBe(true);
-    expect(await wokenOf(waiters)).toEqual([false, true, false, false]);
-    waiters[1]!.passOn();
-    expect(await wokenOf(waiters)).toEqual([false, false, true, false]);
+    expect(notifier.notify(work, 0, "b")).toBe(true);
+    expect(await wokenOf(waiters)).toEqual([false, true, false, false, false]);
+    waiters[1]!.settle(work, true);
+    expect(await wokenOf(waiters)).toEqual([false, false, true, false, false]);
     waiters[2]!.close();
-    expect(await wokenOf(waiters)).toEqual([false, false, false, false]);
-    expect(notifier.notify("job", 0, "c")).toBe(false);
+    expect(await wokenOf(waiters)).toEqual([false, false, false, false, true]);
+    waiters[4]!.settle(work, false);
+    waiters[4]!.close();
+    expect(await wokenOf(waiters)).toEqual([false, false, false, false, false]);
+    expect(notifier.notify(work, 0, "c")).toBe(false);
   });
 
-  test("several jobs wake several, each as many times as it can use, then the first", async () => {
+  test("several wake several, each as many times as it can use, then the first", async () => {
     const notifier = memoryNotifier();
     const waiters = [newWaiter(notifier, 2, "a"), newWaiter(notifier, 1, "a")];
-    for (let n = 0; n < 2; n++) notifier.notify("job", 0, "a");
+    for (let n = 0; n < 2; n++) notifier.notify(work, 0, "a");
     expect(await wokenOf(waiters)).toEqual([true, false]);
-    for (let n = 0; n < 2; n++) notifier.notify("job", 0, "a");
-    // The first has not passed on its two.
+    for (let n = 0; n < 2; n++) notifier.notify(work, 0, "a");
+    // The first has not settled its two.
     expect(await wokenOf(waiters)).toEqual([true, true]);
   });
 
   test("one for each type that any wants, where nobody knows the type", async () => {
     const notifier = memoryNotifier();
     const waiters = ["a", "a", "b"].map((type) => newWaiter(notifier, 1, type));
-    notifier.notify("job");
+    notifier.notify(work);
     expect(await wokenOf(waiters)).toEqual([true, false, true]);
+  });
+
+  test("another one, if the first was woken before it knew that it does not want the type", async () => {
+    const notifier = memoryNotifier();
+    const first = notifier.subscribe([work]);
+    notifier.notify(work, 0, "a");
+    const second = newWaiter(notifier, 1, "a");
+    const wanted = { jobTypes: new Set(["b"]), atOnce: 1 };
+    first.wants({ job: wanted, session: wanted, build: wanted });
+    expect(await isWoken(second)).toBe(true);
   });
 });
 
@@ -355,7 +378,7 @@ describe("a job that is announced before it is stored", () => {
     const first = notifier.subscribe(["job"]);
     const isStored = notifier.announce!("default");
     expect(await isWoken(first)).toBe(true);
-    first.passOn();
+    first.settle("job", true);
     const late = notifier.subscribe(["job"]);
     isStored();
     // The first again, which may look in vain, or the late one.

@@ -1,21 +1,32 @@
 import type { InStatement, ResultSet } from "@libsql/client/web";
 import type { Logger } from "@logtape/logtape";
 import { describeError } from "../../shared/log-line.ts";
-import type { Notifier, Subscription, Topic, Wants, Woken } from "../deps.ts";
+import {
+  type Notifier,
+  type Subscription,
+  type Topic,
+  type Wants,
+  type Woken,
+  type Work,
+  works,
+} from "../deps.ts";
 import type { Database } from "../store/database.ts";
 
-/** A topic that wakes one subscription at a time. A subscription that cannot use the wake-up passes it on. */
+/** Wakes one subscription at a time. A subscription that cannot use the wake-up passes it on. */
 interface SingleWake {
+  work: Work;
+  /** Undefined: nobody knows. */
+  jobType: string | undefined;
   notified: Set<Waiter>;
   passOn: () => void;
 }
 type Wake = (single?: SingleWake, news?: unknown) => void;
 interface Waiter {
   wake: Wake;
-  /** Undefined: all jobs. */
+  /** Undefined: everything. */
   wants: Wants | undefined;
   /** Single wake-ups that it has not yet used or passed on. */
-  given: () => number;
+  given: (work: Work) => number;
 }
 
 /** Delivers wake-ups within one process or isolate. */
@@ -24,13 +35,14 @@ export function memoryNotifier(): Notifier {
   /** How many subscriptions to "job" there have been. */
   let begun = 0;
 
-  /** Wakes a subscription that wants the job: the first that has nothing to do, or else the first. */
-  const send = (single: SingleWake, jobType?: string): boolean => {
+  /** Wakes a subscription that wants the work: the first that has nothing to do, or else the first. */
+  const send = (single: SingleWake): boolean => {
+    const { work } = single;
     let chosen: Waiter | undefined;
-    for (const waiter of waking.get("job") ?? []) {
+    for (const waiter of waking.get(work) ?? []) {
       const { wants } = waiter;
-      if (single.notified.has(waiter) || !mayWant(wants, jobType)) continue;
-      const isFree = !wants || waiter.given() < wants.atOnce;
+      if (single.notified.has(waiter) || !mayWant(wants, single)) continue;
+      const isFree = !wants || waiter.given(work) < wants[work].atOnce;
       if (isFree || !chosen) chosen = waiter;
       if (isFree) break;
     }
@@ -39,19 +51,22 @@ export function memoryNotifier(): Notifier {
     chosen.wake(single);
     return true;
   };
-  const sendJob = (jobType?: string): boolean => {
+  const sendWork = (work: Work, jobType?: string): boolean => {
     const single: SingleWake = {
+      work,
+      jobType,
       notified: new Set(),
-      passOn: () => void send(single, jobType),
+      passOn: () => void send(single),
     };
-    return send(single, jobType);
+    return send(single);
   };
-  /** Nobody knows of which type the jobs are that may start: one subscription is woken for each type that any wants. */
-  const sendAll = (): boolean => {
-    const types = [...(waking.get("job") ?? [])].flatMap(({ wants }) => [
-      ...(wants?.jobTypes ?? []),
-    ]);
-    return types.length === 0 ? sendJob() : [...new Set(types)].map(sendJob).some(Boolean);
+  /** Nobody knows of which type the work is that may start: one subscription is woken for each type that any wants. */
+  const sendAll = (work: Work): boolean => {
+    const types = new Set<string>();
+    for (const { wants } of waking.get(work) ?? [])
+      for (const jobType of wants?.[work].jobTypes ?? []) types.add(jobType);
+    if (types.size === 0) return sendWork(work);
+    return [...types].map((jobType) => sendWork(work, jobType)).some(Boolean);
   };
 
   return {
@@ -60,7 +75,7 @@ export function memoryNotifier(): Notifier {
         setTimeout(() => this.notify(topic, 0, news), delayMs);
         return false;
       }
-      if (topic === "job") return typeof news === "string" ? sendJob(news) : sendAll();
+      if (isWork(topic)) return typeof news === "string" ? sendWork(topic, news) : sendAll(topic);
       const waiters = waking.get(topic);
       for (const { wake } of waiters ?? []) wake(undefined, news);
       return waiters !== undefined;
@@ -88,8 +103,10 @@ export function memoryNotifier(): Notifier {
   };
 }
 
-const mayWant = (wants: Wants | undefined, jobType: string | undefined): boolean =>
-  wants === undefined || jobType === undefined || wants.jobTypes.has(jobType);
+const isWork = (topic: Topic): topic is Work => (works as readonly Topic[]).includes(topic);
+
+const mayWant = (wants: Wants | undefined, { work, jobType }: SingleWake): boolean =>
+  wants === undefined || jobType === undefined || wants[work].jobTypes.has(jobType);
 
 /** A subscription, and what notifies it. */
 export function newSubscription(close: () => void): {
@@ -98,7 +115,7 @@ export function newSubscription(close: () => void): {
 } {
   let notified = false;
   let resolveNext: (() => void) | undefined;
-  /** Single wake-ups since the last `next`, and those that made `next` return. */
+  /** Single wake-ups since the last `next`, and those that `next` has returned and that are not settled. */
   let pending: SingleWake[] = [];
   let current: SingleWake[] = [];
   let news: unknown;
@@ -124,29 +141,36 @@ export function newSubscription(close: () => void): {
       resolveNext = undefined;
     }
     notified = false;
-    current = pending.splice(0);
+    const given = pending.splice(0);
+    current.push(...given);
     const told = news;
     news = undefined;
-    return { forJob: current.length > 0, news: told };
-  };
-  const passOn = (): void => {
-    for (const single of current.splice(0)) single.passOn();
+    return { forJob: given.some(({ work }) => work === "job"), news: told };
   };
   const waiter: Waiter = {
     wake,
     wants: undefined,
-    given: () => pending.length + current.length,
+    given: (work) => [...pending, ...current].filter((single) => single.work === work).length,
   };
   return {
     waiter,
     subscription: {
-      wants: (wants) => void (waiter.wants = wants),
+      wants(wants) {
+        waiter.wants = wants;
+        // It began to wait before anybody knew what it wants, or it wants something else now.
+        const others = pending.filter((single) => !mayWant(wants, single));
+        pending = pending.filter((single) => mayWant(wants, single));
+        for (const { passOn } of others) passOn();
+      },
       next,
-      passOn,
+      settle(settled, isMore) {
+        const ended = current.filter(({ work }) => work === settled);
+        current = current.filter(({ work }) => work !== settled);
+        if (isMore) for (const { passOn } of ended) passOn();
+      },
       close() {
         close();
-        current = pending.splice(0);
-        passOn();
+        for (const { passOn } of [...current.splice(0), ...pending.splice(0)]) passOn();
       },
     },
   };
@@ -188,7 +212,14 @@ export function pollingNotifier(
       const jobs = changes.submitted - (before?.submitted ?? 0);
       for (let i = 0; i < Math.max(1, Math.min(jobs, mostJobs)); i++) wakeAgent("job");
     }
-    if (changes.build !== before?.build) wakeAgent("queue");
+    if (changes.session !== null && changes.session !== before?.session) wakeAgent("session");
+    for (const [seq, queued] of changes.builds) {
+      if (queued !== null && queued !== before?.builds.get(seq)) wakeAgent("build");
+    }
+    // A build that has ended may have made an image.
+    for (const seq of before?.builds.keys() ?? []) {
+      if (!changes.builds.has(seq)) wakeAgent("queue");
+    }
     for (const [agent, leases] of changes.cancelled) {
       if (leases > (before?.cancelled.get(agent) ?? 0)) wakeAgent(`agent:${agent}`);
     }
@@ -264,7 +295,7 @@ export function pollingNotifier(
 }
 
 /** What agents wait for, for as long as nothing is to be done. */
-const agentTopics = /^(job|queue|agent:)/;
+const agentTopics = /^((job|session|build|queue)$|agent:)/;
 
 function awaitedOf(topics: Topic[]): Awaited {
   const ids = (kind: string): string[] =>
@@ -296,8 +327,10 @@ interface Changes {
   job: string | null;
   /** Number of executions ever submitted. */
   submitted: number;
-  /** Changes when a build or a session was requested. */
-  build: string;
+  /** Changes when another session waits. Null if none waits. */
+  session: string | null;
+  /** Builds that have not ended, by seq. Those that wait have their attempt, the others null. */
+  builds: Map<number, number | null>;
   /** Number of leases that each agent should cancel; agents without any are left out. */
   cancelled: Map<string, number>;
   /** Number of leases of each agent that somebody follows; agents without any are left out. */
@@ -317,7 +350,7 @@ interface Changes {
 
 /** Reads in one request what has changed for the subscriptions, no matter which process changed it. */
 export async function readChanges(db: Database, awaited: Awaited, now: number): Promise<Changes> {
-  const [marks, leases, held, outputs, sessions, executions, builds] = await db.client.batch(
+  const [marks, leases, held, outputs, sessions, executions, ended] = await db.client.batch(
     [
       { sql: marksSql, args: [now] },
       { sql: leasesSql, args: [now, JSON.stringify(awaited.agents)] },
@@ -329,12 +362,13 @@ export async function readChanges(db: Database, awaited: Awaited, now: number): 
     ],
     "read",
   );
-  const { head, submitted, retries, room, build } = marks!.rows[0]!;
+  const { head, submitted, retries, room, session, open } = marks!.rows[0]!;
   const mark = [Number(head), Number(submitted), Number(retries), room as string];
   return {
     job: head === null ? null : mark.join(),
     submitted: Number(submitted),
-    build: build as string,
+    session: session as string | null,
+    builds: new Map(JSON.parse(open as string) as [number, number | null][]),
     cancelled: countsOf(leases!, "cancelled"),
     followed: countsOf(leases!, "followed"),
     running: countsOf(leases!, "running"),
@@ -342,7 +376,7 @@ export async function readChanges(db: Database, awaited: Awaited, now: number): 
     outputs: marksOf(outputs!),
     sessions: marksOf(sessions!),
     endedExecutions: executions!.rows.map(({ id }) => id as string),
-    endedBuilds: builds!.rows.map(({ id }) => id as string),
+    endedBuilds: ended!.rows.map(({ id }) => id as string),
   };
 }
 
@@ -354,9 +388,9 @@ const marksSql = `SELECT
   (SELECT coalesce(sum(n), 0) FROM counts WHERE name = 'retries') AS retries,
   (SELECT count(*) || ',' || coalesce(sum(max(0, max_running - running)), 0) FROM tenants
     WHERE max_running IS NOT NULL AND queued > 0) AS room,
-  (SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM builds
-    WHERE status IN ('queued', 'running')) || ',' || (
-    SELECT coalesce(max(seq), 0) || ',' || coalesce(max(attempt), 0) FROM sessions WHERE status = 'queued') AS build`;
+  (SELECT max(seq) || ',' || sum(attempt) FROM sessions WHERE status = 'queued') AS session,
+  (SELECT json_group_array(json_array(seq, iif(status = 'queued', attempt, NULL))) FROM builds
+    WHERE status IN ('queued', 'running')) AS open`;
 
 const leasesSql = `SELECT agent_id AS id, sum(cancel_requested) AS cancelled,
     sum(coalesce(followed_until, 0) > ?) AS followed, count(*) AS running

@@ -8,15 +8,10 @@ import type {
   SessionReady,
 } from "../../shared/wire/leases.ts";
 import { takesWork } from "../agents/agents.ts";
-import { type Offer, offers, placedOf } from "../agents/claim.ts";
+import type { Offer } from "../agents/claim.ts";
 import { leaseLost, requireHeld } from "../agents/posts.ts";
 import type { Deps } from "../deps.ts";
-import {
-  digestOf,
-  type Environment,
-  resolveJobType,
-  toLeasedJobType,
-} from "../jobs/environment.ts";
+import { digestOf, resolveJobType, toLeasedJobType } from "../jobs/environment.ts";
 import { type LeaseTerms, newLease, renewalGain } from "../jobs/lease.ts";
 import { type ExecutionRow, spaceOf } from "../jobs/sql.ts";
 import { tellEnd, tellFollowers } from "../jobs/wait.ts";
@@ -41,21 +36,22 @@ import {
 /** Leases sessions to an agent that has room for them, only of job types that it may run. They need no slot. */
 export async function takeSessions(
   deps: Deps,
-  request: PollRequest,
+  { free_sessions = 0, sessions: held = [] }: PollRequest,
   lease: LeaseTerms,
-  environments: Environment[],
-): Promise<LeasedSession[]> {
+  offers: Offer[],
+): Promise<{ leased: LeasedSession[]; isMore: boolean }> {
   const { db } = deps;
-  const { free_sessions, sessions: held = [] } = request;
-  if (free_sessions === undefined) return [];
+  const jobTypes = JSON.stringify(offers.map(({ jobType }) => jobType));
+  const isAnyQueued = async () => (await firstQueued(db, { now: lease.now, jobTypes })).length > 0;
   const undelivered = await undeliveredSessions(db, lease, held);
   const free = free_sessions - undelivered.length;
-  const claimed =
-    free > 0 && (await isAnySessionQueued(db, lease.now))
-      ? await claimSessions(db, lease, free, await offers(deps, placedOf(request), environments))
-      : [];
+  const isQueued = await isAnyQueued();
+  const claimed = isQueued && free > 0 ? await claimSessions(db, lease, free, offers) : [];
   for (const session of claimed) tellSession(deps, { session, calls: [] });
-  return [...undelivered, ...claimed].flatMap((session) => describe(deps, session));
+  return {
+    leased: [...undelivered, ...claimed].flatMap((session) => describe(deps, session)),
+    isMore: claimed.length > 0 ? await isAnyQueued() : isQueued,
+  };
 }
 
 function describe({ config }: Deps, session: SessionRow): LeasedSession[] {
@@ -165,7 +161,7 @@ export function tellSession(
 ): void {
   const { notifier } = deps;
   notifier.notify(`session:${session.id}`);
-  if (session.status === "queued") notifier.notify("queue");
+  if (session.status === "queued") notifier.notify("session", 0, session.jobType);
   if (session.agentId !== null) notifier.notify(`agent:${session.agentId}`);
   for (const call of calls) (isTerminal(call.status) ? tellEnd : tellFollowers)(deps, call);
 }
@@ -181,12 +177,12 @@ export function wakeForCall(
   if (agentId !== null && !notifier.notify(`call:${id}`)) notifier.notify(`agent:${agentId}`);
 }
 
-/** Whether a session waits that agents may take. */
-async function isAnySessionQueued(db: Database, now: number): Promise<boolean> {
-  return (await firstQueued(db, { now })).length > 0;
-}
-
-const isWaiting = and(isQueuedSession, gt(sessions.expiresAt, given("now")));
+/** Whether a session of these job types waits for an agent. */
+const isWaiting = and(
+  isQueuedSession,
+  gt(sessions.expiresAt, given("now")),
+  sql`${sessions.jobType} in ${listed("jobTypes")}`,
+);
 const firstQueued = rowsQuery(
   query.select({ seq: sessions.seq }).from(sessions).where(isWaiting).limit(1),
 );

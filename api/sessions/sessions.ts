@@ -98,7 +98,7 @@ export async function makeSession(
     const more = { jobs: 0, bytes: sessionBytes(session) };
     throw full ?? (await quotaExceeded(deps, more)) ?? tooManySessions(db.tenant, most);
   }
-  if (made.kind === "created") notifier.notify("queue");
+  if (made.kind === "created") notifier.notify("session", 0, request.job_type);
   else if (made.session.submissionHash !== submissionHash) throw keyTaken(made.session);
   return made.session;
 }

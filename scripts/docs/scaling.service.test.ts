@@ -74,7 +74,7 @@ async function startCounted() {
       return {
         next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ forJob: false })),
         wants() {},
-        passOn() {},
+        settle() {},
         close() {},
       };
     },
