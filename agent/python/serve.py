@@ -21,6 +21,7 @@ STDIN, ARGS, ANSWERS = "/input/_stdin", "/input/_args", "/code/.answers"
 MOST_OF_MESSAGE = 64 << 10
 LONG_CODE = 64 << 10  # as in session.py
 interrupt, set_handler, handler_of = _signal.SIGINT, _signal.signal, _signal.getsignal
+nudge, show_ignored = _signal.SIGURG, getattr(sys, "__unraisablehook__", None)
 environ, text_file, buffered, file_io = os.environ, io.TextIOWrapper, io.BufferedReader, io.FileIO
 OURS.add((lambda: 0).__code__.co_filename)
 
@@ -131,6 +132,27 @@ def hear_late(*_):
     """Ignores interrupts between two cells. With SIG_IGN, Python would report an error for an earlier signal."""
 
 
+is_lost = False
+
+
+def note_lost(ignored):
+    """Python ignores what is raised in __del__ and in callbacks of weak references, an interrupt too. Before Python 3.8,
+    nothing tells of it."""
+    global is_lost
+    if ignored.exc_type is KeyboardInterrupt:
+        is_lost = True
+    else:
+        show_ignored(ignored)
+
+
+def nudged(_, frame):
+    """Raises a lost interrupt anew, unless that would be ignored again."""
+    global is_lost
+    if is_lost and frame.f_code is not note_lost.__code__:
+        is_lost = False
+        raise KeyboardInterrupt
+
+
 class Server:
     def __init__(self, tell_fd, report, go_fd):
         self._go_fd, self._report = go_fd, report
@@ -170,6 +192,7 @@ class Server:
 
     def _call(self, word):
         """Runs one cell. Returns its exit status."""
+        global is_lost
         number = self._caller.begin(word != b"g")
         tools = CellTools(self._names, self._channel) if word == b"t" else None
         self._results.begin()
@@ -199,6 +222,7 @@ class Server:
                 if handler_of(interrupt) is not hear_late:
                     self._handler = handler_of(interrupt)
                     set_handler(interrupt, hear_late)
+                is_lost = False
                 break
             except BaseException as error:
                 if failure is None:
@@ -250,6 +274,8 @@ def status_of(error):
 
 def run(tell_fd, report, go_fd):
     set_handler(interrupt, hear_late)
+    set_handler(nudge, nudged)
+    sys.unraisablehook = note_lost
     # Cells find the modules that they have written.
     sys.path.insert(0, "/output")
     Server(tell_fd, report, go_fd).serve()

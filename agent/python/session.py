@@ -20,7 +20,7 @@ from link import MAX_DATA, to_json
 from supervisor import Supervisor, children_cpu_ms, cpu_ms_of, others_cpu_ms
 
 _ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
-_INTERRUPT_S, _FOREVER_S = 2, float("inf")
+_INTERRUPT_S, _NUDGE_S, _FOREVER_S = 2, 0.05, float("inf")
 # No signal interrupts a compilation. Shorter code takes less than _INTERRUPT_S on any machine.
 _LONG_CODE, _COMPILE_S = 64 << 10, 60
 _NO_PROCESS = {"mro": ["builtins.OSError", "builtins.Exception"], "message": "the session has no process left"}
@@ -254,7 +254,10 @@ class Session(Supervisor):
             # A program that has just begun has no group yet.
             self.wait_for(lambda: self.exit is not None or os.getpgid(self.job.pid) == self.job.pid, _INTERRUPT_S)
             self.signal_group(signal.SIGINT)
-        self.wait_for(lambda: self.exit is not None, _INTERRUPT_S)
+        limit = time.monotonic() + _INTERRUPT_S
+        while not self.wait_for(lambda: self.exit is not None, _NUDGE_S) and time.monotonic() < limit:
+            if isinstance(context, Context):
+                context.nudge()
         if self.exit is None:
             self.signal_group(signal.SIGKILL)
             self.wait_for(lambda: self.exit is not None, KILL_S)
@@ -461,6 +464,11 @@ class Context:
         except OSError:
             pass  # it has ended
         self._signal(os.kill, signal.SIGINT)
+
+    def nudge(self):
+        """Ends a wait that began between the arrival of an interrupt and Python's look for it. By default, an interpreter
+        that does not listen yet ignores this signal."""
+        self._signal(os.kill, signal.SIGURG)
 
     def kill(self):
         self._signal(os.killpg, signal.SIGKILL)

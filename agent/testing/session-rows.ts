@@ -153,6 +153,19 @@ print(line(), line(), sys.argv[1:], [os.environ.get(name) for name in ("FROM", "
     expect([...ends]).toEqual(["cancelled cancelled 143"]);
   });
 
+  test("a session: a function whose exceptions Python ignores does not swallow an interrupt", async () => {
+    const { call } = await open();
+    await call(
+      "import time, weakref\nkept = 1\nclass Plain: pass\nclass Slow:\n    def __del__(self): time.sleep(60)",
+    );
+    for (const begun of ["Slow()", "ref = weakref.ref(Plain(), lambda _: time.sleep(60))"]) {
+      const cut = await call(`${begun}\nwhile True: pass`, { timeoutMs: 300 });
+      expect(cut.end).toBe("timeout execution_timeout null");
+      expect(cut.err).toMatch(/KeyboardInterrupt\n$/);
+      expect(await call("kept")).toMatchObject({ shown: ["1"], err: "" });
+    }
+  });
+
   test("a session: code that is interrupted while it is compiled does not run, and everything stays", async () => {
     const { call } = await open();
     await call("kept = 1");
