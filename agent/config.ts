@@ -112,6 +112,8 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
       caFile: config.pip_ca_file,
       hosts: config.pip_hosts,
       proxyUrl: config.pip_proxy,
+      npmRegistry: config.npm_registry,
+      aptMirror: config.apt_mirror,
     },
     requirements: {
       allowed: config.allow_runtime_requirements,
@@ -211,6 +213,8 @@ const agentKeys = [
   "pip_ca_file",
   "pip_hosts",
   "pip_proxy",
+  "npm_registry",
+  "apt_mirror",
   "data_dir",
   "log_level",
   "log_format",

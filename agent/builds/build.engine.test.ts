@@ -1,13 +1,14 @@
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { BuildStep } from "../../shared/wire/leases.ts";
 import type { Engine } from "../engine/engine.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { labels } from "../sandbox/sandbox.ts";
 import { openBuildWorld, pipSteps, printAnswer, soon } from "../testing/agent-world.ts";
-import { certificateFor, sdistBytes } from "../testing/package-index.ts";
-import { deriveImage, rawEngine, shell } from "../testing/raw-engine.ts";
+import { certificateFor, debianWith, npmWith, sdistBytes } from "../testing/package-index.ts";
+import { deriveImage, imageWithNpm, rawEngine, shell } from "../testing/raw-engine.ts";
 import { runCode } from "../testing/run-code.ts";
 import { buildProfile, makeImage } from "./build.ts";
 
@@ -141,6 +142,104 @@ describe("image build", async () => {
     });
   });
 
+  describe("a build of packages of other kinds", () => {
+    const registry = async (more: object = {}) => {
+      const others = debianWith("airlock-deb", "from the mirror");
+      const served = await world.serve({ others, ...more });
+      const { origin } = new URL(served.url);
+      Object.assign(others, npmWith("airlock-npm", "module.exports = 42;", origin));
+      return { ...served, origin };
+    };
+
+    /** The base image with npm, and with the test's mirror as its source of packages. */
+    let baseImage: string;
+    let ca: string;
+    beforeAll(async () => {
+      const source = "deb [trusted=yes] http://deb.debian.org/debian test/";
+      const script = `rm -rf /etc/apt/sources.list.d; echo '${source}' > /etc/apt/sources.list`;
+      [baseImage, { cert: ca }] = await Promise.all([
+        imageWithNpm(world.image, script),
+        certificateFor("localhost", world.image),
+      ]);
+      world.made.push(baseImage);
+    });
+
+    test("installs Debian's, Python's and npm's packages from their mirrors, a step each", async () => {
+      const { url, origin } = await registry();
+      const steps: number[] = [];
+      const caFile = join(world.folder, "one-ca.pem");
+      writeFileSync(caFile, ca);
+      const { digest, log } = await world.build(
+        { indexUrl: url, aptMirror: origin, npmRegistry: origin, caFile },
+        {
+          baseImage,
+          steps: [
+            { kind: "apt", packages: ["airlock-deb=1.0"] },
+            ...pipSteps("airlock_probe"),
+            { kind: "npm", packages: ["airlock-npm@^1"] },
+          ],
+          onStep: (step) => steps.push(step),
+        },
+      );
+      expect(steps).toEqual([1, 2, 3]);
+      expect(log.match(/^\[.*$/gm)).toEqual([
+        "[1/3] apt: airlock-deb=1.0",
+        "[2/3] pip: airlock_probe",
+        "[3/3] npm: airlock-npm@^1",
+      ]);
+      const seen = await shell(
+        digest,
+        `export NO_COLOR=1; cat /opt/airlock-deb; echo; mkdir /code; cd /code
+         echo 'import n from "airlock-npm"; console.log(n, process.version)' > a.mjs; node a.mjs
+         echo 'const n: number = require("airlock-npm"); console.log(n)' > a.ts; node a.ts
+         python3 -c 'import airlock_probe; print(airlock_probe.answer)'
+         ls -A /var/lib/apt/lists /var/cache/apt /tmp`,
+      );
+      expect(seen).toBe(
+        `from the mirror\n42 ${process.version}\n42\n42\n/tmp:\n\n/var/cache/apt:\n\n/var/lib/apt/lists:\n`,
+      );
+      // The new layer has neither the certificate nor an address on the way to a mirror, but the package's text.
+      const search = (words: string, where = "/") =>
+        shell(digest, `grep -rlF '${words}' ${where} --exclude-dir=proc --exclude-dir=sys || true`);
+      expect(await search("from the mirror")).toBe("/opt/airlock-deb\n");
+      expect(await search(ca.split("\n")[1]!)).toBe("");
+      expect(await search("http://127.0.0.1", "/etc /root /var /usr/local")).toBe("");
+      const { Config } = await rawEngine.getImage(digest).inspect();
+      expect(JSON.stringify(Config)).not.toMatch(/airlock-build|127\.0\.0\.1|_proxy/i);
+    });
+
+    test.each<[string, BuildStep, RegExp]>([
+      [
+        "of a package that Debian does not have",
+        { kind: "apt", packages: ["nowhere"] },
+        /^Step 1 of 1 \(apt: nowhere\) ended with exit code 100: E: Unable to locate package nowhere$/,
+      ],
+      [
+        "of a package that npm does not have",
+        { kind: "npm", packages: ["nowhere"] },
+        /^Step 1 of 1 \(npm: nowhere\) ended with exit code 1: npm error code E404\nnpm error 404 /,
+      ],
+    ])("fails because %s in its tool's words", async (_what, step, words) => {
+      const { origin } = await registry();
+      const failure = world.build(
+        { aptMirror: origin, npmRegistry: origin },
+        { baseImage, steps: [step] },
+      );
+      await expect(failure).rejects.toThrow(words);
+    });
+
+    test("fails without apt-get, and says so", async () => {
+      const bare = await deriveImage(world.image, "rm $(which apt-get)");
+      world.made.push(bare);
+      const steps: BuildStep[] = [...pipSteps("airlock_probe"), { kind: "apt", packages: ["jq"] }];
+      await expect(
+        world.build({ findLinks: world.folder }, { baseImage: bare, steps }),
+      ).rejects.toThrow(
+        "Step 2 of 2 (apt: jq) ended with exit code 1: E: the image of job type science has no apt-get, which apt needs (Debian, Ubuntu)",
+      );
+    });
+  });
+
   test("a build has no network and reaches everything through the agent", async () => {
     const sdists: Record<string, Buffer> = {};
     const index = await world.serve({ wheels: [], sdists });
@@ -244,7 +343,7 @@ describe("failed builds", async () => {
         const stream = await engine.attach(id, soon());
         await engine.start(id, soon());
         const steps = request.steps.map((step) => ({ ...step, head: "" }));
-        stream.write(`${JSON.stringify({ steps, pip_env: request.pipEnv, files: [] })}\n`);
+        stream.write(`${JSON.stringify({ ...request, steps, files: [] })}\n`);
         // pip asks for a connection, which nobody gives it.
         await once(stream, "data", { signal: soon() });
         stream.destroy();

@@ -131,7 +131,7 @@ async function build(
   // A build uses the current base image.
   images.forget(job.base_image);
   const baseImage = await images.resolve(job.base_image, signal);
-  const { files, pipEnv, hosts } = await readPackageSource(pip);
+  const { files, env, hosts } = await readPackageSource(pip);
   const serve = createPackageProxy({ ...hosts, files: [] }, (words) =>
     buildLog.add(Buffer.from(`Could not be reached: ${words}\n`)),
   );
@@ -140,7 +140,7 @@ async function build(
   const owner = { agentId: agent.id, agentName: agent.name, leaseId: job.lease_id };
   const image = { baseImage, steps, jobType, repository, tags, owner };
   const onStep = buildLog.begin;
-  return makeImage({ ...image, files, pipEnv, serve, onStep }, buildLog.add, signal);
+  return makeImage({ ...image, files, env, serve, onStep }, buildLog.add, signal);
 }
 
 async function sendLog(
@@ -322,10 +322,11 @@ function explainFailure(
   return `Step ${number} of ${steps.length} (${titleOf(step)}) ended with exit code ${exitCode}: ${words}`;
 }
 
-async function send(stream: Duplex, { steps, pipEnv, files }: ImageRequest): Promise<void> {
+async function send(stream: Duplex, { jobType, steps, env, files }: ImageRequest): Promise<void> {
   const orders = {
+    job_type: jobType,
     steps: steps.map((step, n) => ({ ...step, head: headOf(steps, n + 1) })),
-    pip_env: pipEnv,
+    env,
     files: files.map(({ name, sizeBytes }) => ({ name, size: sizeBytes })),
   };
   stream.write(`${JSON.stringify(orders)}\n`);
@@ -382,7 +383,8 @@ async function serveInstall(
 export interface ImageRequest {
   readonly baseImage: string;
   readonly steps: readonly BuildStep[];
-  readonly pipEnv: Readonly<Record<string, string>>;
+  /** Environment of every step. */
+  readonly env: Readonly<Record<string, string>>;
   /** Files that are copied to /tmp/airlock-build. */
   readonly files: readonly {
     readonly name: string;

@@ -18,6 +18,7 @@ import {
   wheel,
 } from "../testing/agent-world.ts";
 import { testEngine } from "../testing/engine.ts";
+import { pipConfig } from "../testing/fakes.ts";
 import { closeAll, problems } from "../testing/package-index.ts";
 import { runCode } from "../testing/run-code.ts";
 import { certificatesName, createPackageProxy, readRuntimeSource } from "./proxy.ts";
@@ -145,13 +146,9 @@ describe("mirror", () => {
 
   test("PyPI behind a mirror with a private address serves requirements if its hosts are named", async () => {
     const caFile = process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt";
-    const { pipEnv, reach, certificates } = await readRuntimeSource({
-      indexUrl: undefined,
-      findLinks: undefined,
-      caFile,
-      hosts: ["pypi.org", "files.pythonhosted.org"],
-      proxyUrl: undefined,
-    });
+    const { pipEnv, reach, certificates } = await readRuntimeSource(
+      pipConfig({ caFile, hosts: ["pypi.org", "files.pythonhosted.org"] }),
+    );
     const from = {
       pipEnv,
       files: { [certificatesName]: certificates ?? new Uint8Array() },

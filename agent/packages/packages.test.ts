@@ -120,6 +120,13 @@ describe("proxy", () => {
     expect(told.mock.calls[0]?.[0]).not.toHaveProperty("x-hop");
   });
 
+  it("sends requests to Debian's host to the configured mirror, and no others", async () => {
+    const { get } = await startProxy({ aptMirror: `http://${index.place}/mirror` });
+    expect((await get("http://deb.debian.org/debian/dists/x")).status).toBe(200);
+    expect(index.asked).toEqual([`POST /mirror/debian/dists/x ${index.place}`]);
+    expect((await get("http://deb.debian.org:8080/debian")).status).toBe(403);
+  });
+
   it("passes a tunnel on to the index", async () => {
     const { tunnel } = await startProxy();
     expect(await tunnel(index.place)).toContain("x-origin: yes");
@@ -375,17 +382,17 @@ describe("source", () => {
   const read = (config: Partial<PipConfig>) => readPackageSource(pipConfig(config));
 
   test("without configuration, pip asks PyPI", async () => {
-    const { files, pipEnv, hosts } = await read({});
+    const { files, env, hosts } = await read({});
     expect({ files, hosts }).toEqual({
       files: [],
       hosts: { hosts: [], internet: true, proxy: null },
     });
-    expect(Object.keys(pipEnv)).not.toContain("PIP_INDEX_URL");
-    expect(pipEnv).toMatchObject({ PIP_BREAK_SYSTEM_PACKAGES: "1", PIP_NO_INPUT: "1" });
+    expect(Object.keys(env)).not.toContain("PIP_INDEX_URL");
+    expect(env).toMatchObject({ PIP_BREAK_SYSTEM_PACKAGES: "1", PIP_NO_INPUT: "1" });
   });
 
   test("the packages of a folder are sent along, and then no index is used", async () => {
-    const { files, pipEnv, hosts } = await read({ findLinks: folder });
+    const { files, env, hosts } = await read({ findLinks: folder });
     expect(files).toEqual(
       ["a-1.tar.gz", "b-1-py3-none-any.whl", "c-1.zip"].map((name) => ({
         name: `packages/${name}`,
@@ -394,7 +401,7 @@ describe("source", () => {
       })),
     );
     expect(hosts).toMatchObject({ hosts: [], internet: false });
-    expect(pipEnv).toMatchObject({
+    expect(env).toMatchObject({
       PIP_FIND_LINKS: "/tmp/airlock-build/packages",
       PIP_NO_INDEX: "1",
     });
@@ -402,22 +409,46 @@ describe("source", () => {
 
   test("an index is used beside a folder if both are configured", async () => {
     const indexUrl = "https://me:secret@packages.example/simple";
-    const { pipEnv, hosts } = await read({ indexUrl, findLinks: folder });
+    const { env, hosts } = await read({ indexUrl, findLinks: folder });
     expect(hosts.hosts).toEqual(["packages.example:443"]);
-    expect(pipEnv).toMatchObject({ PIP_INDEX_URL: indexUrl });
-    expect(Object.keys(pipEnv)).not.toContain("PIP_NO_INDEX");
-    expect(Object.keys(pipEnv)).not.toContain("PIP_TRUSTED_HOST");
+    expect(env).toMatchObject({ PIP_INDEX_URL: indexUrl });
+    expect(Object.keys(env)).not.toContain("PIP_NO_INDEX");
+    expect(Object.keys(env)).not.toContain("PIP_TRUSTED_HOST");
   });
 
   test("an index without TLS is trusted because the operator configured it", async () => {
-    const { pipEnv } = await read({ indexUrl: "http://packages.example:8000/simple" });
-    expect(pipEnv["PIP_TRUSTED_HOST"]).toBe("packages.example:8000");
+    const { env } = await read({ indexUrl: "http://packages.example:8000/simple" });
+    expect(env["PIP_TRUSTED_HOST"]).toBe("packages.example:8000");
   });
 
   test("the certificates are sent along", async () => {
-    const { files, pipEnv } = await read({ caFile: join(folder, "ca.crt") });
+    const { files, env } = await read({ caFile: join(folder, "ca.crt") });
     expect(files).toEqual([{ name: "ca.pem", path: join(folder, "ca.crt"), sizeBytes: 11 }]);
-    expect(pipEnv["PIP_CERT"]).toBe("/tmp/airlock-build/ca.pem");
+    const variables = Object.keys(env).filter((name) => env[name] === "/tmp/airlock-build/ca.pem");
+    expect(variables.sort()).toEqual([
+      "CURL_CA_BUNDLE",
+      "NODE_EXTRA_CA_CERTS",
+      "PIP_CERT",
+      "SSL_CERT_FILE",
+      "npm_config_cafile",
+    ]);
+  });
+
+  test("a registry of npm's and a mirror of Debian's packages may be reached, and npm hears of its own", async () => {
+    const npmRegistry = "https://npm.example/all/";
+    const { env, hosts } = await read({ npmRegistry, aptMirror: "http://10.0.0.1:8081/x" });
+    expect(hosts).toMatchObject({
+      hosts: ["npm.example:443", "10.0.0.1:8081"],
+      aptMirror: "http://10.0.0.1:8081/x",
+    });
+    expect(env["npm_config_registry"]).toBe(npmRegistry);
+  });
+
+  test("through a proxy, builds reach the usual hosts of every kind of package", async () => {
+    const { hosts } = await read({ proxyUrl: "http://proxy.example:3128" });
+    expect(hosts.hosts).toEqual(
+      expect.arrayContaining(["pypi.org:443", "registry.npmjs.org:443", "deb.debian.org:80"]),
+    );
   });
 
   test.each([

@@ -18,7 +18,7 @@ import { describeError } from "../../shared/log-line.ts";
 import { isPublicAddress } from "../../shared/process/public-address.node.ts";
 import { JobRefusal } from "../host/policy.ts";
 
-/** The hosts that pip may reach, and the files that the agent offers under `filesUrl`. */
+/** The hosts that may be reached, and the files that the agent offers under `filesUrl`. */
 export type Reach = Hosts & { readonly files: readonly PackageFile[] };
 
 /** The URL of the agent's own files, with a name that nobody can register (RFC 6761). */
@@ -81,8 +81,9 @@ async function forward(
   response: ServerResponse,
   refuse: (error: unknown) => void,
 ) {
-  const target = URL.parse(request.url ?? "");
-  if (target?.protocol !== "http:") throw new Refusal("not a request to a proxy");
+  const asked = URL.parse(request.url ?? "");
+  if (asked?.protocol !== "http:") throw new Refusal("not a request to a proxy");
+  const target = mirrored(reach, asked);
   if (target.host === filesHost) return serveFile(reach.files, target, response);
   const options = await requestOptions(reach, target);
   const upstream = httpRequest({
@@ -98,6 +99,12 @@ async function forward(
   });
   upstream.on("error", refuse);
   pipeline(request, upstream, () => {});
+}
+
+/** Where a request goes: those of Debian's packages to the configured mirror. */
+function mirrored({ aptMirror }: Hosts, asked: URL): URL {
+  if (aptMirror === undefined || asked.host !== "deb.debian.org") return asked;
+  return new URL(aptMirror.replace(/\/$/, "") + asked.pathname);
 }
 
 /** Headers that concern one connection only, beside those that Connection names. Source: RFC 9110, 7.6.1. */
@@ -140,7 +147,7 @@ function send(response: ServerResponse, { status, text }: Answer): void {
   else response.writeHead(status, text, { connection: "close" }).end();
 }
 
-/** The agent's keys `pip_…`: where packages come from. */
+/** The agent's keys `pip_…`, `npm_registry` and `apt_mirror`: where packages come from. */
 export type PipConfig = {
   readonly indexUrl: string | undefined;
   readonly findLinks: string | undefined;
@@ -150,6 +157,8 @@ export type PipConfig = {
    */
   readonly hosts: readonly string[];
   readonly proxyUrl: string | undefined;
+  readonly npmRegistry: string | undefined;
+  readonly aptMirror: string | undefined;
 };
 
 /** A file of the agent's host that pip needs. */
@@ -161,13 +170,22 @@ type PackageFile = {
 
 type PackageSource = {
   readonly files: readonly PackageFile[];
-  /** Settings of pip, with the paths of the files in `folder`. */
-  readonly pipEnv: Readonly<Record<string, string>>;
+  /** Settings of pip, npm and others, with the paths of the files. */
+  readonly env: Readonly<Record<string, string>>;
   readonly hosts: Hosts;
 };
 
 /** Where a build finds its files. */
 const FOLDER = "/tmp/airlock-build";
+
+/** The variables in which programs look for the file of certificates that they trust. */
+const caVariables = [
+  "PIP_CERT",
+  "SSL_CERT_FILE",
+  "CURL_CA_BUNDLE",
+  "NODE_EXTRA_CA_CERTS",
+  "npm_config_cafile",
+];
 
 /** Settings of pip for every source of packages. */
 const pipAlways = {
@@ -183,7 +201,7 @@ const pipAlways = {
 
 /** @throws JobRefusal if a configured file or folder cannot be read. */
 export async function readPackageSource(config: PipConfig): Promise<PackageSource> {
-  const { indexUrl, findLinks, caFile } = config;
+  const { indexUrl, findLinks, caFile, npmRegistry } = config;
   const wheels = (await listPackages(findLinks)).map((file) => ({
     ...file,
     name: `packages/${file.name}`,
@@ -191,14 +209,16 @@ export async function readPackageSource(config: PipConfig): Promise<PackageSourc
   const ca = caFile === undefined ? [] : [await describeFile("pip_ca_file", caFile, "ca.pem")];
   return {
     files: [...wheels, ...ca],
-    pipEnv: {
+    env: {
       ...pipAlways,
       ...(indexUrl !== undefined && indexEnv(indexUrl)),
       ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
-      ...(caFile !== undefined && { PIP_CERT: `${FOLDER}/ca.pem` }),
+      ...(caFile !== undefined &&
+        Object.fromEntries(caVariables.map((name) => [name, `${FOLDER}/ca.pem`]))),
       ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
+      ...(npmRegistry !== undefined && { npm_config_registry: npmRegistry }),
     },
-    hosts: reachableHosts(config),
+    hosts: buildHosts(config),
   };
 }
 
@@ -209,8 +229,29 @@ function reachableHosts(config: PipConfig): Hosts {
   return { hosts: namedHosts(config), internet: asksIndex(config), proxy };
 }
 
+/** The hosts that the steps of a build may reach. */
+function buildHosts(config: PipConfig): Hosts {
+  const { npmRegistry, aptMirror, proxyUrl } = config;
+  const { hosts, ...rest } = reachableHosts(config);
+  const own = [npmRegistry ?? [], aptMirror ?? []].flat().map(placeOf);
+  // Through a proxy, only named hosts are allowed.
+  const usual = [
+    ...(npmRegistry === undefined ? ["registry.npmjs.org:443"] : []),
+    ...(aptMirror === undefined ? debian : []),
+  ];
+  const all = [...hosts, ...own, ...(proxyUrl === undefined ? [] : usual)];
+  return { ...rest, hosts: all, ...(aptMirror !== undefined && { aptMirror }) };
+}
+
 /** PyPI's hosts: its index, and its files. */
 const pypi = ["pypi.org:443", "files.pythonhosted.org:443"];
+/** Hosts of the packages of Debian and Ubuntu, whose signatures apt checks. */
+const debian = [
+  "deb.debian.org:80",
+  "security.debian.org:80",
+  "archive.ubuntu.com:80",
+  "security.ubuntu.com:80",
+];
 
 function namedHosts(config: PipConfig): string[] {
   const { indexUrl, hosts } = config;
@@ -315,7 +356,7 @@ async function readCertificates(path: string): Promise<Uint8Array> {
   });
 }
 
-/** The only hosts that pip may reach while it installs packages. */
+/** The only hosts that may be reached while packages are installed. */
 type Hosts = {
   /** `host:port` of the operator's index and of further configured hosts, public or private. */
   readonly hosts: readonly string[];
@@ -326,6 +367,8 @@ type Hosts = {
   readonly internet: boolean;
   /** HTTP proxy for named hosts without a private address; null for none. */
   readonly proxy: URL | null;
+  /** Address of the mirror that requests to deb.debian.org go to. */
+  readonly aptMirror?: string;
 };
 
 class Refusal extends Error {}

@@ -1,6 +1,6 @@
 """Runs in PID 1 and the installer, as root, from an order to install packages to the end of pip or of the job.
 
-Installs packages with pip: for a job (Packages), before its code arrives, or into an image (install_into_image).
+Installs packages with pip for a job (Packages), before its code arrives.
 
 Comes to PID 1 with the order, so that jobs without packages do not load it.
 """
@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-from link import MAX_DATA, Inbox, Outbox
+from link import MAX_DATA
 
 _ROOT = "/packages"
 _WORK = _ROOT + "/.pip"
@@ -28,8 +28,7 @@ _LOOK_S, _LOOKS_TAKE = 0.2, 4
 _BLOCK = 4096
 # Nobody imports the files of tests, and they are half of many packages.
 _COMPILE = ["-m", "compileall", "-qq", "-j", "2", "-x", "/tests?/", _ROOT]
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-_BUILD_FOLDER = "/tmp/airlock-build"
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 WINDOW = 256 * 1024
 _MAX_CONNECTIONS = 16
 
@@ -370,7 +369,7 @@ class _Connection:
 
 def _exec_pip(order, proxy, output):
     os.chdir(_WORK)
-    env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
+    env = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
     env.update(order["pip_env"], HOME=_WORK, TMPDIR=_WORK, PIP_PROXY=proxy)
     env.update(http_proxy=proxy, https_proxy=proxy, PYTHONUSERBASE=_ROOT)
     options = ["--no-compile", "--only-binary", ":all:", "--requirement", _REQUIREMENTS]
@@ -431,93 +430,3 @@ def _end_strangers(known):
                 os.waitpid(pid, 0)
             except (ProcessLookupError, ChildProcessError):
                 pass
-
-
-def install_into_image():
-    """Runs the steps of a build in the container that is to become the image.
-
-    Reads from stdin one line of JSON, {"steps", "pip_env", "files": [{"name", "size"}]}, and then the files' bytes.
-    A step is a BuildStep of the agents' protocol with `head`, its first line in the log. The container has no
-    network: connections go over stdin and stdout as the frames of the tunnel. A frame P with {"step"} says that a
-    step begins, and the last one has {"python_version"}. The log goes to stderr. Secrets and other data that must
-    not stay in the image come over stdin and are kept in memory and in /tmp, which is a volume.
-    """
-    os.umask(0o022)
-    orders = json.loads(sys.stdin.buffer.readline())
-    for file in orders["files"]:
-        receive(os.path.join(_BUILD_FOLDER, file["name"]), file["size"])
-    outbox = Outbox(1)
-    run_steps(orders["steps"], orders["pip_env"], outbox)
-    outbox.put_json(b"P", {"python_version": "%d.%d.%d" % sys.version_info[:3]})
-    os.set_blocking(1, True)
-    while not outbox.empty:
-        outbox.write()
-
-
-def receive(path, size):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        while size > 0:
-            chunk = sys.stdin.buffer.read(min(size, 1024 * 1024))
-            if not chunk:
-                raise SystemExit("the agent hung up")
-            file.write(chunk)
-            size -= len(chunk)
-
-
-def run_steps(steps, pip_env, outbox):
-    import subprocess
-
-    ended, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    tunnel = Tunnel(outbox)
-    proxy = "http://127.0.0.1:%d" % tunnel.port
-    env = {name: value for name, value in os.environ.items() if name.lower() not in _PROXIES}
-    env.update(pip_env, HOME="/tmp", PIP_PROXY=proxy, http_proxy=proxy, https_proxy=proxy)
-    for number, step in enumerate(steps, 1):
-        outbox.put_json(b"P", {"step": number})
-        print(step["head"], file=sys.stderr, flush=True)
-        for command in _COMMANDS[step["kind"]](step):
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env
-            )
-            serve_until(lambda child=child: child.poll() is not None, ended, tunnel, outbox)
-            if child.returncode != 0:
-                raise SystemExit(child.returncode if child.returncode > 0 else 128 - child.returncode)
-    tunnel.close()
-
-
-def _pip(step):
-    # -B: pip's own bytecode does not belong in the image. It compiles the packages' bytecode anyway.
-    yield [shutil.which("python3"), "-B", "-m", "pip", "install", "--", *step["packages"]]
-
-
-# What runs a step: a generator of commands, by the step's kind.
-_COMMANDS = {"pip": _pip}
-
-
-def serve_until(is_over, ended, tunnel, outbox):
-    inbox = Inbox(0)
-
-    def take_frames():
-        for kind, payload in inbox.read():
-            tunnel.take(kind, payload)
-
-    while not is_over():
-        polled = [
-            (ended, select.POLLIN, lambda: os.read(ended, 4096)),
-            (inbox.fd, select.POLLIN, take_frames),
-            *tunnel.to_poll(),
-        ]
-        if not outbox.empty:
-            polled.append((outbox.fd, select.POLLOUT, outbox.write))
-        poll = select.poll()
-        for fd, events, _ in polled:
-            poll.register(fd, events)
-        handlers = {fd: handler for fd, _, handler in polled}
-        for fd, _ in poll.poll():
-            handlers[fd]()
-
-

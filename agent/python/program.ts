@@ -35,7 +35,7 @@ export const programs = {
   ],
   /** Comes to PID 1 with an order to install packages. */
   packages: ["packages"],
-  installer: ["link", "packages"],
+  installer: ["link", "packages", "build"],
   unpacker: ["ids", "unpack"],
 } satisfies Readonly<Record<string, readonly string[]>>;
 
@@ -184,9 +184,9 @@ export function bundlesProgram(settings: BundlesSettings): Buffer {
   return programOf("unpacker", "unpack.change_bundles", settings);
 }
 
-/** The program of the container that becomes an image; packages.py describes its stdin. */
-export const installerProgram = `${loadModules(sources(programs.installer))}import packages
-packages.install_into_image()
+/** The program of the container that becomes an image; build.py describes its stdin. */
+export const installerProgram = `${loadModules(sources(programs.installer))}import build
+build.install_into_image()
 `;
 
 /** What an order to install packages brings to PID 1: its modules, and the program that runs pip. */

@@ -126,7 +126,7 @@ test.each([
     { exit_status: 1, output: "Collecting a\nERROR: No matching distribution\n" },
     "ERROR: No matching distribution",
   ],
-  [{ exit_status: null, exit_signal: 9 }, "Pip ended with exit code -9."],
+  [{ exit_status: null, exit_signal: 9 }, "It ended with exit code -9."],
   [{ out_of_memory: true }, "raise memory_limit"],
   [
     { exit_status: 1, output: "ERROR: Could not install: [Errno 28] No space left on device\n" },
@@ -169,7 +169,17 @@ test.each([
     "one\n/usr/bin/python3: No module named pip\n\n",
     "/usr/bin/python3: No module named pip",
   ],
-  ["of silence the exit code", "\n", "Pip ended with exit code 3."],
+  [
+    "of apt its errors",
+    "Err:1 http://deb.debian.org/debian trixie InRelease\n  403  deb.debian.org:80 is not on the internet (pip_hosts)\nE: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 is not on the internet (pip_hosts)\n",
+    "E: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 is not on the internet (pip_hosts)",
+  ],
+  [
+    "of npm the reason, not its advice or the name of its log",
+    "npm warn x\nnpm error code E404\nnpm error 404 Not Found - GET https://r/nope - Not found\nnpm error 404\nnpm error 404  The requested resource 'nope@*' could not be found\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error A complete log of this run can be found in: /tmp/.npm/_logs/x.log\n",
+    "npm error code E404\nnpm error 404 Not Found - GET https://r/nope - Not found\nnpm error 404  The requested resource 'nope@*' could not be found",
+  ],
+  ["of silence the exit code", "\n", "It ended with exit code 3."],
 ])("%s", (_what, log, words) => {
   expect(explainPipFailure(log, 3)).toBe(words);
 });

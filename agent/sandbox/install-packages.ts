@@ -118,12 +118,18 @@ const pipNoMemory =
 export const tooLarge = (maxBytes: number): string =>
   `The packages need more than the ${Math.floor(maxBytes / 1024 ** 2)} MiB that the agent has for packages on disk: raise its dependency_cache_bytes, or build the packages into the job type.`;
 
-/** The lines of pip's log that say why it failed. */
-const telling = /^\s*(ERROR: |Could not fetch URL |WARNING: Retrying )/;
+/** The lines of pip's and apt's logs that say why they failed. */
+const telling = /^\s*(ERROR: |Could not fetch URL |WARNING: Retrying |E: )/;
 
-/** Why pip failed, from its own messages; `log` is the end of its output. */
+/** Why pip, apt or npm failed, from its own messages; `log` is the end of its output. */
 export function explainPipFailure(log: string, exitCode: number): string {
   const lines = log.split(/\r?\n/).filter((line) => line.trim() !== "");
+  // npm begins with the reason, and ends with advice and the name of a file that is gone.
+  const npm = lines.findIndex((line) => line.startsWith("npm error code "));
+  if (npm >= 0) {
+    const said = lines.slice(npm).filter((line) => /^npm error \S+ +\S/.test(line));
+    return said.slice(0, 3).join("\n").slice(0, 2000);
+  }
   const told = lines.filter((line) => telling.test(line));
   const retries = told.filter((line) => line.includes("WARNING: Retrying "));
   const words = told.filter((line) => !retries.includes(line) || line === retries.at(-1));
@@ -131,7 +137,7 @@ export function explainPipFailure(log: string, exitCode: number): string {
   if (words.length === 0 || words.some((line) => line.includes("ERROR: Exception:"))) {
     words.push(...lines.slice(-1));
   }
-  return words.slice(-6).join("\n").slice(-2000) || `Pip ended with exit code ${exitCode}.`;
+  return words.slice(-6).join("\n").slice(-2000) || `It ended with exit code ${exitCode}.`;
 }
 
 /**

@@ -187,10 +187,10 @@ export async function openBuildWorld() {
     pip: Partial<PipConfig>,
     changes: Partial<ImageRequest> = {},
   ): Promise<ImageRequest> {
-    const { files, pipEnv, hosts } = await readPackageSource(pipConfig(pip));
+    const { files, env, hosts } = await readPackageSource(pipConfig(pip));
     return {
       files,
-      pipEnv,
+      env,
       serve: createPackageProxy({ ...hosts, files: [] }, () => {}),
       baseImage: image,
       onStep: () => {},

@@ -287,5 +287,7 @@ export const pipConfig = (changes: Partial<PipConfig> = {}): PipConfig => ({
   caFile: undefined,
   hosts: [],
   proxyUrl: undefined,
+  npmRegistry: undefined,
+  aptMirror: undefined,
   ...changes,
 });

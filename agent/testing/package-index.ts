@@ -19,6 +19,8 @@ export interface IndexOptions {
   readonly wheels: readonly Wheel[];
   /** Packages given as bytes instead of being built, by file name. */
   readonly sdists?: Readonly<Record<string, Buffer>>;
+  /** Further answers, by path: those of other kinds of registries. */
+  readonly others?: Readonly<Record<string, Buffer | string>>;
   /** Paths that redirect to another address. */
   readonly redirects?: Readonly<Record<string, string>>;
   /** `user:password` that every request must carry. */
@@ -40,7 +42,7 @@ export interface PackageIndex {
 
 export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
   const { address = "127.0.0.1", wheels, credentials, tls, opens = Promise.resolve() } = options;
-  const { sdists = {}, redirects = {}, hanging } = options;
+  const { sdists = {}, others = {}, redirects = {}, hanging } = options;
   const requests: string[] = [];
 
   function handle(request: IncomingMessage, response: ServerResponse): void {
@@ -60,9 +62,9 @@ export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
       response.writeHead(302, { location }).end();
       return;
     }
-    const sdist = sdists[path.replace("/files/", "")];
-    if (sdist) {
-      response.end(sdist);
+    const whole = sdists[path.replace("/files/", "")] ?? others[path];
+    if (whole !== undefined) {
+      response.end(whole);
       return;
     }
     const file = wheels.find((wheel) => path === `/files/${wheelFile(wheel)}`);
@@ -215,11 +217,62 @@ export function writeWheels(folder: string, ...wheels: Wheel[]): void {
 export function sdistBytes(name: string, version: string, source: string): Buffer {
   const folder = `${name}-${version}`;
   const project = `[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n`;
-  const files = {
+  return tarBytes({
     [`${folder}/PKG-INFO`]: `Metadata-Version: 2.1\nName: ${name}\nVersion: ${version}\n`,
     [`${folder}/pyproject.toml`]: project,
     [`${folder}/own.py`]: source,
+  });
+}
+
+/**
+ * What Debian's mirror answers if it has one package alone, whose file is /opt/`name`: the suite "test" below
+ * /debian, without signatures. Source: deb(5), "Debian Repository Format".
+ */
+export function debianWith(name: string, text: string): Record<string, Buffer | string> {
+  const control = `Package: ${name}\nVersion: 1.0\nArchitecture: all\nMaintainer: A <a@b.example>\nDescription: A test\n`;
+  const members: [string, Buffer][] = [
+    ["debian-binary", Buffer.from("2.0\n")],
+    ["control.tar.gz", tarBytes({ "./control": control })],
+    ["data.tar.gz", tarBytes({ [`./opt/${name}`]: text })],
+  ];
+  const archived = members.flatMap(([member, bytes]) => {
+    const [mode, size] = ["100644".padEnd(8), String(bytes.length).padEnd(10)];
+    const line = `${member.padEnd(16)}${"0".padEnd(12)}${"0".padEnd(6)}${"0".padEnd(6)}${mode}${size}\`\n`;
+    return [Buffer.from(line), bytes, Buffer.from(bytes.length % 2 === 1 ? "\n" : "")];
+  });
+  const deb = Buffer.concat([Buffer.from("!<arch>\n"), ...archived]);
+  const hash = createHash("sha256").update(deb).digest("hex");
+  const packages = `${control}Filename: pool/${name}.deb\nSize: ${deb.length}\nSHA256: ${hash}\n`;
+  const listed = createHash("sha256").update(packages).digest("hex");
+  const release = `Suite: test\nDate: ${new Date().toUTCString()}\nSHA256:\n ${listed} ${packages.length} Packages\n`;
+  return {
+    "/debian/test/Release": release,
+    "/debian/test/Packages": packages,
+    [`/debian/pool/${name}.deb`]: deb,
   };
+}
+
+/** What npm's registry at an address answers if it has one package alone, with a script for its installation. */
+export function npmWith(
+  name: string,
+  source: string,
+  url: string,
+): Record<string, Buffer | string> {
+  const described = { name, version: "1.0.0", main: "index.js", scripts: { install: "exit 9" } };
+  const tar = tarBytes({
+    "package/package.json": JSON.stringify(described),
+    "package/index.js": source,
+  });
+  const integrity = `sha512-${createHash("sha512").update(tar).digest("base64")}`;
+  const dist = { tarball: `${url}/${name}.tgz`, integrity };
+  const versions = { "1.0.0": { ...described, dist } };
+  return {
+    [`/${name}`]: JSON.stringify({ name, "dist-tags": { latest: "1.0.0" }, versions }),
+    [`/${name}.tgz`]: tar,
+  };
+}
+
+function tarBytes(files: Readonly<Record<string, string>>): Buffer {
   const blocks = Object.entries(files).flatMap(([path, text]) => [head(path, text), padded(text)]);
   return gzipSync(Buffer.concat([...blocks, Buffer.alloc(1024)]));
 }

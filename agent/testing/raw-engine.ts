@@ -1,5 +1,6 @@
-import { execFile } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { basename, dirname } from "node:path";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import Docker from "dockerode";
@@ -37,11 +38,12 @@ export async function shell(image: string, script: string): Promise<string> {
   }
 }
 
-/** Makes an image by running a shell script in another one; returns its id. */
+/** Makes an image by running a shell script in another one, after `prepare`; returns its id. */
 export async function deriveImage(
   image: string,
   script: string,
   changes: string[] = [],
+  prepare: (container: Docker.Container) => Promise<void> = () => Promise.resolve(),
 ): Promise<string> {
   const container = await rawEngine.createContainer({
     Image: image,
@@ -50,6 +52,7 @@ export async function deriveImage(
     User: "0:0",
   });
   try {
+    await prepare(container);
     await container.start();
     await container.wait();
     // Else other tests would use it instead of its base.
@@ -61,6 +64,23 @@ export async function deriveImage(
   } finally {
     await container.remove({ force: true, v: true });
   }
+}
+
+/** Makes an image with this machine's Node and npm by running a shell script in another one; returns its id. */
+export function imageWithNpm(image: string, script: string): Promise<string> {
+  const find = ["-c", 'readlink -f "$(command -v npm)"'];
+  const npm = dirname(dirname(execFileSync("sh", find, { encoding: "utf8" }).trim()));
+  const link = "ln -s /usr/local/lib/npm/bin/npm-cli.js /usr/local/bin/npm";
+  return deriveImage(image, `${link}; ${script}`, [], async (container) => {
+    const put = async (folder: string, name: string, path: string): Promise<void> => {
+      const tar = spawn("tar", ["-C", folder, "-ch", name], {
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      await container.putArchive(tar.stdout, { path });
+    };
+    await put(dirname(process.execPath), basename(process.execPath), "/usr/local/bin");
+    await put(dirname(npm), "npm", "/usr/local/lib");
+  });
 }
 
 /** Makes an image whose Python can import these modules, given by name; returns its id. */

@@ -233,7 +233,7 @@ export const agentSettings = {
     .string()
     .min(1)
     .optional()
-    .describe("Agent: file of certificates (PEM) to trust for the package index."),
+    .describe("Agent: file of certificates (PEM) to trust for all places that packages come from."),
   pip_hosts: z
     .array(
       z
@@ -246,13 +246,25 @@ export const agentSettings = {
     .max(1000)
     .default([])
     .describe(
-      "Agent: further hosts that packages may be fetched from, even if their address is private: those that the index serves its files from. Without a port, 80 and 443.",
+      "Agent: further hosts that packages of every kind may be fetched from, even if their address is private: those that an index serves its files from, or a mirror of Debian. Without a port, 80 and 443.",
     ),
   pip_proxy: z
     .url({ protocol: /^http$/ })
     .optional()
     .describe(
-      "Agent: HTTP proxy to fetch packages through, http://user:password@host:port. Only the index (or PyPI) and `pip_hosts` can then be reached; those with a private address are reached directly.",
+      "Agent: HTTP proxy to fetch packages through, http://user:password@host:port. Only the index (or PyPI), Debian's, Ubuntu's and npm's own hosts and `pip_hosts` can then be reached; those with a private address are reached directly.",
+    ),
+  npm_registry: z
+    .url({ protocol: /^https?$/ })
+    .refine((url) => !/[@?#]/.test(url), "must be an address alone: no user, key or query")
+    .optional()
+    .describe("Agent: registry that builds install npm's packages from; default: npm's own."),
+  apt_mirror: z
+    .url({ protocol: /^http$/ })
+    .refine((url) => !/[@?#]/.test(url), "must be an address alone: no user, key or query")
+    .optional()
+    .describe(
+      "Agent: mirror of Debian that builds use in place of http://deb.debian.org: the address below which it has debian and debian-security. apt checks Debian's signatures.",
     ),
   enable_runtime_dependency_cache: z
     .boolean()

