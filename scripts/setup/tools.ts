@@ -109,6 +109,9 @@ const table = {
     isThere: has("ip", "tc", "iptables", "nsenter"),
     packages: ["iproute2", "iptables", "util-linux"],
   },
+  // Debian's docker.io had Docker's command until 13.
+  docker: { tiers: ["lab"], isThere: has("docker"), packages: ["docker-cli"] },
+  skopeo: { tiers: ["lab"], isThere: has("skopeo"), packages: ["skopeo"] },
   compose: {
     tiers: ["lab"],
     isThere: () => composeCommand() !== undefined,

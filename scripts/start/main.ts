@@ -29,14 +29,19 @@ const HEALTHY_MS = 60_000;
 const SAME_PRESS_MS = 1000;
 
 await runMain(async () => {
-  const options = parseStartOptions(process.argv.slice(2));
+  const options = parseStartOptions(process.argv.slice(2), process.env);
   if (options.help) process.stdout.write(startHelp());
-  else await serve({ ...process.env, ...options.env });
+  else await serve(options.env, options.inContainer);
 });
 
 /** Sets up what is missing, runs the API and one agent, and stops both when told to. */
-async function serve(env: NodeJS.ProcessEnv): Promise<void> {
+async function serve(env: NodeJS.ProcessEnv, inContainer: boolean): Promise<void> {
   const config = readConfig(env);
+  if (inContainer && !config.api_auth_enabled) {
+    say(
+      "no key is asked for: whoever reaches the port of this container can run code. Publish it on 127.0.0.1 of the host only, or set api_auth_enabled and api_keys",
+    );
+  }
   const token = config.agent_token ?? agentToken(config.data_dir);
   await checkAddress(config.host, config.port);
 
@@ -52,7 +57,8 @@ async function serve(env: NodeJS.ProcessEnv): Promise<void> {
       // To an address of this machine, so that the token crosses no network.
       AIRLOCK_ALLOW_PLAIN_HTTP: "true",
       AIRLOCK_AGENT_TOKEN: token,
-      AIRLOCK_AGENT_NAME: config.agent_name ?? agentName(token),
+      AIRLOCK_AGENT_NAME:
+        config.agent_name ?? agentName(token, inContainer ? "container" : undefined),
       AIRLOCK_DOCKER_HOST: engine.dockerHost,
     };
     agent = keepAgent(() => startChild("agent", "agent/main.ts", agentEnv));

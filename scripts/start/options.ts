@@ -14,19 +14,27 @@ const OPTIONS = {
   "data-dir": { type: "string" },
   "docker-host": { type: "string" },
   "max-workers": { type: "string" },
+  "in-container": { type: "boolean" },
   verbose: { type: "boolean", short: "v" },
 } as const;
 
-type StartOptions = {
-  help: boolean;
-  /** The options as AIRLOCK_<KEY> variables. */
-  env: Record<string, string>;
+/** What `--in-container` sets, where the environment sets nothing else. */
+const IN_CONTAINER = {
+  AIRLOCK_HOST: "0.0.0.0",
+  AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
 };
 
-/** Reads the arguments of `npm start --`. Throws OperatorError for an unknown option. */
-export function parseStartOptions(args: string[]): StartOptions {
+type StartOptions = {
+  help: boolean;
+  inContainer: boolean;
+  /** The environment, with the options as AIRLOCK_<KEY> variables. */
+  env: NodeJS.ProcessEnv;
+};
+
+/** Reads the arguments of `npm start --`, with `env` below them. Throws OperatorError for an unknown option. */
+export function parseStartOptions(args: string[], env: NodeJS.ProcessEnv): StartOptions {
   const { values } = parseCommandLine("npm start", { args, options: OPTIONS });
-  const env: Record<string, string | undefined> = {
+  const options: Record<string, string | undefined> = {
     AIRLOCK_HOST: values.host,
     AIRLOCK_PORT: values.port,
     AIRLOCK_DATA_DIR: values["data-dir"],
@@ -34,10 +42,13 @@ export function parseStartOptions(args: string[]): StartOptions {
     AIRLOCK_MAX_WORKERS: values["max-workers"],
     AIRLOCK_LOG_LEVEL: values.verbose ? "debug" : undefined,
   };
-  const set = Object.entries(env).filter(
-    (entry): entry is [string, string] => entry[1] !== undefined,
-  );
-  return { help: values.help ?? false, env: Object.fromEntries(set) };
+  const set = Object.entries(options).filter(([, value]) => value !== undefined);
+  const inContainer = values["in-container"] ?? false;
+  return {
+    help: values.help ?? false,
+    inContainer,
+    env: { ...(inContainer && IN_CONTAINER), ...env, ...Object.fromEntries(set) },
+  };
 }
 
 /** What `npm start -- --help` prints. */
@@ -53,6 +64,8 @@ Options:
       --data-dir <folder>   where database, artifacts and tokens are kept
       --docker-host <url>   the engine, as unix:///path or tcp://host:port
       --max-workers <n>     executions at once
+      --in-container        listen on every address and ask for no key: for a container
+                            whose port is published on the host's loopback only
   -v, --verbose             log more
   -h, --help                print this
 
@@ -108,10 +121,10 @@ export function agentToken(dataDir: string): string {
 /**
  * The name of the agent with this token. It stays the same after a restart, so that the agent finds
  * containers it left. It differs for each data folder, so that no agent takes another's containers
- * for its own.
+ * for its own. The name of a container's host is another after each start.
  */
-export function agentName(token: string): string {
-  return `${hostname()}-${createHash("sha256").update(token).digest("hex").slice(0, 8)}`;
+export function agentName(token: string, host: string = hostname()): string {
+  return `${host}-${createHash("sha256").update(token).digest("hex").slice(0, 8)}`;
 }
 
 function readToken(file: string): string | undefined {

@@ -32,24 +32,36 @@ import { selfCheck } from "./self-check.ts";
 
 test("options become AIRLOCK_<KEY> variables", () => {
   const args = ["--host", "::1", "--port=9000", "--data-dir", "/d", "-v", "--max-workers", "2"];
-  expect(parseStartOptions(args)).toEqual({
+  expect(parseStartOptions(args, { AIRLOCK_PORT: "1", HOME: "/h" })).toEqual({
     help: false,
+    inContainer: false,
     env: {
       AIRLOCK_HOST: "::1",
       AIRLOCK_PORT: "9000",
       AIRLOCK_DATA_DIR: "/d",
       AIRLOCK_LOG_LEVEL: "debug",
       AIRLOCK_MAX_WORKERS: "2",
+      HOME: "/h",
     },
   });
 });
 
 test("no option sets no variable", () => {
-  expect(parseStartOptions([])).toEqual({ help: false, env: {} });
+  expect(parseStartOptions([], {}).env).toEqual({});
+});
+
+test("in a container it listens everywhere without keys, unless the environment says otherwise", () => {
+  const args = ["--in-container"];
+  expect(parseStartOptions(args, {}).env).toEqual({
+    AIRLOCK_HOST: "0.0.0.0",
+    AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+  });
+  const own = { AIRLOCK_HOST: "::", AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "false" };
+  expect(parseStartOptions(args, own).env).toEqual(own);
 });
 
 test("an unknown option is refused, with a way to the list", () => {
-  expect(() => parseStartOptions(["--prot", "1"])).toThrow(/--prot[^]*npm start -- --help/);
+  expect(() => parseStartOptions(["--prot", "1"], {})).toThrow(/--prot[^]*npm start -- --help/);
 });
 
 test("the help names the options and the configuration keys", () => {
