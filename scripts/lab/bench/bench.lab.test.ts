@@ -11,7 +11,9 @@ import { createWorld } from "./world.ts";
 
 /** The others need an image with numpy, or minutes. */
 const measured = rows.filter(({ name }) =>
-  ["forked", "throughput", "api", "fleet", "remote", "live", "turns", "bytes"].includes(name),
+  ["forked", "throughput", "api", "fleet", "remote", "live", "turns", "bytes", "calls"].includes(
+    name,
+  ),
 );
 
 test.each(measured)("$name is measured, and leaves nothing behind", async (row) => {

@@ -12,7 +12,7 @@ import {
 import { bytes } from "./bytes-row.ts";
 import { fleet } from "./fleet-row.ts";
 import { remote } from "./remote-row.ts";
-import { cpu, creates, forked, idle, memory, preload } from "./sandbox-rows.ts";
+import { calls, cpu, creates, forked, idle, memory, preload } from "./sandbox-rows.ts";
 import {
   AGENTS,
   anchors,
@@ -433,6 +433,7 @@ export const rows: readonly Row[] = [
   throughput,
   preload,
   cpu,
+  calls,
   api,
   fleet,
   remote,

@@ -9,6 +9,7 @@ import { labels } from "../../../agent/sandbox/sandbox.ts";
 import { peakBytes } from "../../../agent/testing/agent-process.ts";
 import type { PoolStats } from "../../../shared/wire/health.ts";
 import type { Session } from "../../../shared/wire/sessions.ts";
+import type { Batch, SubmittedBatch, SubmittedJob } from "../../../shared/wire/submissions.ts";
 import { ensureScienceImage } from "../../setup/derived-images.ts";
 import { interleave, type Row, type Series, type Side, timed, whenSettled } from "./measure.ts";
 import {
@@ -300,29 +301,113 @@ function counted(): Map<string, number> {
 
 /** Statements of each hello, BEGIN and COMMIT included, in a service of its own: counting costs time. */
 async function countStatements(world: World): Promise<Series[]> {
-  const file = join(mkdtempSync(join(tmpdir(), "airlock-bench-")), "statements");
-  const read = async (): Promise<number> => {
-    await sleep(3 * TOLD_MS);
-    return Number(readFileSync(file, "utf8"));
-  };
-  const counter = new URL("count-statements.ts", import.meta.url).href;
-  await using service = await world.startService({
-    config: { container_backend: "zygote" },
-    env: { NODE_OPTIONS: `--import ${counter}`, BENCH_STATEMENTS: file },
-  });
-  await service.warmUp(world.samples(60));
+  await using counted = await startCounted(world);
+  await counted.service.warmUp(world.samples(60));
   const found: Series[] = [];
   for (const [name, atOnce] of [["forked", 1] as const, ["forked, 8 at once", 8] as const]) {
     const samples: number[] = [];
     for (let round = 0; round < world.samples(5); round++) {
-      const before = await read();
-      await repeatedly(world.samples(80), atOnce, () => service.execute(HELLO));
-      samples.push(((await read()) - before) / world.samples(80));
+      const before = await counted.statements();
+      await repeatedly(world.samples(80), atOnce, () => counted.service.execute(HELLO));
+      samples.push(((await counted.statements()) - before) / world.samples(80));
     }
     found.push({ name: `${name}: statements`, unit: "each", samples });
   }
-  rmSync(dirname(file), { recursive: true });
   return found;
+}
+
+/** A service that tells how many statements its API has run. */
+async function startCounted(world: World, config: Record<string, string> = {}) {
+  const file = join(mkdtempSync(join(tmpdir(), "airlock-bench-")), "statements");
+  const counter = new URL("count-statements.ts", import.meta.url).href;
+  const service = await world.startService({
+    config: { container_backend: "zygote", ...config },
+    env: { NODE_OPTIONS: `--import ${counter}`, BENCH_STATEMENTS: file },
+  });
+  return {
+    service,
+    statements: async (): Promise<number> => {
+      await sleep(3 * TOLD_MS);
+      return Number(readFileSync(file, "utf8"));
+    },
+    [Symbol.asyncDispose]: async (): Promise<void> => {
+      await service[Symbol.asyncDispose]();
+      rmSync(dirname(file), { recursive: true });
+    },
+  };
+}
+
+const BATCH = 100;
+const LINES = 100;
+
+export const calls: Row = {
+  name: "calls",
+  what: `CPU time and statements of what else is asked for often, beside a hello: a call of a session, a job of a batch of ${BATCH}, an execution by Piston's protocol, a line of a job that one client follows (${LINES} lines, 10 ms apart)`,
+  goal: "none costs the API more than 1.5 × a hello",
+  measure: async (world) => {
+    await using counted = await startCounted(world, { compat: "piston" });
+    const { service, statements } = counted;
+    await service.warmUp(world.samples(200));
+    const found: Series[] = [];
+    for (const { name, each, run } of await callsOf(service)) {
+      const times = Math.ceil(world.samples(100) / each);
+      await repeatedly(times, 1, run);
+      const samples = new Map<string, number[]>();
+      const asked: number[] = [];
+      for (let round = 0; round < world.samples(5); round++) {
+        await service.settled();
+        const told = await statements();
+        const before = await used(world, service);
+        await repeatedly(times, 1, run);
+        add(samples, await used(world, service), before, times * each);
+        asked.push(((await statements()) - told) / (times * each));
+      }
+      found.push(...seriesOf(name, "ms", samples));
+      found.push({ name: `${name}: statements`, unit: "each", samples: asked });
+    }
+    return found;
+  },
+  reaches: (of) =>
+    ["call of a session", "job of a batch", "Piston", "line"].every(
+      (name) => of(`${name}: API`).p50 <= 1.5 * of("hello: API").p50,
+    ),
+};
+
+/** What a client asks for, and how many of what is counted come of one `run`. */
+async function callsOf(service: Service) {
+  const session = await openSession(service);
+  const call = { code: HELLO };
+  const piston = { language: "python", version: "*", files: [{ content: HELLO }] };
+  return [
+    { name: "hello", each: 1, run: () => service.execute(HELLO) },
+    { name: "call of a session", each: 1, run: () => callSession(service, session, call) },
+    { name: "job of a batch", each: BATCH, run: () => runBatch(service) },
+    {
+      name: "Piston",
+      each: 1,
+      run: () => service.send("POST", "/compat/piston/api/v2/execute", piston),
+    },
+    { name: "line", each: LINES, run: () => followLines(service) },
+  ];
+}
+
+/** Reads how far it is ten times a second. */
+async function runBatch(service: Service): Promise<void> {
+  const jobs = Array.from({ length: BATCH }, () => ({ code: HELLO }));
+  const { batch_id } = await service.send<SubmittedBatch>("POST", "/execute/batch", { jobs });
+  for (;;) {
+    const { finished, counts } = await service.send<Batch>("GET", `/batches/${batch_id}`);
+    if (finished && counts.succeeded !== BATCH) throw new Error("a job of a batch failed");
+    if (finished) return;
+    await sleep(100);
+  }
+}
+
+async function followLines(service: Service): Promise<void> {
+  const code = `import time\nfor n in range(${LINES}): print("line", n, flush=True); time.sleep(0.01)`;
+  const { job_id } = await service.send<SubmittedJob>("POST", "/execute/async", { code });
+  const seen = await (await fetch(`${service.url}/jobs/${job_id}/events`)).text();
+  if (!seen.includes(`line ${LINES - 1}`)) throw new Error("a follower has not seen the last line");
 }
 
 /** How often count-statements.ts writes. */
