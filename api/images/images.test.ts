@@ -7,7 +7,7 @@ import { jsonRequest } from "../../scripts/operate/command.ts";
 import { type Config } from "../../shared/config/config.ts";
 import type { ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
-import type { PollRequest } from "../../shared/wire/leases.ts";
+import type { LeasedBuild, PollRequest } from "../../shared/wire/leases.ts";
 import type { Session } from "../../shared/wire/sessions.ts";
 import type { SubmittedJob } from "../../shared/wire/submissions.ts";
 import { recordAgent } from "../agents/agents.ts";
@@ -16,8 +16,9 @@ import { createApp } from "../app.ts";
 import { type Deps } from "../deps.ts";
 import { buildSpec, environment } from "../jobs/environment.ts";
 import { database, type Database } from "../store/database.ts";
+import { queuedSessions } from "../sessions/sql.ts";
 import { sweep } from "../sweep.ts";
-import { ScriptedAgent } from "../testing/scripted-agent.ts";
+import { readyReport, ScriptedAgent } from "../testing/scripted-agent.ts";
 import { by, openIn, openTempStore, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { archiveKey, recordBuildResult, serveAwaited, storeImageUpload } from "./builds.ts";
@@ -445,7 +446,8 @@ describe("a job of a type that is not built", () => {
       path: string,
       body?: object,
     ) => {
-      const answer = await app.request(path, jsonRequest(method, body));
+      const key = { "X-API-Key": "some-key" };
+      const answer = await app.request(path, jsonRequest(method, body, key));
       return { http: answer.status, ...((await answer.json()) as T) };
     };
     const poll = (changes: Partial<PollRequest> = {}) =>
@@ -509,6 +511,23 @@ describe("a job of a type that is not built", () => {
     await expect
       .poll(async () => (await first.poll()).builds)
       .toMatchObject([{ job_type: "science" }]);
+  });
+
+  test("waits also if a client of another protocol sent it, or makes a session with it", async () => {
+    const job_types = { default: JobTypeDefinition.parse({ requirements: ["numpy==2.3.4"] }) };
+    const { send, poll, build, end, agent } = await start({ job_types, compat: ["dify", "e2b"] });
+    await poll();
+    const run = send("POST", "/compat/dify/v1/sandbox/run", { language: "python3", code: "1" });
+    const sandbox = send("POST", "/compat/e2b/sandboxes", { templateID: "base" });
+    let made: LeasedBuild | undefined;
+    await expect.poll(async () => (made ??= await build())).toMatchObject({ job_type: "default" });
+    await expect.poll(() => queuedSessions(store.db, "default")).toHaveLength(1);
+    await end(made!.lease_id);
+    const { jobs, sessions } = await poll({ images: [image] });
+    await agent.postSession(sessions![0]!.lease_id, "ready", readyReport);
+    await agent.result(jobs[0]!.lease_id);
+    expect(await run).toMatchObject({ http: 200, code: 0 });
+    expect(await sandbox).toMatchObject({ http: 201, templateID: "default" });
   });
 
   test("wakes the poll that requests and takes the build", async () => {

@@ -220,7 +220,7 @@ async function submitJobs(
     refuse(answers.map((one, n) => (isBlocked(prepared[n]) ? one : undefined)));
     refuse(answers);
   }
-  wakeAgents(deps, distinct, prepared);
+  wakeAgents(deps, distinct);
   return {
     batch_id: stored.id,
     created_at: timestamp(stored.createdAt),
@@ -304,21 +304,20 @@ function refuse(answers: unknown[]): void {
   }
 }
 
-function wakeAgents(deps: ClientDeps, items: BatchItem[], prepared: Prepared[]): void {
-  const first = new Map<string, BatchItem>();
-  for (const item of items) {
-    const { jobType, availableAt } = item.execution;
-    const other = first.get(jobType)?.execution;
-    if (!other || availableAt < other.availableAt) first.set(jobType, item);
+function wakeAgents(deps: ClientDeps, items: BatchItem[]): void {
+  const first = new Map<string, NewExecution>();
+  for (const { execution } of items) {
+    const other = first.get(execution.jobType);
+    if (!other || execution.availableAt < other.availableAt)
+      first.set(execution.jobType, execution);
   }
-  for (const { n, execution } of first.values()) {
-    const one = prepared[n];
-    notifyAt(deps, execution, one && "topic" in one ? one.topic : undefined);
-  }
+  for (const execution of first.values()) notifyAt(deps, execution);
 }
 
 /** A job of a batch that can be stored, or why it cannot. */
-type Prepared = ({ execution: NewExecution } & Availability) | { problem: AppError };
+type Prepared =
+  | { execution: NewExecution; refusal?: AppError | undefined; wait?: string | undefined }
+  | { problem: AppError };
 
 /** Jobs that are prepared in one tick of the event loop: a few milliseconds. */
 const jobsAtOnce = 50;
@@ -384,12 +383,12 @@ async function prepare(
   const environment = await lookUp.environment(parsed.data.job_type);
   const files = await lookUp.files(parsed.data.files ?? []);
   const execution = await newExecution(deps, parsed.data, origin, environment.jobType, files);
-  const available = await lookUp.availability(
+  const { refusal, wait } = await lookUp.availability(
     environment,
     execution.inputs ?? null,
     execution.program?.language,
   );
-  return { execution, ...available, refusal: files.problem ?? available.refusal };
+  return { execution, refusal: files.problem ?? refusal, wait };
 }
 
 /** A hash by which a repeated batch is recognised. */

@@ -458,8 +458,6 @@ export interface Availability {
   refusal?: AppError | undefined;
   /** Why it would wait longer than for its turn. */
   wait?: string | undefined;
-  /** Set if the submission asks for a build, which any poll requests. */
-  topic?: "queue";
 }
 
 export async function checkAvailability(
@@ -497,7 +495,7 @@ export async function checkAvailability(
   const isBuilding = build?.status === "running";
   const obstacle = awaits ? (isBuilding ? undefined : whyNoBuild(environment, live)) : nobody;
   if (mode === "sync" && obstacle !== undefined) return { refusal: unavailable(obstacle, 5) };
-  return { wait: nobody, ...(awaits && !build && { topic: "queue" }) };
+  return { wait: nobody };
 }
 
 /** Tells a client why its queued execution waits. */

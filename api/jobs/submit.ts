@@ -87,7 +87,7 @@ export async function submit(
       : await fileFinder(deps)(request.files);
   const execution = await newExecution(deps, request, origin, environment.jobType, files);
   // An obstacle (below: queue size 0) keeps out new executions; a repeated submission still finds its job.
-  const { refusal, wait, topic } = await checkAvailability(deps, origin.mode, environment, {
+  const { refusal, wait } = await checkAvailability(deps, origin.mode, environment, {
     inputs: execution.inputs ?? null,
     language: execution.program?.language,
     known,
@@ -102,10 +102,8 @@ export async function submit(
       );
     },
     announce: () =>
-      execution.availableAt <= deps.now() && topic === undefined
-        ? deps.notifier.announce?.(execution.jobType)
-        : undefined,
-    wake: () => notifyAt(deps, execution, topic),
+      execution.availableAt <= deps.now() ? deps.notifier.announce?.(execution.jobType) : undefined,
+    wake: () => notifyAt(deps, execution),
     wait,
   });
 }
@@ -389,14 +387,13 @@ export function idempotencyConflict(id: string, what: string): AppError {
 /** Polls look for jobs every few seconds anyway, so a timer for a later job need not survive a restart. */
 const longestTimerMs = 10_000;
 
-/** Wakes an agent when a job may start; with another topic, those who look at the whole queue. */
+/** Wakes an agent when a job may start. */
 export function notifyAt(
   { notifier, now }: Pick<Deps, "notifier" | "now">,
   { availableAt, jobType }: Pick<NewExecution, "availableAt" | "jobType">,
-  topic: "job" | "queue" = "job",
 ): void {
   const delayMs = availableAt - now();
-  if (delayMs <= longestTimerMs) notifier.notify(topic, Math.max(0, delayMs), jobType);
+  if (delayMs <= longestTimerMs) notifier.notify("job", Math.max(0, delayMs), jobType);
 }
 
 export type NewExecution = Omit<

@@ -1,5 +1,6 @@
 import { beforeEach, expect, test } from "vitest";
 import { jsonRequest } from "../../scripts/operate/command.ts";
+import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
 import {
   type PollReply,
   type PollRequest,
@@ -26,7 +27,9 @@ let agent: ScriptedAgent;
 let waits: Record<"agent" | "client", PromiseWithResolvers<void>>;
 
 beforeEach(async () => {
-  deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token] });
+  // One that nobody asks for. What needs no build pays nothing for it.
+  const job_types = { unbuilt: JobTypeDefinition.parse({ requirements: ["numpy"] }) };
+  deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token], job_types });
   waits = newWaits();
   app = createApp({ ...deps, notifier: telling(deps.notifier) });
   agent = new ScriptedAgent("http://unused", token);

@@ -177,8 +177,10 @@ export async function follow(
       await output.write(event, data.text);
     } else if (event === "status") {
       const reason = "reason" in data ? data.reason : "";
-      if (terminal.watched && reason !== "" && reason !== waits) {
-        terminal.note(`waits: ${reason}`, "dim");
+      // A build takes minutes, which somebody who reads a log later wants to know of, too.
+      const isBuilding = reason.startsWith("Waits for ");
+      if ((terminal.watched || isBuilding) && reason !== "" && reason !== waits) {
+        terminal.note(isBuilding ? reason : `waits: ${reason}`, "dim");
       }
       waits = reason;
     } else if ((event === "truncated" || event === "held") && !cut.has(data.stream)) {

@@ -1,7 +1,19 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Command } from "commander";
-import { type Build, ConnectionError, NotFoundError } from "../typescript/src/index.ts";
-import { exitCode, ExitError, interruptible } from "./exit.ts";
+import {
+  type Build,
+  type BuildResult,
+  ConnectionError,
+  NotFoundError,
+} from "../typescript/src/index.ts";
+import {
+  exitCode,
+  exitCodeOf,
+  ExitError,
+  explainFailure,
+  interruptible,
+  UsageError,
+} from "./exit.ts";
 import { addCommand, given, showList, type Tool } from "./tool.ts";
 
 /** Commands about job types and their images. */
@@ -17,12 +29,17 @@ export function addTypes(program: Command): void {
   });
 
   addCommand(program, "build", "build the image of a job type, and show its log")
-    .argument("<job-type>", "name of the job type")
+    .argument("[job-type]", "name of the job type")
+    .option("--all", "build every job type whose image no agent has")
     .option("--version-tag <tag>", "a version for the image, such as v1.2.3")
-    .does(async (tool, name, { versionTag }) =>
+    .does(async (tool, name, { all, versionTag }) =>
       interruptible(async (signal) => {
+        if ((name === undefined) !== (all === true))
+          throw new UsageError("give a job type or --all");
         try {
-          return await build(tool, name, versionTag, signal);
+          return await (all
+            ? buildAll(tool, versionTag, signal)
+            : build(tool, name!, versionTag, signal));
         } catch (error) {
           if (!signal.aborted) throw error;
           throw new ExitError(exitCode.interrupted, "left; a build that has begun goes on");
@@ -31,11 +48,37 @@ export function addTypes(program: Command): void {
     );
 }
 
+/** Builds one after the other. One that fails does not keep the others from it. */
+async function buildAll(
+  tool: Tool,
+  versionTag: string | undefined,
+  signal: AbortSignal,
+): Promise<number> {
+  const { airlock, terminal } = tool;
+  const missing = (await airlock.api.listJobTypes()).filter((type) => !type.image_exists);
+  const built: BuildResult[] = [];
+  const keep = (result: BuildResult): void => void built.push(result);
+  let code = 0;
+  for (const { name } of missing) {
+    terminal.note(`building ${name}`);
+    const one = await build(tool, name, versionTag, signal, keep).catch((error: unknown) => {
+      signal.throwIfAborted();
+      terminal.note(`airlock: ${explainFailure(error)}`);
+      return exitCodeOf(error);
+    });
+    code = Math.max(code, one);
+  }
+  if (terminal.json) terminal.document(built);
+  else if (missing.length === 0) terminal.note("every job type has its image");
+  return code;
+}
+
 async function build(
   tool: Tool,
   name: string,
   versionTag: string | undefined,
   signal: AbortSignal,
+  show = (result: BuildResult): void => tool.terminal.document(result),
 ): Promise<number> {
   const { airlock, terminal } = tool;
   const over = new AbortController();
@@ -48,7 +91,7 @@ async function build(
     const result = await airlock.api.buildJobType(request, { signal });
     over.abort();
     await followed;
-    if (terminal.json) terminal.document(result);
+    if (terminal.json) show(result);
     else terminal.note(`built ${result.version}`);
     return 0;
   } catch (error) {

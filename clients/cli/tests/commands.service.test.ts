@@ -3,7 +3,14 @@ import { on, once } from "node:events";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { dockerError, release } from "../../../api/testing/contract/api.ts";
+import {
+  buildFailure,
+  buildSuccess,
+  digest,
+  dockerError,
+  logChunk,
+  release,
+} from "../../../api/testing/contract/api.ts";
 import {
   answer,
   type Receiver,
@@ -52,6 +59,45 @@ test("show says what a queued job waits for", async () => {
   expect(stdout).toMatch(/^reason +Waiting for a worker, at position 1\. No agent is connected/m);
   await airlock.run(["cancel", id]);
   expect((await airlock.run(["show", id])).stdout).not.toContain("reason");
+});
+
+test("run says which image the job waits for, each step once; build --all builds what lacks an image, past one that fails", async () => {
+  const { api, airlock } = await startCommandApi({
+    AIRLOCK_AGENT_TOKENS: token,
+    AIRLOCK_JOB_TYPES: JSON.stringify({
+      science: { requirements: ["numpy"], npm: ["marked"] },
+      broken: { requirements: ["numpy"] },
+    }),
+  });
+  const agent = new ScriptedAgent(api.url, token);
+  const images = ["python:3.13-slim", digest(1)];
+  const { child, ended } = airlock.start(["run", "-t", "science", "-"], { stdin: "1" });
+  let told = "";
+  child.stderr.on("data", (text: Buffer) => (told += text.toString()));
+  const { lease_id } = await agent.takeBuild({ images });
+  const waits = "Waits for the image of science.\n";
+  await expect.poll(() => told, { timeout: 60_000 }).toBe(waits);
+  await agent.postBuild(lease_id, "logs", { ...logChunk(0, "pip"), step: 1 });
+  const running = `${waits}Waits for the image of science: step 1 of 2, pip.\n`;
+  await expect.poll(() => told, { timeout: 60_000 }).toBe(running);
+  await agent.postBuild(lease_id, "result", buildSuccess);
+  const { jobs } = await agent.poll({ images });
+  await agent.result(jobs[0]!.lease_id);
+  expect(await ended).toEqual({ code: 0, stdout: "", stderr: running });
+
+  const all = airlock.run(["build", "--all", "--json"]);
+  const broken = await agent.takeBuild({ images });
+  expect(broken.job_type).toBe("broken");
+  await agent.postBuild(
+    broken.lease_id,
+    "result",
+    buildFailure({ ...dockerError, type: "dependency_error" }),
+  );
+  const { code, stdout, stderr } = await all;
+  expect({ code, stdout }).toEqual({ code: 126, stdout: "[]\n" });
+  expect(stderr).toMatch(/^building broken\nairlock: Job type broken was not built: gone/);
+  for (const args of [["build"], ["build", "--all", "science"]])
+    expect(await airlock.run(args)).toMatchObject({ code: 2, stdout: "" });
 });
 
 test("show and logs say which tool calls wait for an answer, and no more once they have one", async () => {

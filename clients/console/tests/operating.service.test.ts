@@ -4,6 +4,7 @@ import { receiverSecret, startReceiver } from "../../../api/testing/receiver.ts"
 import { needs } from "../../../scripts/testing/needs.ts";
 import {
   failedWith,
+  faultsOf,
   patienceMs,
   startConsole,
   useConsole,
@@ -21,6 +22,9 @@ describe("what an operator does in the console", needs("chromium"), () => {
     AIRLOCK_MAX_QUEUE_SIZE: String(queueSize),
     AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({
       orders: { url: `${receiver.url}/`, secrets: [receiverSecret] },
+    }),
+    AIRLOCK_JOB_TYPES: JSON.stringify({
+      science: { apt: ["fonts-noto-cjk"], requirements: ["numpy==2.3.4"] },
     }),
     AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "127.0.0.1",
   }));
@@ -175,6 +179,27 @@ describe("what an operator does in the console", needs("chromium"), () => {
     await dialog.getByText(/join --url .* --code /).waitFor();
     await page.keyboard.press("Escape");
     await dialog.waitFor({ state: "detached" });
+  });
+
+  test("a job that waits for its image says which step of the build runs, and so do the job types", async () => {
+    const id = await world.submit("1", { job_type: "science" });
+    const page = await world.open(`/console/executions/${id}`);
+    await page.getByText("Waits for the image of science.").waitFor();
+    const { lease_id } = await world.agent.takeBuild();
+    const data_base64 = Buffer.from("[1/2] apt: fonts-noto-cjk\n").toString("base64");
+    await world.agent.postBuild(lease_id, "logs", { offset: 0, data_base64, step: 1 });
+    await page.getByText("Waits for the image of science: step 1 of 2, apt.").waitFor();
+    await page.goto(`${world.url}/console/job-types?build=science`);
+    const row = page.getByRole("row", { name: "science" });
+    await row.getByText("building").waitFor();
+    for (const shown of [row, page.getByRole("region", { name: "Build of science" })])
+      await shown.getByText("step 1 of 2").waitFor();
+    const error = { type: "dependency_error", message: "No numpy.", phase: "startup" };
+    await world.agent.postBuild(lease_id, "result", { status: "failed", error });
+    await row.getByText("build failed").waitFor();
+    await page.goto(`${world.url}/console/executions/${id}`);
+    await page.getByText("Job type science was not built: No numpy.").first().waitFor();
+    expect(await faultsOf(page)).toEqual([]);
   });
 
   test("a job type is built while its log is shown", async () => {

@@ -22,7 +22,7 @@ import { go } from "../service/location.ts";
 
 /** Job types without an image whose last build is asked for: one request each, within the rate limit of the service. */
 const asked = 8;
-const askedMs = 60_000;
+const askedMs = 15_000;
 
 /** Shows the last build of a job type, below the list. */
 const show = (name: string): void => go(addressOf("job-types", { build: name }), { replace: true });
@@ -37,7 +37,7 @@ export function JobTypes({ query }: { query: URLSearchParams }) {
   const missing = hasScope("build") ? unbuilt : [];
   const lastBuilds = useFeed(
     `last builds of ${missing.slice(0, asked).join(" ")}`,
-    ({ signal }) => loadStates(missing.slice(0, asked), signal),
+    ({ signal }) => loadBuilds(missing.slice(0, asked), signal),
     askedMs,
   );
   const shown = query.get("build");
@@ -57,15 +57,20 @@ export function JobTypes({ query }: { query: URLSearchParams }) {
     plain(
       "Image",
       ({ name, image_exists: exists }) => {
-        const isAwaited = awaited.value.includes(name);
-        const last = isAwaited ? "running" : lastBuilds.value.data?.[name];
-        return <Status status={imageState(exists, last)} />;
+        const last = lastBuilds.value.data?.[name];
+        const status = awaited.value.includes(name) ? "running" : last?.status;
+        return (
+          <>
+            <Status status={imageState(exists, status)} />
+            {!exists && <StepOf build={last} />}
+          </>
+        );
       },
       {
         hint: ({ image_exists }) =>
           image_exists
             ? "A connected agent has the image"
-            : "No connected agent has the image: build it",
+            : "No connected agent has the image: its first job brings it",
       },
     ),
     ...described,
@@ -101,7 +106,8 @@ export function JobTypes({ query }: { query: URLSearchParams }) {
   );
 }
 
-const packagesOf = ({ requirements }: JobType): string => requirements.join(", ");
+const packagesOf = ({ apt, requirements, npm }: JobType): string =>
+  [...apt, ...requirements, ...npm].join(", ");
 
 /** What the configuration says of a job type. */
 const described: Column<JobType>[] = [
@@ -116,19 +122,30 @@ const described: Column<JobType>[] = [
   }),
 ];
 
+/** Which step of a running build runs. */
+function StepOf({ build }: { build: Pick<Build, "status" | "step" | "steps"> | undefined }) {
+  if (build?.status !== "running" || build.step === null) return null;
+  return (
+    <span class="quiet">
+      {" "}
+      step {build.step} of {build.steps}
+    </span>
+  );
+}
+
 function imageState(exists: boolean, last: Build["status"] | undefined): string {
   if (last === "running" || last === "queued") return "building";
   if (exists) return "built";
   return last === "failed" ? "build failed" : "not built";
 }
 
-/** States of the last builds of some job types, by name. */
-async function loadStates(
+/** The last builds of some job types, by name. */
+async function loadBuilds(
   names: string[],
   signal: AbortSignal,
-): Promise<Record<string, Build["status"] | undefined>> {
-  const builds = names.map(async (name) => [name, (await findBuild(name, signal))?.status]);
-  return Object.fromEntries(await Promise.all(builds)) as Record<string, Build["status"]>;
+): Promise<Record<string, Build | undefined>> {
+  const builds = names.map(async (name) => [name, await findBuild(name, signal)]);
+  return Object.fromEntries(await Promise.all(builds)) as Record<string, Build | undefined>;
 }
 
 async function findBuild(name: string, signal: AbortSignal): Promise<Build | undefined> {
@@ -176,6 +193,7 @@ function BuildLog({ name, awaited }: BuildLogProps) {
         <>
           <p class="summary">
             <Status status={build.status} />
+            <StepOf build={build} />
             <span class="quiet">
               {build.image_ref}, <Age at={build.ended_at ?? build.created_at} />
             </span>
