@@ -22,6 +22,7 @@ const digest = "sha256:b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace
 
 const jobType: JobTypeView = {
   name: "science",
+  preset: null,
   requirements: ["numpy==2.3.4"],
   apt: ["graphviz"],
   npm: [],

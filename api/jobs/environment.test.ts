@@ -95,6 +95,44 @@ describe("the image of a job type", () => {
   );
 });
 
+describe("a preset", () => {
+  const typeOf = (own: object) =>
+    resolveJobType(config({ job_types: { t: { preset: "science", ...own } } }), "t")!;
+
+  test("gives a job type its packages and settings, and the same image as the keys would", () => {
+    const { preset, apt, requirements, preload, memory_limit, env, dockerfile } = typeOf({});
+    expect({ preset, preload, memory_limit }).toEqual({
+      preset: "science",
+      preload: ["numpy", "pandas", "matplotlib.pyplot"],
+      memory_limit: "1g",
+    });
+    const same = config({ job_types: { t: { apt, requirements, dockerfile } } });
+    expect(buildSpec(typeOf({ env: { A: "1" } }))).toBe(buildSpec(resolveJobType(same, "t")!));
+    expect(env["MATPLOTLIBRC"]).toBe("/etc/matplotlibrc");
+  });
+
+  test("is extended by a job type's own lists and tables, and replaced by its other values", () => {
+    const own = typeOf({
+      apt: ["graphviz"],
+      requirements: ["NumPy==2.4.1"],
+      memory_limit: "4g",
+      preload: "auto",
+      env: { A: "1", MATPLOTLIBRC: "/code/mine" },
+      dockerfile: "RUN true\n",
+    });
+    expect(own.apt).toEqual(["graphviz", ...typeOf({}).apt]);
+    expect(own.requirements.filter((one) => /^numpy/i.test(one))).toEqual(["NumPy==2.4.1"]);
+    expect(own.requirements.length).toBe(typeOf({}).requirements.length);
+    expect(own).toMatchObject({ memory_limit: "4g", preload: "auto" });
+    expect(own.env).toEqual({ A: "1", MATPLOTLIBRC: "/code/mine" });
+    expect(own.dockerfile).toMatch(/^RUN true\n[^]*COPY <<'END' \/etc\/matplotlibrc\n/);
+  });
+
+  test.each(["documents", "languages"])("%s is a valid job type", (preset) => {
+    expect(typeOf({ preset }).apt.length).toBeGreaterThan(3);
+  });
+});
+
 test("a pinned reference contains the digest", () => {
   expect(pinnedRef("science", digest)).toBe(`science@${digest}`);
   expect(digestOf(`science@${digest}`)).toBe(digest);

@@ -2,6 +2,7 @@ import { parseBytes } from "../../shared/bytes.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { canonicalJson } from "../../shared/json.ts";
 import { type Language, languages } from "../../shared/languages.ts";
+import { packageName } from "../../shared/presets.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Tool } from "../../shared/wire/executions.ts";
 import type { InputWay } from "../../shared/wire/files.ts";
@@ -129,6 +130,7 @@ export function toJobTypeView(
   const python = built?.pythonVersion ?? expectedPython(jobType, config);
   return {
     name: jobType.name,
+    preset: jobType.preset ?? null,
     requirements: jobType.requirements,
     apt: jobType.apt,
     npm: jobType.npm,
@@ -182,6 +184,7 @@ export function toLeasedJobType({
   priority: _priority,
   languages: _languages,
   tenants: _tenants,
+  preset: _preset,
   apt: _apt,
   npm: _npm,
   dockerfile: _dockerfile,
@@ -243,7 +246,9 @@ export function describeMissing(
   if (module === "IPython") return ipython;
   const name = packages[module] ?? module;
   const has = jobTypeNames(config, tenant).filter((type) =>
-    resolveJobType(config, type)?.requirements.some((one) => nameOf(one) === nameOf(name)),
+    resolveJobType(config, type)?.requirements.some(
+      (one) => packageName(one) === packageName(name),
+    ),
   );
   const ways = [
     ...(has.length > 0 ? [`use job_type ${has.slice(0, 3).join(" or ")}`] : []),
@@ -255,14 +260,6 @@ export function describeMissing(
   ];
   if (ways.length === 0) ways.push("an operator adds that to the requirements of a job type");
   return `Job type ${jobType} has no module ${module}. If it comes from a package (${name}): ${ways.join(", or ")}.`;
-}
-
-/** The name of a requirement as indexes compare it: PEP 503. */
-function nameOf(requirement: string): string {
-  return /^[\w.-]*/
-    .exec(requirement)![0]
-    .toLowerCase()
-    .replaceAll(/[-_.]+/g, "-");
 }
 
 /**

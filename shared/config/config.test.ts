@@ -311,6 +311,18 @@ describe("an unknown key is refused", () => {
       {},
       "unknown configuration key in job_types.ml: memory",
     ],
+    [{ job_types: { ml: { apt: ["-o"] } } }, {}, 'job_types.ml.apt.0 = "-o": must be a package of'],
+    [
+      { job_types: { ml: { preset: "documents", apt: ["jq", "a b"] } } },
+      {},
+      'job_types.ml.apt.1 = "a b": must be a package of Debian',
+    ],
+    [
+      { job_types: { ml: { npm: ["https://a/b.tgz"] } } },
+      {},
+      'job_types.ml.npm.0 = "https://a/b.tgz": must be a package of npm\'s registry',
+    ],
+    [{ job_types: { ml: { preset: "x" } } }, {}, 'job_types.ml.preset = "x": '],
   ])("%j %j", (file, env, message) => {
     expect(refusal(file, env)).toContain(message);
   });

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
+import { presetNames, withPreset } from "../presets.ts";
 import { parseDockerfile } from "../dockerfile.ts";
 import { TenantName } from "./access.ts";
 import { ExecutionError } from "./errors.ts";
@@ -75,6 +76,12 @@ const Dockerfile = z.string().superRefine((text, ctx) => {
 
 /** One `[job_types.<name>]` table of airlock.toml. */
 export const JobTypeDefinition = z.strictObject({
+  preset: z
+    .enum(presetNames)
+    .optional()
+    .describe(
+      "Packages and settings for a purpose: science, documents or languages. The job type's own lists extend those of the preset, its other keys replace them. See docs/guides/packages.md.",
+    ),
   base_image: z
     .string()
     .min(1)
@@ -179,14 +186,15 @@ export const JobTypeDefinition = z.strictObject({
 });
 export type JobTypeDefinition = z.infer<typeof JobTypeDefinition>;
 
-/** With what its keys say together. */
-export const ConfiguredJobType = JobTypeDefinition.superRefine(
-  ({ dockerfile, base_image }, ctx) => {
+/** With what its preset adds, and with what its keys say together. */
+export const ConfiguredJobType = z.preprocess(
+  withPreset,
+  JobTypeDefinition.superRefine(({ dockerfile, base_image }, ctx) => {
     if (dockerfile === undefined || base_image === undefined) return;
     if (parseDockerfile(dockerfile).from === undefined) return;
     const message = "dockerfile: FROM stands beside base_image";
     ctx.addIssue({ code: "custom", path: ["dockerfile"], message, input: dockerfile });
-  },
+  }),
 );
 
 /** A job type with every default filled in, as an agent needs it to make containers. */
@@ -211,6 +219,10 @@ const LanguageView = z
 export const JobTypeView = z
   .object({
     name: z.string().meta({ example: "science" }),
+    preset: z.enum(presetNames).nullable().meta({
+      description: "The preset whose packages are among those below; null if there is none.",
+      example: "science",
+    }),
     requirements: z.array(z.string()).meta({
       description: "Packages of Python that a build installs into the image.",
       example: ["numpy==2.3.4"],
@@ -255,6 +267,7 @@ export const LeasedJobType = z.object(
     priority: true,
     languages: true,
     tenants: true,
+    preset: true,
     apt: true,
     npm: true,
     dockerfile: true,

@@ -483,6 +483,7 @@ export const jobTypeRows = on("with job types", [
     expect(names).toEqual(expect.arrayContaining(["versioned", "official", "custom", "labelled"]));
     expect(list[0]).toEqual({
       name: "default",
+      preset: null,
       requirements: [],
       apt: [],
       npm: [],
