@@ -64,12 +64,26 @@ const skipped = [
 ];
 const settings = ["ENV", "ARG", "WORKDIR", "USER", "LABEL", ...skipped];
 
+interface Parsed {
+  readonly from?: string;
+  readonly steps: LineStep[];
+}
+
+/** Polls and submissions ask for the same few texts. */
+const parsed = new Map<string, Parsed>();
+
 /**
  * The image that a Dockerfile starts from, if it says so, and its steps.
  *
  * @throws DockerfileError
  */
-export function parseDockerfile(text: string): { from?: string; steps: LineStep[] } {
+export function parseDockerfile(text: string): Parsed {
+  const found = parsed.get(text) ?? parse(text);
+  parsed.set(text, found);
+  return found;
+}
+
+function parse(text: string): Parsed {
   const steps: LineStep[] = [];
   let shell = ["/bin/sh", "-c"];
   let from: string | undefined;
@@ -240,7 +254,7 @@ export type ReadyStep = { readonly number: number } & (
   | Omit<FileStep, "expand">
   | (RunStep & {
       /** Values of ARG, which the image does not keep. */
-      readonly env: Variables;
+      readonly args: Variables;
       readonly cwd: string;
       readonly user: string;
     })
@@ -265,7 +279,7 @@ export function resolveSteps(steps: readonly (PackageStep | LineStep)[], image: 
     const number = at + 1;
     const variables = { ...args, ...env };
     if (step.kind === "run") {
-      ready.push({ ...step, number, env: args, cwd, user });
+      ready.push({ ...step, number, args, cwd, user });
     } else if (step.kind === "file") {
       const { expand: isTemplate, ...file } = step;
       const path = joined(cwd, expand(step.path, variables, step.line));

@@ -1,16 +1,19 @@
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parseDockerfile } from "../../shared/dockerfile.ts";
 import type { BuildStep } from "../../shared/wire/leases.ts";
 import type { Engine } from "../engine/engine.ts";
+import type { PipConfig } from "../packages/proxy.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { labels } from "../sandbox/sandbox.ts";
 import { openBuildWorld, pipSteps, printAnswer, soon } from "../testing/agent-world.ts";
 import { certificateFor, debianWith, npmWith, sdistBytes } from "../testing/package-index.ts";
 import { deriveImage, imageWithNpm, rawEngine, shell } from "../testing/raw-engine.ts";
 import { runCode } from "../testing/run-code.ts";
-import { buildProfile, makeImage } from "./build.ts";
+import { BuildError, buildProfile, type ImageRequest, makeImage } from "./build.ts";
 
 describe("image build", async () => {
   const world = await openBuildWorld();
@@ -265,6 +268,176 @@ urllib.request.urlopen("${new URL(index.url).origin}/told/" + urllib.parse.quote
   });
 });
 
+describe("builds with a dockerfile", async () => {
+  const world = await openBuildWorld();
+  afterAll(() => world.close());
+  const stepsOf = (text: string) => parseDockerfile(text).steps;
+  const build = (text: string, changes: Partial<ImageRequest> = {}, pip: Partial<PipConfig> = {}) =>
+    world.build(pip, { steps: stepsOf(text), ...changes });
+
+  test("commands, files and settings become part of the image; USER and WORKDIR do not", async () => {
+    const { digest, log } = await build(`ARG WHO=world
+ENV GREETING="hello $WHO" PATH=/opt/bin:$PATH
+COPY --chmod=755 <<'EOF' /opt/bin/greet
+#!/bin/sh
+echo "$GREETING"
+EOF
+WORKDIR /srv/of/nobody
+RUN greet > greeting && chown nobody . && echo $WHO $HOME
+USER nobody
+RUN <<EOF
+#!/usr/bin/env python3
+import os
+open("who", "w").write(f"{os.getuid()} {os.environ['HOME']} {os.environ['GREETING']}\\n")
+EOF
+LABEL org.example.note="a \\"b\\""
+EXPOSE 80`);
+    expect(log).toContain("[5/9] dockerfile line 8: RUN greet > greeting");
+    expect(log).toContain("world /root\n");
+    expect(log).toContain("dockerfile line 16: EXPOSE is skipped: it has no meaning for jobs");
+    const shown =
+      'id -u; pwd; cd /srv/of/nobody; cat greeting who; stat -c "%U %a" . /opt/bin/greet';
+    expect(await shell(digest, shown)).toBe(
+      "0\n/\nhello world\n65534 /nonexistent hello world\nnobody 755\nroot 755\n",
+    );
+    const { Config, RootFS } = await rawEngine.getImage(digest).inspect();
+    expect(Config.Env).toContain("GREETING=hello world");
+    expect(Config.Env.join()).not.toContain("WHO");
+    expect(Config.Labels["org.example.note"]).toBe('a "b"');
+    const base = await rawEngine.getImage(world.image).inspect();
+    expect(RootFS.Layers).toHaveLength(base.RootFS.Layers!.length + 3);
+  });
+
+  test("a command has the rights that it needs to set up an image, and no others", async () => {
+    const rights: unknown[] = [];
+    const create: Engine["create"] = (profile, signal) => {
+      rights.push((profile.HostConfig as { CapAdd?: string[] }).CapAdd);
+      return world.engine.create(profile, signal);
+    };
+    const tries = `RUN <<'EOF'
+#!/usr/bin/env python3
+import os, socket, subprocess, urllib.request
+def outcome(act):
+    try: print(act())
+    except OSError as error: print(type(error).__name__, error)
+print([line for line in open("/proc/self/status") if line.startswith(("CapBnd", "CapEff", "NoNew"))])
+print(subprocess.run(["mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode > 0)
+outcome(lambda: os.mknod("/sda", 0o60600, os.makedev(8, 0)))
+outcome(lambda: open("/proc/sys/kernel/hostname", "w"))
+outcome(lambda: os.kill(1, 0))
+outcome(lambda: socket.create_connection(("1.1.1.1", 80), 2))
+outcome(lambda: urllib.request.urlopen("http://169.254.169.254/"))
+os.chroot("/srv")
+EOF
+`;
+    const steps = [...pipSteps("airlock_probe"), ...stepsOf(tries)];
+    const request = await world.requestFor({ findLinks: world.folder }, { steps });
+    let log = "";
+    await makeImage(
+      { ...world.engine, create },
+      request,
+      (bytes) => (log += String(bytes)),
+      soon(),
+    );
+    const few = ["CHOWN", "DAC_OVERRIDE", "FOWNER"];
+    const more = ["SETUID", "SETGID", "FSETID", "KILL", "SYS_CHROOT", "SETFCAP"];
+    // The first create call may be refused for its bound on files, and repeated.
+    expect(rights.slice(-2)).toEqual([few, [...few, ...more]]);
+    expect(log.slice(log.indexOf("['Cap")).trim().split("\n")).toEqual([
+      "['CapEff:\\t00000000800400fb\\n', 'CapBnd:\\t00000000800400fb\\n', 'NoNewPrivs:\\t1\\n']",
+      "True",
+      "PermissionError [Errno 1] Operation not permitted",
+      "OSError [Errno 30] Read-only file system: '/proc/sys/kernel/hostname'",
+      "None",
+      "OSError [Errno 101] Network is unreachable",
+      "HTTPError HTTP Error 403: 169.254.169.254:80 may not be reached while packages are installed (pip_hosts)",
+    ]);
+  });
+
+  test("a command cannot read the password of the index, neither around itself nor in its parent", async () => {
+    const index = await world.serve({ credentials: "robot:hunter2secret" });
+    const indexUrl = index.url.replace("//", "//robot:hunter2secret@");
+    const search = `RUN env > /env; ls -R /tmp > /files
+RUN <<'EOF'
+#!/usr/bin/env python3
+found = 0
+with open("/proc/1/mem", "rb", 0) as memory:
+    for line in open("/proc/1/maps"):
+        area, rights = line.split()[:2]
+        start, end = (int(number, 16) for number in area.split("-"))
+        if rights.startswith("rw"):
+            memory.seek(start)
+            found += memory.read(end - start).count(b"hunter2" + b"secret")
+print("found", found)
+EOF
+`;
+    const steps = [...pipSteps("airlock_probe"), ...stepsOf(search)];
+    const { digest, log } = await build("", { steps }, { indexUrl });
+    expect(log).toContain("found 0\n");
+    const told = await shell(digest, "cat /env /files");
+    expect(told).toContain("https_proxy=http://127.0.0.1:");
+    expect(told).not.toMatch(/hunter2secret|airlock-build/);
+    const image = rawEngine.getImage(digest);
+    const inspected = JSON.stringify([await image.inspect(), await image.history()]);
+    expect(inspected).not.toMatch(/hunter2secret|127\.0\.0\.1:\d/);
+  });
+
+  describe("begins behind the steps that succeeded before", () => {
+    /** Of this test alone. */
+    const own = randomUUID();
+    const containersOf = (log: string): number => log.split(/^\[.*(?<!done before\))$/m).length - 1;
+
+    test("after a failure, which names the line; not if it is to be fresh", async () => {
+      const broken = build(`RUN : ${own}\nRUN fasle`, { fresh: false });
+      await expect(broken).rejects.toThrow(BuildError);
+      await expect(broken).rejects.toThrow(
+        /^Step 2 of 2 \(dockerfile line 2: RUN fasle\) ended with exit code 127: .*fasle: not found$/,
+      );
+      const mended = `# Its lines stand elsewhere.\nRUN : ${own}\nRUN echo done`;
+      const { log } = await build(mended, { fresh: false });
+      expect(log).toContain(`[1/2] dockerfile line 2: RUN : ${own} (done before)`);
+      expect(containersOf(log)).toBe(1);
+      expect(containersOf((await build(mended, { fresh: false })).log)).toBe(0);
+      expect(containersOf((await build(mended, { fresh: true })).log)).toBe(2);
+    });
+
+    test.each<[string, string, Partial<ImageRequest>]>([
+      ["another command before it", `RUN echo\nRUN : ${own}`, {}],
+      ["another variable", `ARG A=1\nRUN : ${own}`, {}],
+      ["another user", `USER nobody\nRUN : ${own}`, {}],
+      ["other settings of pip", `RUN : ${own}`, { env: { PIP_NO_INDEX: "1" } }],
+      [
+        "other wheels",
+        `RUN : ${own}`,
+        { files: [{ name: "a.whl", path: "/dev/null", sizeBytes: 0 }] },
+      ],
+    ])("not with %s", async (_, text, changes) => {
+      expect((await build(text, { ...changes, fresh: false })).log).not.toContain("done before");
+    });
+  });
+
+  test("fails after the step that made the image larger than the operator allows", async () => {
+    const limits = { ...world.limits, diskBytes: 2 * 1024 ** 2 };
+    const grown = build("RUN true\nRUN head -c 4M /dev/urandom > /large", { limits });
+    await expect(grown).rejects.toThrow(
+      /^The build has added 4\d{6} bytes to its base image, more than the agent's max_built_bytes \(2097152\)\.$/,
+    );
+    expect(await world.engine.imageId(world.made.at(-1)!, soon())).toBeNull();
+  });
+
+  test.each([
+    ["RUN exit 3", "RUN exit 3) ended with exit code 3: it said nothing"],
+    [
+      "USER nobody\nRUN touch /x",
+      "ended with exit code 1: touch: cannot touch '/x': Permission denied",
+    ],
+    ["USER who\nRUN true", `ended with exit code 1: USER who: the image has no such user`],
+    ["COPY <<A /etc\nA", "COPY /etc) ended with exit code 1: the file was not written: [Errno 21]"],
+  ])("%j fails with what it said", async (text, message) => {
+    await expect(build(text)).rejects.toThrow(message);
+  });
+});
+
 describe("failed builds", async () => {
   const world = await openBuildWorld();
   afterAll(() => world.close());
@@ -328,8 +501,7 @@ describe("failed builds", async () => {
         return world.engine.create(profile, signal);
       };
       const request = await world.requestFor({ findLinks: world.folder });
-      const { digest } = await makeImage({ ...world.engine, create }, request, () => {}, soon());
-      world.made.push(digest);
+      await makeImage({ ...world.engine, create }, request, () => {}, soon());
       expect(asked[0]).toEqual({ size: String(20 * 1024 ** 3) });
       // This engine may have taken the bound, or refused it.
       expect(asked.slice(1)).toEqual(asked.length === 1 ? [] : [undefined]);
@@ -338,11 +510,15 @@ describe("failed builds", async () => {
     test("ends by itself if its agent is killed", async () => {
       const { engine } = world;
       const request = await world.requestFor({ indexUrl: "http://127.0.0.1:9/" });
-      const id = await engine.create(buildProfile(request, { boundsDisk: false }), soon());
+      const profile = buildProfile(
+        { ...request, image: request.baseImage, layer: [], isLast: true },
+        { boundsDisk: false },
+      );
+      const id = await engine.create(profile, soon());
       try {
         const stream = await engine.attach(id, soon());
         await engine.start(id, soon());
-        const steps = request.steps.map((step) => ({ ...step, head: "" }));
+        const steps = request.steps.map((step) => ({ ...step, number: 1, head: "" }));
         stream.write(`${JSON.stringify({ ...request, steps, files: [] })}\n`);
         // pip asks for a connection, which nobody gives it.
         await once(stream, "data", { signal: soon() });

@@ -4,6 +4,7 @@ import { createReadStream } from "node:fs";
 import type { Duplex } from "node:stream";
 import type { Logger } from "@logtape/logtape";
 import { z } from "zod";
+import { type ReadyStep, resolveSteps } from "../../shared/dockerfile.ts";
 import { describeError } from "../../shared/log-line.ts";
 import type { ExecutionError, ExecutionErrorType } from "../../shared/wire/errors.ts";
 import {
@@ -19,11 +20,25 @@ import { commonProfile } from "../backends/profiles.ts";
 import type { Client } from "../client/client.ts";
 import { ApiError } from "../client/http.ts";
 import type { Engine } from "../engine/engine.ts";
+import type { ImageEntry } from "../engine/images.ts";
 import type { EngineMonitor } from "../engine/health.ts";
 import { type Admission, type BuildLimits, JobRefusal } from "../host/policy.ts";
-import { type Images, type Inventory, STANDS_IN_FOR } from "../images/images.ts";
+import {
+  FURNISHED,
+  type Images,
+  type Inventory,
+  REPOSITORY,
+  STANDS_IN_FOR,
+  STEP,
+} from "../images/images.ts";
 import { PushError } from "../images/transfer.ts";
-import { createPackageProxy, type PipConfig, readPackageSource } from "../packages/proxy.ts";
+import {
+  caVariables,
+  CERTIFICATES,
+  createPackageProxy,
+  type PipConfig,
+  readPackageSource,
+} from "../packages/proxy.ts";
 import { installerProgram } from "../python/program.ts";
 import { engineDemux, frameDecoder, parseMessage } from "../sandbox/frames.ts";
 import { explainPipFailure, openTunnel } from "../sandbox/install-packages.ts";
@@ -103,6 +118,7 @@ async function attempt(deps: BuildDeps, lease: Lease<LeasedBuild>): Promise<Outc
       const error = { type: "service_unavailable", message, phase: "startup" } as const;
       return { kind: "release", error, agentStops: true };
     }
+    if (error instanceof BuildError) return failed("build_error", error.message);
     if (error instanceof InstallError) return failed("dependency_error", error.message);
     if (error instanceof PushError) {
       log.warn("{reason}", { reason: error.message });
@@ -136,9 +152,9 @@ async function build(
     buildLog.add(Buffer.from(`Could not be reached: ${words}\n`)),
   );
   buildLog.add(Buffer.from(`Building on ${job.base_image} (${baseImage})\n`));
-  const { steps, repository, tags, job_type: jobType } = job;
+  const { steps, fresh, repository, tags, job_type: jobType } = job;
   const owner = { agentId: agent.id, agentName: agent.name, leaseId: job.lease_id };
-  const image = { baseImage, steps, jobType, repository, tags, owner };
+  const image = { baseImage, steps, fresh, jobType, repository, tags, owner };
   const onStep = buildLog.begin;
   return makeImage({ ...image, files, env, serve, onStep }, buildLog.add, signal);
 }
@@ -226,10 +242,13 @@ const callMs = 30_000;
 /** Bytes of the end of the log that are searched for errors. */
 const tailBytes = 64 * 1024;
 
+/** A command or a file of the job type's `dockerfile` failed. */
+export class BuildError extends InstallError {}
+
 /**
- * Makes an image: a container of the base image runs the steps and is committed. Its one
- * layer holds what they wrote and nothing else: secrets and package files come over the container's
- * stdin and stay in memory and on a volume, and no container or volume is left.
+ * Makes an image: a container runs a step and is committed, and the next one starts from there. Its layers hold what
+ * the steps wrote and nothing else: secrets and package files come over the container's stdin and stay in memory and
+ * on a volume, and no container or volume is left. A build begins behind the steps whose result the engine has.
  *
  * @throws InstallError; EngineError; the signal's reason.
  */
@@ -240,15 +259,89 @@ export async function makeImage(
   signal: AbortSignal,
 ): Promise<MadeImage> {
   signal.throwIfAborted();
+  const say = (words: string): void => onLog(Buffer.from(`${words}\n`));
+  const variables: Record<string, string> = {};
+  for (const line of await engine.imageEnvironment(request.baseImage, signal)) {
+    const [name = "", ...value] = line.split("=");
+    variables[name] = value.join("=");
+  }
+  const { steps, notes } = resolveSteps(request.steps, variables);
+  notes.forEach(say);
+  const left = layersOf(steps);
+  let image = request.baseImage;
+  const known = request.fresh ? [] : await engine.imageList(signal);
+  for (let layer = left[0]; layer; layer = left[0]) {
+    const key = keyOf(image, layer, request);
+    const isResult = ({ parentId, labels: its }: ImageEntry): boolean =>
+      // Images that others have derived from it inherit the label.
+      its[STEP] === key && parentId === image;
+    const found = known.filter(isResult).sort((a, b) => b.createdMs - a.createdMs)[0];
+    if (!found) break;
+    for (const { number } of layer) say(`${headOf(request.steps, number)} (done before)`);
+    image = found.id;
+    left.shift();
+  }
+  let made: MadeImage;
+  do {
+    const layer = left.shift() ?? [];
+    made = await makeLayer(
+      engine,
+      { ...request, image, layer, isLast: left.length === 0 },
+      onLog,
+      signal,
+    );
+    image = made.digest;
+  } while (left.length > 0);
+  for (const tag of request.tags) await engine.tag(image, request.repository, tag, signal);
+  return made;
+}
+
+/** Steps that run in one container: one that runs a command, or all adjacent ones without a command. */
+type Layer = readonly ReadyStep[];
+
+const runsCommand = (layer: Layer): boolean => layer.some(({ kind }) => kind === "run");
+
+const isPlain = ({ kind }: ReadyStep): boolean => kind === "file" || kind === "set";
+
+function layersOf(steps: readonly ReadyStep[]): Layer[] {
+  const layers: ReadyStep[][] = [];
+  for (const step of steps) {
+    const last = layers.at(-1);
+    if (last && isPlain(step) && isPlain(last[0]!)) last.push(step);
+    else layers.push([step]);
+  }
+  return layers;
+}
+
+/** What the result of steps depends on; not where their lines stand. */
+function keyOf(image: string, layer: Layer, { env, files }: ImageRequest): string {
+  const what = layer.map((step) => ({ ...step, number: 0, line: 0, shown: "" }));
+  // Other credentials for an index do not make it another one.
+  const settings = Object.values(env).map((value) => value.replace(/\/\/[^/@]*@/, "//"));
+  const wheels = files.map(({ name, sizeBytes }) => [name, sizeBytes]);
+  const all = JSON.stringify([image, what, Object.keys(env), settings, wheels]);
+  return createHash("sha256").update(all).digest("hex");
+}
+
+type LayerRequest = ImageRequest & {
+  readonly image: string;
+  readonly layer: Layer;
+  readonly isLast: boolean;
+};
+
+async function makeLayer(
+  engine: Engine,
+  request: LayerRequest,
+  onLog: (bytes: Uint8Array) => void,
+  signal: AbortSignal,
+): Promise<MadeImage> {
   // The signal does not abort this call: the engine would still create the container, and nobody
   // would know its id.
   const id = await createContainer(engine, request);
   try {
     const pythonVersion = await install(engine, id, request, onLog, signal);
-    const [first = "latest", ...others] = request.tags;
-    const { repository } = request;
-    const digest = await engine.commit(id, repository, first, imageChanges(request), signal);
-    for (const tag of others) await engine.tag(digest, repository, tag, signal);
+    const digest = await engine.commit(id, "", "", imageChanges(request), signal);
+    await requireSize(engine, digest, request, signal);
     return { digest, pythonVersion };
   } finally {
     // If the removal fails, the reaper removes the container later.
@@ -256,10 +349,28 @@ export async function makeImage(
   }
 }
 
+/** Few engines limit what a container writes. @throws InstallError */
+async function requireSize(
+  engine: Engine,
+  digest: string,
+  { baseImage, limits: { diskBytes } }: LayerRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const sizes = new Map(
+    (await engine.imageList(signal)).map(({ id, sizeBytes }) => [id, sizeBytes] as const),
+  );
+  const bytes = (sizes.get(digest) ?? 0) - (sizes.get(baseImage) ?? 0);
+  if (bytes <= diskBytes) return;
+  await engine.removeName(digest, signal);
+  throw new InstallError(
+    `The build has added ${bytes} bytes to its base image, more than the agent's max_built_bytes (${diskBytes}).`,
+  );
+}
+
 /** Engines that cannot limit a container's files: most can only on XFS with project quotas. */
 const withoutDiskBound = new WeakSet<Engine>();
 
-async function createContainer(engine: Engine, request: ImageRequest): Promise<string> {
+async function createContainer(engine: Engine, request: LayerRequest): Promise<string> {
   const boundsDisk = !withoutDiskBound.has(engine);
   try {
     const profile = buildProfile(request, { boundsDisk });
@@ -276,7 +387,7 @@ async function createContainer(engine: Engine, request: ImageRequest): Promise<s
 async function install(
   engine: Engine,
   id: string,
-  request: ImageRequest,
+  request: LayerRequest,
   onLog: (bytes: Uint8Array) => void,
   signal: AbortSignal,
 ): Promise<string> {
@@ -292,8 +403,10 @@ async function install(
     signal.throwIfAborted();
     await engine.wait(id, signal);
     const { exitCode, outOfMemory } = await engine.inspect(id, signal);
-    if (outOfMemory) throw new InstallError("The build ran out of memory.");
-    if (exitCode !== 0) throw new InstallError(explainFailure(request.steps, step, log, exitCode));
+    const isOwn = request.layer.some(({ kind }) => ["run", "file", "set"].includes(kind));
+    const Failure = isOwn ? BuildError : InstallError;
+    if (outOfMemory) throw new Failure("The build ran out of memory.");
+    if (exitCode !== 0) throw new Failure(explainFailure(request.steps, step, log, exitCode));
     if (!pythonVersion) throw new EngineError("other", "a build ended without its last word");
     return pythonVersion;
   } finally {
@@ -318,15 +431,24 @@ function explainFailure(
   const step = steps[number - 1];
   if (!step) return explainPipFailure(log, exitCode);
   const said = log.slice(Math.max(0, log.lastIndexOf(headOf(steps, number))));
-  const words = explainPipFailure(said.replace(/^\[.*/, ""), exitCode);
+  const rest = said.replace(/^\[.*/, "");
+  const words = "packages" in step ? explainPipFailure(rest, exitCode) : lastWords(rest);
   return `Step ${number} of ${steps.length} (${titleOf(step)}) ended with exit code ${exitCode}: ${words}`;
 }
 
-async function send(stream: Duplex, { jobType, steps, env, files }: ImageRequest): Promise<void> {
+const lastWords = (log: string): string =>
+  log.trim().split(/\s*\n/).slice(-6).join("\n").slice(-2000) || "it said nothing";
+
+async function send(stream: Duplex, request: LayerRequest): Promise<void> {
+  const { layer, steps, env } = request;
+  // A command could read the rest in the memory of its parent: settings of pip may have a password.
+  const isOwn = runsCommand(layer);
+  const files = request.files.filter(({ name }) => !isOwn || name === CERTIFICATES);
+  const trusted = Object.entries(env).filter(([name]) => caVariables.includes(name));
   const orders = {
-    job_type: jobType,
-    steps: steps.map((step, n) => ({ ...step, head: headOf(steps, n + 1) })),
-    env,
+    job_type: request.jobType,
+    steps: layer.map((step) => ({ ...step, head: headOf(steps, step.number) })),
+    env: isOwn ? Object.fromEntries(trusted) : env,
     files: files.map(({ name, sizeBytes }) => ({ name, size: sizeBytes })),
   };
   stream.write(`${JSON.stringify(orders)}\n`);
@@ -383,7 +505,9 @@ async function serveInstall(
 export interface ImageRequest {
   readonly baseImage: string;
   readonly steps: readonly BuildStep[];
-  /** Environment of every step. */
+  /** Whether to run also steps whose result the engine has. */
+  readonly fresh: boolean;
+  /** Environment of every step that installs packages. */
   readonly env: Readonly<Record<string, string>>;
   /** Files that are copied to /tmp/airlock-build. */
   readonly files: readonly {
@@ -402,21 +526,24 @@ export interface ImageRequest {
   readonly limits: BuildLimits;
 }
 
+const ofPackages = ["CHOWN", "DAC_OVERRIDE", "FOWNER"];
+const ofCommands = [...ofPackages, "SETUID", "SETGID", "FSETID", "KILL", "SYS_CHROOT", "SETFCAP"];
+
 /**
  * The body of the create call. It sets no runtime, so that the engine's default is used: gVisor
  * keeps written files to itself, and there would be nothing to commit.
  */
-export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk: boolean }) {
+export function buildProfile(request: LayerRequest, { boundsDisk }: { boundsDisk: boolean }) {
   const { memoryBytes, cpus, pids, diskBytes } = request.limits;
   return {
-    ...commonProfile(request.baseImage, request.owner),
+    ...commonProfile(request.image, request.owner),
     Entrypoint: [],
     Cmd: ["python3", "-I", "-S", "-B", "-c", installerProgram],
     NetworkDisabled: true,
     HostConfig: {
       NetworkMode: "none",
       CapDrop: ["ALL"],
-      CapAdd: ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+      CapAdd: runsCommand(request.layer) ? ofCommands : ofPackages,
       SecurityOpt: ["no-new-privileges"],
       Memory: memoryBytes,
       MemorySwap: memoryBytes,
@@ -434,14 +561,17 @@ export function buildProfile(request: ImageRequest, { boundsDisk }: { boundsDisk
  * The Dockerfile instructions of the commit. They blank the labels of the base image and the
  * container, which must not be inherited.
  */
-function imageChanges({ jobType, repository, tags, steps }: ImageRequest): string[] {
+function imageChanges(request: LayerRequest): string[] {
+  const { jobType, repository, tags, steps, image, layer, isLast } = request;
   const hash = createHash("sha256").update(JSON.stringify(steps)).digest("hex");
   const imageLabels = {
-    "io.airlock.job-type": jobType,
+    "io.airlock.job-type": isLast ? jobType : "",
     // Still there after a rebuild has taken the tags away.
-    "io.airlock.repository": repository,
-    "io.airlock.version": tags[0] ?? "",
-    "io.airlock.steps": hash,
+    [REPOSITORY]: isLast ? repository : "",
+    "io.airlock.version": isLast ? (tags[0] ?? "") : "",
+    "io.airlock.steps": isLast ? hash : "",
+    [STEP]: layer.length > 0 ? keyOf(image, layer, request) : "",
+    [FURNISHED]: "",
     [STANDS_IN_FOR]: "",
     [labels.agentId]: "",
     [labels.agentName]: "",
@@ -449,6 +579,7 @@ function imageChanges({ jobType, repository, tags, steps }: ImageRequest): strin
     [labels.leaseId]: "",
   };
   return [
+    ...layer.flatMap((step) => (step.kind === "set" ? step.changes : [])),
     ...Object.entries(imageLabels).map(([name, value]) => `LABEL ${name}="${value}"`),
     'CMD ["python3"]',
   ];

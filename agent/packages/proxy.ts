@@ -177,9 +177,11 @@ type PackageSource = {
 
 /** Where a build finds its files. */
 const FOLDER = "/tmp/airlock-build";
+/** Name of the file with the certificates of pip_ca_file. */
+export const CERTIFICATES = "ca.pem";
 
 /** The variables in which programs look for the file of certificates that they trust. */
-const caVariables = [
+export const caVariables = [
   "PIP_CERT",
   "SSL_CERT_FILE",
   "CURL_CA_BUNDLE",
@@ -206,7 +208,7 @@ export async function readPackageSource(config: PipConfig): Promise<PackageSourc
     ...file,
     name: `packages/${file.name}`,
   }));
-  const ca = caFile === undefined ? [] : [await describeFile("pip_ca_file", caFile, "ca.pem")];
+  const ca = caFile === undefined ? [] : [await describeFile("pip_ca_file", caFile, CERTIFICATES)];
   return {
     files: [...wheels, ...ca],
     env: {
@@ -214,7 +216,7 @@ export async function readPackageSource(config: PipConfig): Promise<PackageSourc
       ...(indexUrl !== undefined && indexEnv(indexUrl)),
       ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
       ...(caFile !== undefined &&
-        Object.fromEntries(caVariables.map((name) => [name, `${FOLDER}/ca.pem`]))),
+        Object.fromEntries(caVariables.map((name) => [name, `${FOLDER}/${CERTIFICATES}`]))),
       ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
       ...(npmRegistry !== undefined && { npm_config_registry: npmRegistry }),
     },

@@ -22,8 +22,8 @@ def install_into_image():
 
     Reads from stdin one line of JSON, {"job_type", "steps", "env", "files": [{"name", "size"}]}, and then the files'
     bytes.
-    A step is a BuildStep of the agents' protocol with `head`, its first line in the log. The container has no
-    network: connections go over stdin and stdout as the frames of the tunnel. A frame P with {"step"} says that a
+    A step is a BuildStep of the agents' protocol with its `number`, `head`, its first line in the log, and for a
+    command the `args`, `cwd` and `user` of the lines above. The container has no network: connections go over stdin and stdout as the frames of the tunnel. A frame P with {"step"} says that a
     step begins, and the last one has {"python_version"}. The log goes to stderr. Secrets and other data that must
     not stay in the image come over stdin and are kept in memory and in /tmp, which is a volume.
     """
@@ -63,18 +63,29 @@ def run_steps(orders, outbox):
     tunnel = Tunnel(outbox)
     proxy = "http://127.0.0.1:%d" % tunnel.port
     env = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
-    env.update(orders["env"], HOME="/tmp", PIP_PROXY=proxy, http_proxy=proxy, https_proxy=proxy)
-    for number, step in enumerate(orders["steps"], 1):
-        outbox.put_json(b"P", {"step": number})
-        flush(outbox)
-        print(step["head"], file=sys.stderr, flush=True)
-        for command in _COMMANDS[step["kind"]](step["packages"], env, orders["job_type"]):
+    env.update(orders["env"], http_proxy=proxy, https_proxy=proxy)
+
+    def run(commands, **settings):
+        for command in commands:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, cwd="/tmp", env=env
+                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, **settings
             )
             serve_until(lambda child=child: child.poll() is not None, ended, tunnel, outbox)
             if child.returncode != 0:
                 raise SystemExit(child.returncode if child.returncode > 0 else 128 - child.returncode)
+
+    for step in orders["steps"]:
+        outbox.put_json(b"P", {"step": step["number"]})
+        flush(outbox)
+        print(step["head"], file=sys.stderr, flush=True)
+        if step["kind"] == "file":
+            _write(step)
+        elif step["kind"] == "run":
+            run([step["argv"]], **_settings_of(step, env))
+        elif step["kind"] != "set":
+            own = {**env, "HOME": "/tmp", "PIP_PROXY": proxy}
+            commands = _COMMANDS[step["kind"]](step["packages"], own, orders["job_type"])
+            run(commands, cwd="/tmp", env=own)
     tunnel.close()
 
 
@@ -135,7 +146,52 @@ def _npm(packages, *_):
         os.symlink("/opt/node/node_modules", "/node_modules")
 
 
-# The commands of a step, by its kind.
+def _settings_of(step, env):
+    """How a command of the dockerfile runs: as its user, in its folder, with the values of ARG."""
+    uid, gid, home = _identity(step["user"])
+    env = {**step["args"], **env}
+    if step["user"]:
+        env["HOME"] = home
+    os.makedirs(step["cwd"], exist_ok=True)
+
+    def become():
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+
+    return {"cwd": step["cwd"], "env": env, "preexec_fn": become}
+
+
+def _identity(text):
+    """The user, the group and the home of a USER: names or numbers, `user[:group]`."""
+    import grp
+    import pwd
+
+    user, _, group = (text or "0").partition(":")
+    try:
+        found = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+        uid, gid, home = found.pw_uid, found.pw_gid, found.pw_dir
+    except KeyError:
+        if not user.isdigit():
+            raise SystemExit("USER %s: the image has no such user" % text)
+        uid, gid, home = int(user), 0, "/"
+    try:
+        return uid, int(group or gid) if (group or "0").isdigit() else grp.getgrnam(group).gr_gid, home
+    except KeyError:
+        raise SystemExit("USER %s: the image has no such group" % text)
+
+
+def _write(step):
+    try:
+        os.makedirs(os.path.dirname(step["path"]), exist_ok=True)
+        with open(step["path"], "w", encoding="utf-8", newline="") as file:
+            file.write(step["text"])
+        os.chmod(step["path"], step["mode"])
+    except OSError as error:
+        raise SystemExit("the file was not written: %s" % error)
+
+
+# The commands of a step that installs packages, by its kind.
 _COMMANDS = {"apt": _apt, "pip": _pip, "npm": _npm}
 
 

@@ -5,7 +5,7 @@ import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { LeasedJob, ResultReport } from "../../shared/wire/leases.ts";
 import { motherSpec } from "../backends/forks.ts";
 import { type ImageRequest, makeImage } from "../builds/build.ts";
-import { engineHost } from "../engine/engine.ts";
+import { type Engine, engineHost } from "../engine/engine.ts";
 import { buildLimits } from "../host/policy.ts";
 import { createPackageProxy, type PipConfig, readPackageSource } from "../packages/proxy.ts";
 import { labels } from "../sandbox/sandbox.ts";
@@ -174,7 +174,15 @@ export const pipSteps = (...packages: string[]) => [{ kind: "pip" as const, pack
 
 /** A real engine, and a package to build images with: airlock_probe, as a wheel in `folder`. */
 export async function openBuildWorld() {
-  const { engine, image } = await testEngine();
+  const { engine: real, image } = await testEngine();
+  const engine: Engine = {
+    ...real,
+    commit: async (...asked) => {
+      const id = await real.commit(...asked);
+      made.push(id);
+      return id;
+    },
+  };
   const folder = tempFolder();
   writeWheels(folder, builtPackage);
   const repository = `airlock-test-${randomUUID()}`;
@@ -195,6 +203,7 @@ export async function openBuildWorld() {
       baseImage: image,
       onStep: () => {},
       steps: pipSteps("airlock_probe"),
+      fresh: true,
       jobType: "science",
       repository,
       tags: ["v1.2.3", "latest"],
@@ -213,7 +222,6 @@ export async function openBuildWorld() {
     try {
       const request = await requestFor(pip, changes);
       const result = await makeImage(engine, request, (bytes) => log.push(bytes), soon());
-      made.push(result.digest);
       return { ...result, log: Buffer.concat(log).toString("utf8") };
     } finally {
       expect(await containers()).toEqual([]);
@@ -234,9 +242,7 @@ export async function openBuildWorld() {
     serve: (options: Partial<IndexOptions> = {}): Promise<PackageIndex> =>
       startIndex({ wheels: [builtPackage], ...options }),
     async close() {
-      const filters = { label: [`io.airlock.repository=${repository}`] };
-      const left = await rawEngine.listImages({ filters });
-      await removeImages(...made, ...left.map(({ Id }) => Id));
+      await removeImages(...made);
     },
   };
 }

@@ -316,6 +316,7 @@ export function testBuild(build: Partial<LeasedBuild> = {}): LeasedBuild {
     job_type: "science",
     base_image: "python:3.13-slim",
     steps: [{ kind: "pip", packages: ["left-pad==1.0"] }],
+    fresh: false,
     repository: "airlock-science",
     tags: ["v1.2.3", "latest"],
     timeout_s: 600,

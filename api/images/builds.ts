@@ -47,6 +47,7 @@ import {
   advanceBuild,
   archivedBuilds,
   awaitedTypes,
+  buildBefore,
   type BuildEvent,
   type BuildRow,
   builtImages,
@@ -203,7 +204,8 @@ function toResult({ jobType, digest, imageRef, error }: BuildRow): BuildResult {
 
 function refusal(jobType: string, error: ExecutionError): AppError {
   if (error.type === "service_unavailable") return unavailable(error.message, retryAfterS);
-  const code = error.type === "dependency_error" ? "build_failed" : "engine_failed";
+  const isOwnFault = error.type === "dependency_error" || error.type === "build_error";
+  const code = isOwnFault ? "build_failed" : "engine_failed";
   return new AppError(code, failureText(jobType, error.message), { error });
 }
 
@@ -249,20 +251,24 @@ export async function takeBuilds(
   lease: LeaseTerms,
   jobTypes: string[],
 ): Promise<{ leased: LeasedBuild[]; isMore: boolean }> {
-  const { config, db } = deps;
+  const { db } = deps;
   await sweepBuilds(deps);
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;
   const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
   const open = await openBuilds(db);
+  const leased = await Promise.all(
+    [...undelivered, ...claimed].map((build) => describe(deps, build)),
+  );
   return {
-    leased: [...undelivered, ...claimed].flatMap((build) => describe(build, config)),
+    leased: leased.flat(),
     isMore: open.some(({ status, jobType }) => status === "queued" && jobTypes.includes(jobType)),
   };
 }
 
-function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
+async function describe({ config, db }: Deps, build: BuildRow): Promise<LeasedBuild[]> {
   if (build.leaseId === null) return [];
+  const before = await buildBefore(db, build);
   const spec = JSON.parse(build.spec) as BuildSpec;
   return [
     {
@@ -272,6 +278,8 @@ function describe(build: BuildRow, config: Deps["config"]): LeasedBuild[] {
       job_type: build.jobType,
       base_image: spec.base_image,
       steps: stepsOf(spec),
+      // Who builds again what is built wants newer packages; after a failure, what has succeeded stays.
+      fresh: before?.status === "built" && before.spec === build.spec,
       repository: imageRepository(build.imageRef, build.tag),
       tags: [...new Set([build.tag, "latest"])],
       timeout_s: config.build_timeout,

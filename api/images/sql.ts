@@ -7,6 +7,7 @@ import {
   gt,
   inArray,
   isNotNull,
+  lt,
   lte,
   max,
   notExists,
@@ -248,6 +249,9 @@ export const findBuildByLease = (db: Database, leaseId: string) =>
   findBuild(db, eq(builds.leaseId, leaseId));
 export const lastBuild = (db: Database, jobType: string) =>
   findBuild(db, eq(builds.jobType, jobType));
+/** The last build of the same job type that ended before this one. */
+export const buildBefore = (db: Database, { jobType, seq }: BuildRow) =>
+  findBuild(db, and(eq(builds.jobType, jobType), lt(builds.seq, seq), isNotNull(builds.endedAt)));
 
 /** Builds that are queued or running, oldest first. */
 export const openBuilds = keptTenantRows(() =>

@@ -1,5 +1,6 @@
 import { parseBytes } from "../../shared/bytes.ts";
 import type { Config } from "../../shared/config/config.ts";
+import { parseDockerfile } from "../../shared/dockerfile.ts";
 import { canonicalJson } from "../../shared/json.ts";
 import { type Language, languages } from "../../shared/languages.ts";
 import { packageName } from "../../shared/presets.ts";
@@ -84,19 +85,29 @@ export function openBuildOf<B extends { jobType: string; spec: string }>(
  * left out where it is empty, so that images built before that key existed stay valid.
  */
 export type BuildSpec = Pick<JobType, "base_image" | "requirements"> &
-  Partial<Pick<JobType, "apt" | "npm">>;
+  Partial<Pick<JobType, "apt" | "npm" | "dockerfile">>;
 
-export function buildSpec({ base_image, requirements, apt, npm }: JobType): string {
-  const newer = { ...(apt.length > 0 && { apt }), ...(npm.length > 0 && { npm }) };
+export function buildSpec({ base_image, requirements, apt, npm, dockerfile }: JobType): string {
+  const newer = {
+    ...(apt.length > 0 && { apt }),
+    ...(npm.length > 0 && { npm }),
+    ...(dockerfile !== undefined && { dockerfile }),
+  };
   return canonicalJson({ base_image, requirements, ...newer } satisfies BuildSpec);
 }
 
 /** The steps of a build, in order: none if the image is the base image. */
-export function stepsOf({ apt = [], requirements, npm = [] }: BuildSpec): BuildStep[] {
+export function stepsOf({
+  apt = [],
+  requirements,
+  npm = [],
+  dockerfile = "",
+}: BuildSpec): BuildStep[] {
   const all: BuildStep[] = [
     { kind: "apt", packages: apt },
     { kind: "pip", packages: requirements },
     { kind: "npm", packages: npm },
+    ...parseDockerfile(dockerfile).steps,
   ];
   return all.filter((step) => !("packages" in step) || step.packages.length > 0);
 }
@@ -163,7 +174,11 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
   return {
     ...definition,
     name,
-    base_image: definition.base_image ?? officialImage(definition) ?? config.base_image,
+    base_image:
+      definition.base_image ??
+      parseDockerfile(definition.dockerfile ?? "").from ??
+      officialImage(definition) ??
+      config.base_image,
     timeout: Math.min(definition.timeout ?? config.default_timeout, config.max_timeout),
   };
 }

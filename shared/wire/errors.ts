@@ -53,6 +53,7 @@ const executionErrorTypes = [
   "json_error",
   "permission",
   "dependency_error",
+  "build_error",
   "network_error",
   "network_timeout",
   "docker_error",

@@ -258,15 +258,16 @@ export const BuildStep = z.discriminatedUnion("kind", [
     shown: z.string(),
     argv: z.array(z.string()).min(1),
   }),
-  /** A file to write; `mode` is its permissions. */
+  /** A file to write; `mode` is its permissions, `expand` whether variables in its text are replaced. */
   z.object({
     kind: z.literal("file"),
     line: z.int(),
     path: z.string(),
     mode: z.int(),
     text: z.string(),
+    expand: z.boolean(),
   }),
-  /** An instruction that changes the image's settings, such as `ENV A="b"`. */
+  /** An instruction without a command or a file, such as `ENV A="b"`. */
   z.object({ kind: z.literal("set"), line: z.int(), change: z.string() }),
 ]);
 export type BuildStep = z.infer<typeof BuildStep>;
@@ -296,6 +297,8 @@ export const LeasedBuild = z.object({
   job_type: JobTypeName,
   base_image: z.string(),
   steps: z.array(BuildStep),
+  /** Whether steps run even if this host has their result from an earlier build. */
+  fresh: z.boolean(),
   /** Name of the image, and the tags it gets. */
   repository: z.string(),
   tags: z.array(z.string()).min(1),

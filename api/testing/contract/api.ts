@@ -246,9 +246,12 @@ const locked = {
 };
 
 /** Job types of the rows about builds. Built images stay, so each row has its own type. */
-const buildable = Object.fromEntries(
-  Array.from({ length: 16 }, (_, n) => [`build-${n}`, { requirements: ["numpy==2.3.4"] }]),
-);
+const buildable = {
+  ...Object.fromEntries(
+    Array.from({ length: 16 }, (_, n) => [`build-${n}`, { requirements: ["numpy==2.3.4"] }]),
+  ),
+  "with-dockerfile": { dockerfile: "FROM python:3.12\nENV A=1\nRUN make" },
+};
 
 const withImages = Object.fromEntries(
   Array.from({ length: 6 }, (_, n) => [`image-${n}`, { requirements: ["numpy==2.3.4"] }]),

@@ -309,6 +309,35 @@ export const buildRows = on("with job types", [
       version: null,
     });
   }),
+  test("A line of a dockerfile that fails gives 422 build_error; only what is built already is built from its first step on", async (api) => {
+    const agent = api.agent();
+    const name = "with-dockerfile";
+    const error = {
+      type: "build_error",
+      message: "Step 2 of 2 (dockerfile line 3: RUN make) ended with exit code 2: no rule",
+      phase: "startup",
+    } as const;
+    const ends = [
+      [buildFailure(error), 422, false],
+      [buildSuccess, 200, false],
+      [buildFailure(error), 422, true],
+      [buildSuccess, 200, false],
+    ] as const;
+    for (const [end, status, fresh] of ends) {
+      const { lease, answer } = await startBuild(api, agent, name);
+      expect(lease).toMatchObject({
+        base_image: "python:3.12",
+        steps: [
+          { kind: "set", line: 2, change: "ENV A=1" },
+          { kind: "run", line: 3, shown: "make", argv: ["/bin/sh", "-c", "make"] },
+        ],
+        fresh,
+      });
+      await agent.postBuild(lease.lease_id, "result", end);
+      expect((await answer).status).toBe(status);
+    }
+    expect(await lastBuild(api, name)).toMatchObject({ status: "built", steps: 2 });
+  }),
   test("A build that fails in the engine gives 502 docker_error with the engine's message", async (api) => {
     const agent = api.agent();
     const { lease, answer } = await startBuild(api, agent, "build-11");
