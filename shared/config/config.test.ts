@@ -375,6 +375,7 @@ describe("a value that is not allowed", () => {
       " line 4: COPY takes a heredoc: there is no build context",
     ],
     [{ dockerfile: "FROM a\nRUN b", base_image: "a" }, ": FROM stands beside base_image"],
+    [{ dockerfile: "FROM a\nRUN b", preset: "science" }, ": FROM stands beside preset"],
     [{ dockerfile: "Dockerfile" }, ": is read from a file by the API on Node only"],
   ])("in %j is said with the job type and the line", (report, message) => {
     expect(refusal({ job_types: { report } }, {})).toBe(`job type report, dockerfile${message}`);

@@ -189,10 +189,10 @@ export type JobTypeDefinition = z.infer<typeof JobTypeDefinition>;
 /** With what its preset adds, and with what its keys say together. */
 export const ConfiguredJobType = z.preprocess(
   withPreset,
-  JobTypeDefinition.superRefine(({ dockerfile, base_image }, ctx) => {
-    if (dockerfile === undefined || base_image === undefined) return;
-    if (parseDockerfile(dockerfile).from === undefined) return;
-    const message = "dockerfile: FROM stands beside base_image";
+  JobTypeDefinition.superRefine(({ dockerfile = "", base_image, preset }, ctx) => {
+    const other = base_image ? "base_image" : preset && "preset";
+    if (!other || parseDockerfile(dockerfile).from === undefined) return;
+    const message = `dockerfile: FROM stands beside ${other}`;
     ctx.addIssue({ code: "custom", path: ["dockerfile"], message, input: dockerfile });
   }),
 );
