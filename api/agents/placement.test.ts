@@ -409,6 +409,8 @@ test("a type has all languages until an agent has looked into its image, then th
     { name: "cpp", version: null },
     { name: "perl", version: "5.40.1" },
   ]);
+  const unbuilt = environmentOf({ base_image: "n:1", apt: ["golang-go"] });
+  expect(whyNoLanguage(unbuilt, agents, "go")).toBeUndefined();
   expect(whyNoLanguage(native, agents, "bash")).toBeUndefined();
   expect(whyNoLanguage(native, agents, "go")?.known).toBe("python, bash, cpp, perl");
 });

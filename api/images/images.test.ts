@@ -187,6 +187,16 @@ describe("builds", () => {
       expect(await openBuilds(db)).toHaveLength(1);
     });
 
+    test("that look before another build has ended make no second one", async () => {
+      const lease = await leased();
+      const [before] = await openBuilds(db);
+      await finishBuild(db, lease, built, "hash", 150);
+      await requestBuild(db, newBuild(), by(), before!.seq - 1);
+      expect(await openBuilds(db)).toEqual([]);
+      await requestBuild(db, newBuild(), by(), before!.seq);
+      expect(await openBuilds(db)).toHaveLength(1);
+    });
+
     test("are those of the same job type, tag and specification", async () => {
       const id = await requestBuild(db, newBuild(), by());
       for (const other of [{ jobType: "other" }, { tag: "v1.0.0" }, { spec: "{1}" }]) {
@@ -605,12 +615,15 @@ describe("a job of a type that is not built", () => {
     expect(await first.build()).toBeDefined();
   });
 
-  test("does not wait for that if the specification has changed", async () => {
+  test("does not wait for that, nor for an open build, if the specification has changed", async () => {
     await first.submit();
     await first.end((await first.build()).lease_id, failure);
     const changed = await start({}, ["numpy==2.3.5"]);
     await changed.submit();
-    expect(await changed.build()).toMatchObject({ steps: [{ packages: ["numpy==2.3.5"] }, {}] });
+    await changed.build();
+    const again = await start({}, ["numpy==2.3.6"]);
+    await again.submit();
+    expect(await again.build()).toMatchObject({ steps: [{ packages: ["numpy==2.3.6"] }, {}] });
   });
 
   test("waits for the image of a changed specification, while a leased job goes on", async () => {

@@ -12,6 +12,12 @@ export type Timeouts = {
 
 const TIMEOUTS: Timeouts = { answerMs: 300_000, engineMs: 90_000, pauseMs: 1000 };
 
+/** A default job type with packages is built for the first job, which waits for that. */
+export function timeoutsFor({ job_types, build_timeout }: Config): Timeouts {
+  const buildMs = Object.hasOwn(job_types, "default") ? build_timeout * 1000 : 0;
+  return { ...TIMEOUTS, answerMs: TIMEOUTS.answerMs + buildMs };
+}
+
 const CODE = `import json, platform
 numbers = json.load(open("/input/data.json"))["numbers"]
 json.dump({"sum": sum(numbers)}, open("/output/result.json", "w"))
@@ -24,7 +30,11 @@ type Answer = { success: boolean; stdout: string; output: unknown; error: unknow
  * Runs one real job through the API and prints its answer. Throws OperatorError if the answer is
  * wrong.
  */
-export async function selfCheck(url: string, config: Config, timeouts = TIMEOUTS): Promise<void> {
+export async function selfCheck(
+  url: string,
+  config: Config,
+  timeouts = timeoutsFor(config),
+): Promise<void> {
   if (config.api_auth_enabled && keyOf(config) === undefined) {
     say(
       "no self-check: api_keys has no key to send it with, and only hashes of managed keys are stored",

@@ -28,7 +28,7 @@ import {
   parseStartOptions,
   startHelp,
 } from "./options.ts";
-import { selfCheck } from "./self-check.ts";
+import { selfCheck, timeoutsFor } from "./self-check.ts";
 
 test("options become AIRLOCK_<KEY> variables", () => {
   const args = ["--host", "::1", "--port=9000", "--data-dir", "/d", "-v", "--max-workers", "2"];
@@ -133,6 +133,12 @@ test("a first job that is not answered says so, and where to look", async () => 
   expect(await failure(selfCheck(url, config, { ...timeouts, answerMs: 50 }))).toBe(
     "the self-check got no answer within 0.05 s.\nThe messages above say what it waits for; if this machine was only slow, run npm start again.",
   );
+});
+
+test("a first job whose type may have to be built has as much more time", () => {
+  const { answerMs } = timeoutsFor(config);
+  const withDefault = loadConfig({ job_types: { default: {} }, build_timeout: 60 }, {});
+  expect(timeoutsFor(withDefault)).toMatchObject({ answerMs: answerMs + 60_000 });
 });
 
 test("a refused first job is sent again until the agent's engine works", async () => {
