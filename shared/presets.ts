@@ -63,6 +63,13 @@ END
   },
 };
 
+/** The first preset that has a package. */
+export function presetWith(name: string): string | undefined {
+  const has = ({ requirements }: Preset): boolean =>
+    requirements.some((one) => packageName(one) === packageName(name));
+  return presetNames.find((preset) => has(presets[preset]));
+}
+
 /**
  * A table of airlock.toml with what its preset adds. Lists and tables of both are put together, own items first, so
  * that messages name their places; a package that the own list names is not added. Other own values stay.

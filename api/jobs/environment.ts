@@ -3,7 +3,7 @@ import type { Config } from "../../shared/config/config.ts";
 import { parseDockerfile } from "../../shared/dockerfile.ts";
 import { canonicalJson } from "../../shared/json.ts";
 import { type Language, languages } from "../../shared/languages.ts";
-import { packageName } from "../../shared/presets.ts";
+import { packageName, presetWith } from "../../shared/presets.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Tool } from "../../shared/wire/executions.ts";
 import type { InputWay } from "../../shared/wire/files.ts";
@@ -273,7 +273,11 @@ export function describeMissing(
         ]
       : []),
   ];
-  if (ways.length === 0) ways.push("an operator adds that to the requirements of a job type");
+  if (ways.length === 0) {
+    const preset = presetWith(name);
+    const what = preset === undefined ? "that to the requirements of" : `preset = "${preset}" to`;
+    ways.push(`an operator adds ${what} a job type`);
+  }
   return `Job type ${jobType} has no module ${module}. If it comes from a package (${name}): ${ways.join(", or ")}.`;
 }
 

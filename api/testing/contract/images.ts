@@ -686,6 +686,9 @@ export const jobTypeRows = on("with job types", [
     expect(await warningsOf("yaml")).toEqual([
       "Job type default has no module yaml. If it comes from a package (pyyaml): an operator adds that to the requirements of a job type.",
     ]);
+    expect(await warningsOf("pandas")).toEqual([
+      'Job type default has no module pandas. If it comes from a package (pandas): an operator adds preset = "science" to a job type.',
+    ]);
     expect(await warningsOf("IPython")).toEqual([expect.stringContaining("display(value)")]);
     expect(await warningsOf("numpy.missing")).toBeUndefined();
   }),
