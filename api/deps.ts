@@ -28,6 +28,8 @@ export interface Deps {
   streamsEnd: AbortSignal;
   /** An answer that takes longer than this sends white space. */
   silenceMs: number;
+  /** Whether the process looks for what waits each second: see wakeForWaiting. */
+  isWatched?: boolean;
   /** Keeps the process, or the request's isolate, alive until background work has ended. */
   waitUntil: (work: Promise<unknown>, kind?: "synchronous") => void;
   /** Reads from the database. Equal reads of several requests of a process may be joined into one. */
@@ -124,6 +126,8 @@ export interface Subscription {
 
 /** What has ended a wait. */
 export interface Woken {
+  /** False if the time is over. */
+  isWoken: boolean;
   /** Whether a job may wait for this subscription. */
   forJob: boolean;
   /** Of the last notification that had some. */
@@ -176,6 +180,8 @@ export function countOutage(
 
 /** Wake-ups are hints, so the database is queried at least this often. */
 export const backstopMs = 5_000;
+/** Polls query it so seldom where the process itself looks for what waits: see `Deps.isWatched`. */
+export const watchedMs = 15_000;
 
 /** Proxies close a connection on which no byte comes: most after a minute, some after 20 s. */
 export const silenceMs = 10_000;

@@ -91,6 +91,7 @@ async function main(): Promise<void> {
     isDraining: () => phase === "draining",
     streamsEnd: streamsEnd.signal,
     silenceMs,
+    isWatched: true,
     waitUntil: (work, kind) => open.add(work, kind),
     shareRead: sharedReads(),
     processMetrics: processMetrics(),

@@ -2,7 +2,7 @@ import { letOthersRun } from "../shared/turns.ts";
 import { forgetAgents } from "./agents/agents.ts";
 import { listAgents } from "./agents/fleet.ts";
 import { isLive, totalSlots } from "./agents/placement.ts";
-import { sweepLeases } from "./agents/poll.ts";
+import { sweepLeases, wakeForWaiting } from "./agents/poll.ts";
 import { ArtifactOutage, type Deps } from "./deps.ts";
 import { keepNeeded, removeExpiredFiles } from "./files/sql.ts";
 import { forgetWindowsBefore } from "./http/rate-limit.ts";
@@ -35,10 +35,17 @@ export async function sweep(deps: Deps): Promise<void> {
   await removeOld(deps);
 }
 
-/** Expires leases, ends jobs that waited too long and sessions whose time is over, and forgets silent agents. Clients wait for this. It writes only if something is due. */
+/** Expires leases, ends jobs that waited too long and sessions whose time is over, forgets silent agents, and wakes polls for what waits. Clients wait for this. It writes only if something is due. */
 export async function expire(deps: Deps): Promise<void> {
   // Together, because what they read shares a request to the database's server.
-  const steps = [sweepSessions, sweepLeases, endOverdueJobs, sweepBuilds, forgetSilent];
+  const steps = [
+    sweepSessions,
+    sweepLeases,
+    endOverdueJobs,
+    sweepBuilds,
+    forgetSilent,
+    wakeForWaiting,
+  ];
   await Promise.all(steps.map((step) => step(deps)));
 }
 

@@ -10,16 +10,18 @@ import type { Deps, Notifier } from "../deps.ts";
 import { buildableBy, buildImage, releaseBuildLease } from "../images/builds.ts";
 import { openBuilds, requestBuild } from "../images/sql.ts";
 import { readEnvironments } from "../jobs/read.ts";
+import { advance } from "../jobs/lease.ts";
 import { findExecution } from "../jobs/sql.ts";
 import { submit } from "../jobs/submit.ts";
 import { sha256 } from "../platform/process.node.ts";
 import { releaseSession, sweepSessions } from "../sessions/lease.ts";
 import { makeSession } from "../sessions/sessions.ts";
 import { findSession } from "../sessions/sql.ts";
+import { expire } from "../sweep.ts";
 import { setLimits } from "../tenants/sql.ts";
 import { limitTenant } from "../tenants/tenants.ts";
 import { readyReport, ScriptedAgent, success } from "../testing/scripted-agent.ts";
-import { created, newCall } from "../testing/session-store.ts";
+import { created, newCall, readySession } from "../testing/session-store.ts";
 import { onExecute } from "../testing/statements.ts";
 import {
   by,
@@ -174,6 +176,57 @@ describe("poll", () => {
     const { reply } = await park(room);
     await bring();
     expect((await reply).builds).toMatchObject([{ job_type: "science" }]);
+  });
+
+  describe("of what nobody was told, the look of each second wakes an agent:", () => {
+    const queued = (columns: object = {}) => storeJob(store.db, columns);
+    test.each<[string, keyof PollReply, () => Promise<unknown>]>([
+      ["a job", "jobs", queued],
+      ["a job whose time comes", "jobs", () => queued({ availableAt: 5, runAt: 5 })],
+      [
+        "a job that is tried again",
+        "jobs",
+        async () => {
+          await queued();
+          const leaseId = (await leaseJob(store.db, { now: 1, ttlMs: 1e15 })).leaseId;
+          const error = { type: "docker_error", message: "", phase: "startup" } as const;
+          const event = { kind: "release", leaseId, error, retryAt: 5 } as const;
+          await advance(store.db, { leaseId }, event, 2);
+        },
+      ],
+      ["a session", "sessions", () => created(store.db, { expiresAt: 1e15 })],
+      ["a build", "builds", () => requestBuild(store.db, older, by())],
+    ])("%s", async (_what, kind, store_) => {
+      const { reply } = await park(room);
+      let at = 1;
+      deps.now = () => at;
+      await store_();
+      at = 5;
+      await expire(deps);
+      expect((await reply)[kind]).toHaveLength(1);
+    });
+
+    test("a call of a session that the agent holds", async () => {
+      const { id, agentId } = await readySession(store.db, Date.now(), { expiresAt: 1e15 });
+      const { agent } = new ScriptedAgent().status();
+      const { reply } = await park({ agent: { ...agent, id: agentId! }, free_slots: 0 });
+      await newCall(store.db, id);
+      await expire(deps);
+      expect((await reply).jobs).toHaveLength(1);
+    });
+
+    test("a job that another agent may run now that the only other is silent", async () => {
+      const other = new ScriptedAgent();
+      const request = other.pollRequest({ images: [deps.config.base_image] });
+      await poll(deps, request, tokenHash, over.signal);
+      const { reply } = await park({ images: [] });
+      const later = Date.now() + 60_000;
+      deps.now = () => later;
+      await submitJob(deps);
+      expect(await Promise.race([reply, quiet()])).toBeUndefined();
+      await expire(deps);
+      expect((await reply).jobs).toHaveLength(1);
+    });
   });
 
   describe("whatever comes in any order,", () => {
@@ -516,7 +569,7 @@ describe("poll cost", () => {
   const nobody: Notifier = {
     notify: () => false,
     subscribe: () => ({
-      next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ forJob: false })),
+      next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ isWoken: false, forJob: false })),
       wants() {},
       settle() {},
       close() {},

@@ -9,7 +9,14 @@ import {
   type PollRequest,
   type RenewReply,
 } from "../../shared/wire/leases.ts";
-import { backstopMs, type Deps, type Subscription, type Topic, type Wants } from "../deps.ts";
+import {
+  backstopMs,
+  type Deps,
+  type Subscription,
+  type Topic,
+  type Wants,
+  watchedMs,
+} from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { buildableBy, giveUpBuild, serveAwaited, takeBuilds } from "../images/builds.ts";
 import { isImageAwaited, openBuilds, renewBuilds } from "../images/sql.ts";
@@ -23,6 +30,7 @@ import {
   renewLeases,
 } from "../jobs/lease.ts";
 import { readEnvironments } from "../jobs/read.ts";
+import { isTenantFull } from "../jobs/sql.ts";
 import { isFollowed, tellFreed } from "../jobs/wait.ts";
 import {
   applyPost,
@@ -32,8 +40,17 @@ import {
   sweepSessions,
   takeSessions,
 } from "../sessions/lease.ts";
-import { executions } from "../store/schema.ts";
-import { statement } from "../store/statement.ts";
+import {
+  builds,
+  executions,
+  isInLine,
+  isQueuedSession,
+  isRunningCall,
+  isWaitingCall,
+  sessions,
+} from "../store/schema.ts";
+import { given, statement } from "../store/statement.ts";
+import { perDatabase } from "../store/tenant.ts";
 import {
   type AgentRow,
   forgetAgent,
@@ -44,7 +61,7 @@ import {
   refuseRevoked,
   touchAgent,
 } from "./agents.ts";
-import { findAgent } from "./fleet.ts";
+import { findAgent, servingKinds } from "./fleet.ts";
 import {
   isNextOf,
   isOffered,
@@ -97,15 +114,20 @@ export async function poll(
       if (changes.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
       // `askedAt` is by the clock of the process that asked, which may differ from this one's.
       if (wants !== first.wants || askedAt !== first.askedAt) return reply;
-      const waitMs = Math.min(left, isStored ? backstopMs : recordEveryMs);
-      const { forJob } = await wakes.next(waitMs, signal);
-      // Then the rest of the reply has not changed.
-      const jobs = forJob ? await takeIfWoken(deps, request, tokenHash, signal, wakes) : [];
-      if (jobs.length > 0) return { ...reply, jobs };
-      if (now() - seenAt < (isStored ? touchEveryMs : recordEveryMs)) continue;
-      seenAt = now();
-      await touchAgent(db, request, seenAt, isStored);
-      isStored = true;
+      const lookAt = Math.min(deadline, now() + (deps.isWatched ? watchedMs : backstopMs));
+      for (let mustLook = false; !mustLook;) {
+        const touchAt = seenAt + (isStored ? touchEveryMs : recordEveryMs);
+        const waitMs = Math.max(0, Math.min(lookAt, touchAt) - now());
+        const { forJob, isWoken } = await wakes.next(waitMs, signal);
+        // Then the rest of the reply has not changed.
+        const jobs = forJob ? await takeIfWoken(deps, request, tokenHash, signal, wakes) : [];
+        if (jobs.length > 0) return { ...reply, jobs };
+        mustLook = isWoken || lookAt <= touchAt;
+        if (now() < touchAt) continue;
+        seenAt = now();
+        await touchAgent(db, request, seenAt, isStored);
+        isStored = true;
+      }
     }
   } finally {
     wakes.close();
@@ -197,6 +219,57 @@ async function look(
   const isMore = { sessions: sessions.isMore, builds: builds.isMore };
   return { reply, wants: wantsOf(request, todo.offered, buildable, unbuilt), isMore, askedAt };
 }
+
+/** When each kind of work that waits was told of, and when the next look may be. */
+const watches = perDatabase(() => ({ toldAtMs: new Map<string, number>(), nextMs: 0 }));
+
+/**
+ * Wakes polls for all that waits, in case nobody was woken for it: its time has come, another process stored it, or who
+ * was woken could not take it. So polls need not look by themselves. What goes on waiting is told of every `backstopMs`.
+ */
+export async function wakeForWaiting(deps: Deps): Promise<void> {
+  const { db, notifier, now } = deps;
+  const watch = watches(db);
+  const atMs = performance.now();
+  if (atMs < watch.nextMs) return;
+  const { rows } = await db.client.execute(waiting({ now: now() }));
+  // It takes long if many jobs wait for their time.
+  watch.nextMs = atMs + Math.min(backstopMs, 20 * (performance.now() - atMs));
+  const before = watch.toldAtMs;
+  watch.toldAtMs = new Map();
+  let isUnheard = false;
+  for (const { topic, job_type } of rows) {
+    const key = `${topic as string} ${job_type as string}`;
+    const toldAtMs = before.get(key);
+    const isTold = toldAtMs !== undefined && atMs - toldAtMs < backstopMs;
+    watch.toldAtMs.set(key, isTold ? toldAtMs : atMs);
+    if (!isTold && !notifier.notify(topic as Topic, 0, job_type)) isUnheard = true;
+  }
+  // An agent may take it now because another one is silent. This wakes all polls then.
+  if (isUnheard) await servingKinds(deps, await readEnvironments(deps));
+}
+
+const { availableAt, jobType, sessionId, tenant } = executions;
+/** Each type costs one look at the index of the queue. An agent is woken for the next call of a session that it holds. */
+const waiting = statement(sql`
+  with types as (
+    select min(${jobType}) as name from ${executions} where ${isInLine}
+    union all
+    select (select min(${jobType}) from ${executions} where ${isInLine} and ${jobType} > types.name)
+    from types where types.name is not null)
+  select 'job' as topic, name as job_type from types where exists (
+    select 1 from ${executions} where ${isInLine} and ${jobType} = types.name
+      and ${availableAt} <= ${given("now")} and not ${isTenantFull(sql`${tenant}`)})
+  union all
+  select distinct 'session', job_type from ${sessions}
+  where ${isQueuedSession} and ${sessions.expiresAt} > ${given("now")}
+  union all
+  select distinct 'build', job_type from ${builds} where ${builds.status} = 'queued'
+  union all
+  select distinct 'agent:' || ${sessions.agentId}, null from ${sessions}
+  where ${sessions.id} in (select ${sessionId} from ${executions} where ${isWaitingCall})
+    and ${sessions.status} = 'ready' and not exists (
+      select 1 from ${executions} where ${isRunningCall} and ${sessionId} = ${sessions.id})`);
 
 const none = { leased: [], isMore: false };
 /** Another agent may be there to take what this one has not looked for. */

@@ -196,7 +196,7 @@ describe("cursors", () => {
   test("a stream on which nothing happens gets a line every 10 s that clients ignore", async () => {
     const job = await leasedJob(store.db);
     const subscribe: Deps["notifier"]["subscribe"] = () => ({
-      next: (ms) => ((clock += ms), Promise.resolve({ forJob: false })),
+      next: (ms) => ((clock += ms), Promise.resolve({ isWoken: false, forJob: false })),
       wants: () => {},
       settle: () => {},
       close: () => {},

@@ -199,7 +199,7 @@ export async function lastBuilds(
 const isDue = lte(executions.availableAt, given("now"));
 const isDueSession = and(isQueuedSession, gt(sessions.expiresAt, given("now")));
 /** Whether a job or a session waits for the image of one of the types `unbuilt`. */
-export const isImageAwaited = sql`(exists (select 1 from ${executions}
+export const isImageAwaited = sql`iif(${given("unbuilt")} = '[]', 0, exists (select 1 from ${executions}
     where ${isInLine} and ${isDue} and ${executions.jobType} in ${listed("unbuilt")})
   or exists (select 1 from ${sessions} where ${isDueSession} and ${sessions.jobType} in ${listed("unbuilt")}))`;
 

@@ -384,7 +384,7 @@ export function idempotencyConflict(id: string, what: string): AppError {
   );
 }
 
-/** Polls look for jobs every few seconds anyway, so a timer for a later job need not survive a restart. */
+/** Somebody looks for what waits every few seconds anyway, so a timer for a later job need not survive a restart. */
 const longestTimerMs = 10_000;
 
 /** Wakes an agent when a job may start. */

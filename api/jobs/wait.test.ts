@@ -44,7 +44,7 @@ describe("wait", () => {
       const row = await leaseJob(store.db, { now: 10, ttlMs: 1_000_000 });
       await recordResult(deps, row, row.leaseId, success);
     });
-    const next = () => Promise.resolve({ forJob: false });
+    const next = () => Promise.resolve({ isWoken: false, forJob: false });
     deps.notifier.subscribe = () => ({ next, wants() {}, settle() {}, close() {} });
     let clock = 10;
     deps.now = () => (clock += 1000);

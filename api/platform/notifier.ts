@@ -140,12 +140,13 @@ export function newSubscription(close: () => void): {
       signal.removeEventListener("abort", onAbort);
       resolveNext = undefined;
     }
+    const isWoken = notified || signal.aborted;
     notified = false;
     const given = pending.splice(0);
     current.push(...given);
     const told = news;
     news = undefined;
-    return { forJob: given.some(({ work }) => work === "job"), news: told };
+    return { isWoken, forJob: given.some(({ work }) => work === "job"), news: told };
   };
   const waiter: Waiter = {
     wake,
@@ -350,18 +351,19 @@ interface Changes {
 
 /** Reads in one request what has changed for the subscriptions, no matter which process changed it. */
 export async function readChanges(db: Database, awaited: Awaited, now: number): Promise<Changes> {
-  const [marks, leases, held, outputs, sessions, executions, ended] = await db.client.batch(
+  const { agents, ...ofClients } = awaited;
+  const lists = Object.entries(ofClients).filter(([, ids]) => ids.length > 0);
+  const [marks, leases, held, ...found] = await db.client.batch(
     [
       { sql: marksSql, args: [now] },
-      { sql: leasesSql, args: [now, JSON.stringify(awaited.agents)] },
-      listed(heldSql, awaited.agents),
-      listed(outputsSql, awaited.outputs),
-      listed(sessionsSql, awaited.sessions),
-      listed(endedSql("executions"), awaited.executions),
-      listed(endedSql("builds"), awaited.builds),
+      { sql: leasesSql, args: [now, JSON.stringify(agents)] },
+      listed(heldSql, agents),
+      ...lists.map(([name, ids]) => listed(listSqls[name as keyof typeof ofClients], ids)),
     ],
     "read",
   );
+  const rowsOf = (name: keyof typeof ofClients): ResultSet["rows"] =>
+    found[lists.findIndex(([list]) => list === name)]?.rows ?? [];
   const { head, submitted, retries, room, session, open } = marks!.rows[0]!;
   const mark = [Number(head), Number(submitted), Number(retries), room as string];
   return {
@@ -372,11 +374,11 @@ export async function readChanges(db: Database, awaited: Awaited, now: number): 
     cancelled: countsOf(leases!, "cancelled"),
     followed: countsOf(leases!, "followed"),
     running: countsOf(leases!, "running"),
-    held: marksOf(held!),
-    outputs: marksOf(outputs!),
-    sessions: marksOf(sessions!),
-    endedExecutions: executions!.rows.map(({ id }) => id as string),
-    endedBuilds: ended!.rows.map(({ id }) => id as string),
+    held: marksOf(held!.rows),
+    outputs: marksOf(rowsOf("outputs")),
+    sessions: marksOf(rowsOf("sessions")),
+    endedExecutions: rowsOf("executions").map(({ id }) => id as string),
+    endedBuilds: rowsOf("builds").map(({ id }) => id as string),
   };
 }
 
@@ -412,7 +414,7 @@ const outputsSql = `SELECT e.id, e.status || ',' || e.attempt || ',' || coalesce
       WHERE i.execution_id = e.id AND i.attempt = e.attempt), 0) AS mark
   FROM executions e WHERE e.id IN (SELECT value FROM json_each(?))`;
 
-function marksOf({ rows }: ResultSet): Map<string, string> {
+function marksOf(rows: ResultSet["rows"]): Map<string, string> {
   return new Map(rows.map(({ id, mark }) => [id as string, mark as string]));
 }
 
@@ -426,6 +428,13 @@ function countsOf(
 
 const endedSql = (table: "executions" | "builds"): string =>
   `SELECT id FROM ${table} WHERE ended_at IS NOT NULL AND id IN (SELECT value FROM json_each(?))`;
+
+const listSqls: Record<Exclude<keyof Awaited, "agents">, string> = {
+  executions: endedSql("executions"),
+  outputs: outputsSql,
+  builds: endedSql("builds"),
+  sessions: sessionsSql,
+};
 
 function listed(sql: string, ids: string[]): InStatement {
   return { sql, args: [JSON.stringify(ids)] };

@@ -4,7 +4,7 @@ import { join, resolve } from "node:path";
 import { setImmediate as nextTick } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
 import { createApp } from "../../api/app.ts";
-import type { Notifier } from "../../api/deps.ts";
+import type { Deps, Notifier } from "../../api/deps.ts";
 import { findExecution } from "../../api/jobs/sql.ts";
 import { serverClient } from "../../api/platform/libsql-server.ts";
 import { memoryNotifier, readChanges } from "../../api/platform/notifier.ts";
@@ -72,7 +72,10 @@ async function startCounted() {
     subscribe: () => {
       sum.wakes += 1;
       return {
-        next: (timeoutMs) => ((now += timeoutMs), Promise.resolve({ forJob: false })),
+        next: (timeoutMs) => (
+          (now += timeoutMs),
+          Promise.resolve({ isWoken: false, forJob: false })
+        ),
         wants() {},
         settle() {},
         close() {},
@@ -85,7 +88,11 @@ async function startCounted() {
     api_rate_limit_requests: 1_000_000,
     max_queue_size: 10_000,
   };
-  const deps = { ...testDeps(database(client), folder, () => now, config), notifier };
+  const deps: Deps = {
+    ...testDeps(database(client), folder, () => now, config),
+    notifier,
+    isWatched: true,
+  };
   const kept = ends.move();
   return {
     deps,
@@ -224,7 +231,10 @@ async function measure(): Promise<[what: string, cost: Cost][]> {
   await measured(
     "the same with what is overdue, each second of an API process at rest",
     times,
-    () => Promise.all([readChanges(deps.db, awaited, deps.now()), expire(deps)]),
+    () => {
+      const atRest = { ...awaited, executions: [] };
+      return Promise.all([readChanges(deps.db, atRest, deps.now()), expire(deps)]);
+    },
   );
   await measured("look for what is old, each minute of an API process", times, () =>
     removeOld(deps),
