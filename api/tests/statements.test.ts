@@ -179,7 +179,7 @@ test("a session and its calls ask the database file as often as they did, with a
     expect(await answer).toMatchObject({ success: true });
   };
   const steps: Step[] = [
-    ["a session until it is ready", 16, create],
+    ["a session until it is ready", 17, create],
     ["a call that a poll brings", 23, call],
     ["a call that a result brings", 17, next],
   ];
