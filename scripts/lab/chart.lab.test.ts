@@ -1,19 +1,37 @@
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { readFileSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
+import { promisify } from "node:util";
 import { Ajv2020 } from "ajv/dist/2020.js";
+import type Docker from "dockerode";
 import { parse } from "smol-toml";
-import { describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
+import { testEngine } from "../../agent/testing/engine.ts";
+import { rawEngine, removeImages } from "../../agent/testing/raw-engine.ts";
 import { loadConfig } from "../../shared/config/config.ts";
-import { tempFolder } from "../../shared/testing/test-file.ts";
+import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
+import type { ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
+import type { Health } from "../../shared/wire/health.ts";
+import { ensureEngineImage } from "../setup/derived-images.ts";
 import { HELM, KUBERNETES_SCHEMAS } from "../setup/tools.ts";
+import { copyBaseImage, makeServiceBase, mountsIn } from "../testing/machine.ts";
 import { needs } from "../testing/needs.ts";
 
+const machine = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
 const chart = join(import.meta.dirname, "../../packaging/chart");
 
 type Values = Record<string, unknown>;
@@ -25,8 +43,46 @@ type Manifest = {
   data?: Record<string, string>;
   spec?: { replicas?: number; template?: { spec: Pod } };
 };
-type Pod = { containers: Container[] };
-type Container = { name: string; env?: { name: string; value?: string }[] };
+type Pod = {
+  hostUsers?: boolean;
+  terminationGracePeriodSeconds: number;
+  securityContext?: { fsGroup?: number };
+  initContainers?: Container[];
+  containers: Container[];
+  volumes: {
+    name: string;
+    emptyDir?: object;
+    persistentVolumeClaim?: { claimName: string };
+    configMap?: { name: string };
+  }[];
+};
+type Container = {
+  name: string;
+  image: string;
+  command?: string[];
+  args?: string[];
+  env?: {
+    name: string;
+    value?: string;
+    valueFrom?: { secretKeyRef: { name: string; key: string } };
+  }[];
+  envFrom?: { secretRef: { name: string } }[];
+  securityContext: {
+    privileged?: boolean;
+    runAsUser: number;
+    runAsGroup?: number;
+    readOnlyRootFilesystem?: boolean;
+    allowPrivilegeEscalation?: boolean;
+    capabilities?: { add?: string[]; drop?: string[] };
+    seccompProfile?: { type: "RuntimeDefault" | "Unconfined" };
+    appArmorProfile?: { type: "Unconfined" };
+    procMount?: "Unmasked";
+  };
+  volumeMounts: { name: string; mountPath: string; readOnly?: boolean }[];
+  startupProbe?: Probe;
+  readinessProbe?: Probe;
+};
+type Probe = { exec?: { command: string[] }; httpGet?: { path: string } };
 
 /** What helm prints, or what it says if it refuses. */
 async function helm(args: readonly string[], values: Values = {}): Promise<string> {
@@ -296,6 +352,107 @@ describe("the chart", needs("helm", "Kubernetes' schema"), () => {
   });
 });
 
+describe("the chart's pods as containers", needs("root", "docker", "helm"), () => {
+  const name = `airlock-test-${randomUUID()}`;
+  let node: Awaited<ReturnType<typeof makeNode>>;
+  let api: Awaited<ReturnType<typeof node.start>>;
+  let key: string;
+
+  beforeAll(async () => {
+    await makeServiceBase(rawEngine, (await testEngine()).image, `${name}-base`);
+    const build = ["build", "--quiet", "--tag", name, "--build-arg", `BASE=${name}-base`, "."];
+    await promisify(execFile)("docker", build, {
+      env: { ...process.env, DOCKER_BUILDKIT: "0", DOCKER_HOST: machine },
+    });
+    const image = await ensureEngineImage(rawEngine);
+    const manifests = await render({
+      image: { repository: name, tag: "latest" },
+      agents: {
+        docker: { maxWorkers: 20, engine: { image } },
+        podman: { maxWorkers: 20, engine: { image, confined: true } },
+      },
+    });
+    node = await makeNode(manifests);
+    key = node.secret("air-airlock")["AIRLOCK_OPERATOR_KEYS"]!;
+    api = await node.start("air-airlock");
+  }, 900_000);
+  afterAll(async () => {
+    await node?.[Symbol.asyncDispose]();
+    await removeImages(`${name}-base`, name);
+  }, 300_000);
+
+  async function startAgent(group: string): Promise<typeof api> {
+    const pod = await node.start(`air-airlock-${group}`);
+    await copyBaseImage(machine, pod.socket);
+    await waitUntil(
+      "jobs can be forked",
+      async () => (await ask<Health>("/health")).forks_available === true,
+    );
+    return pod;
+  }
+
+  async function ask<T>(path: string, body?: object): Promise<T> {
+    const headers = { "X-API-Key": key, "Content-Type": "application/json" };
+    const init = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
+    return (await (await fetch(api.url + path, init)).json()) as T;
+  }
+
+  const record = (id: string) => ask<ExecutionRecord>(`/executions/${id}?view=full`);
+
+  /** Ids of jobs that run at once. */
+  async function begin(count: number, seconds: number): Promise<string[]> {
+    const code = `import time; print("begun", flush=True); time.sleep(${seconds}); print("done")`;
+    const jobs = Array.from({ length: count }, () => ask<SyncResult>("/execute/async", { code }));
+    const ids = (await Promise.all(jobs)).map(({ job_id }) => job_id);
+    const begun = async () =>
+      (await Promise.all(ids.map(record))).every(({ started_at }) => started_at);
+    await waitUntil(`${count} jobs run`, begun);
+    return ids;
+  }
+
+  async function expectDone(ids: readonly string[]): Promise<void> {
+    const result = (id: string) =>
+      ask<ExecutionRecord>(`/jobs/${id}/result?wait=true&timeout=120&view=all`);
+    const ended = await Promise.all(ids.map(result));
+    const outcomes = ended.map(({ status, attempt, stdout }) => ({ status, attempt, stdout }));
+    const done = { status: "succeeded", attempt: 1, stdout: "begun\ndone\n" };
+    expect(outcomes).toEqual(ids.map(() => done));
+  }
+
+  describe.each(["docker", "podman"])("%s beside the agent", (group) => {
+    let agent: typeof api;
+    beforeAll(async () => {
+      agent = await startAgent(group);
+    });
+    afterAll(async () => {
+      await agent?.stop();
+    });
+
+    test("a job is forked, and one without memory ends as oom", async () => {
+      const done = await ask<SyncResult>("/execute", { code: "print(6 * 7)" });
+      expect(done).toMatchObject({ success: true, stdout: "42\n" });
+      expect(await record(done.job_id)).toMatchObject({ container_backend: "zygote" });
+      const large = await ask<SyncResult>("/execute", { code: "x = bytearray(1 << 30)" });
+      expect(await record(large.job_id)).toMatchObject({ status: "oom" });
+    });
+
+    test("an API that is replaced under jobs loses none of them", async () => {
+      const ids = await begin(5, 10);
+      expect((await api.stop()).ExitCode).toBe(0);
+      api = await node.start("air-airlock");
+      await expectDone(ids);
+    });
+
+    test("a pod that is deleted lets its jobs end, and the next one runs new jobs", async () => {
+      const ids = await begin(20, 10);
+      expect((await agent.stop()).ExitCode).toBe(0);
+      await expectDone(ids);
+      agent = await startAgent(group);
+      await expectDone(await begin(1, 0));
+    });
+  });
+});
+
 /** As much of a cluster as helm asks, where nothing is there but the Secret of `manifests`. */
 async function serveSecret(manifests: Manifest[]) {
   const list = (groupVersion: string) => ({
@@ -353,4 +510,172 @@ async function serveSecret(manifests: Manifest[]) {
     }),
   );
   return { config, [Symbol.asyncDispose]: async () => void server.close() };
+}
+
+/**
+ * What Docker's `Privileged` gives a container, named one by one: root of a guest may lack SYS_RESOURCE, and can then start
+ * no container with it.
+ */
+const privileged: Docker.HostConfig = {
+  CapAdd: ["ALL"],
+  CapDrop: ["SYS_RESOURCE"],
+  SecurityOpt: ["seccomp=unconfined", "apparmor=unconfined"],
+  MaskedPaths: [],
+  ReadonlyPaths: [],
+  DeviceCgroupRules: ["a *:* rwm"],
+};
+/** The types of the engine's client lack it. */
+const ownGroups = { CgroupnsMode: "private" };
+/** Runs what follows it where control groups can be written: a node gives its engines such ones. */
+const writable = [
+  "sh",
+  "-ec",
+  `awk '$2 ~ "^/sys" { print $2 }' /proc/mounts | xargs -n1 mount -o remount,bind,rw; exec "$@"`,
+  "sh",
+];
+
+/** Runs pods as the kubelet does, as far as Docker can: each container has exactly the settings that the chart gives it. */
+async function makeNode(manifests: readonly Manifest[]) {
+  const dir = mkdtempSync("/var/tmp/airlock-node-");
+  const network = await rawEngine.createNetwork({ Name: `airlock-test-${randomUUID()}` });
+  const ids: string[] = [];
+  const find = (kind: string, name: string) =>
+    manifests.find((manifest) => manifest.kind === kind && manifest.metadata.name === name);
+
+  function makeFolder(path: string, mode: number, group = 0): string {
+    mkdirSync(path, { recursive: true });
+    chownSync(path, 0, group);
+    chmodSync(path, mode);
+    return path;
+  }
+
+  function sourceOf(pod: Pod, name: string, place: string): string {
+    const volume = pod.volumes.find((one) => one.name === name)!;
+    const claim = volume.persistentVolumeClaim?.claimName;
+    const group = pod.securityContext?.fsGroup;
+    if (claim) return makeFolder(join(dir, claim), 0o2775, group);
+    if (volume.emptyDir) return makeFolder(join(place, name), group ? 0o2777 : 0o777, group);
+    const files = find("ConfigMap", volume.configMap!.name)?.data ?? {};
+    const folder = makeFolder(join(place, name), 0o755);
+    for (const [file, text] of Object.entries(files)) writeFileSync(join(folder, file), text);
+    return folder;
+  }
+
+  function secretOf(name: string): [string, string][] {
+    const secret = Object.entries(find("Secret", name)?.data ?? {});
+    return secret.map(([key, value]) => [key, Buffer.from(value, "base64").toString()]);
+  }
+
+  function environment({ env = [], envFrom = [] }: Container): string[] {
+    const all = envFrom.flatMap(({ secretRef }) => secretOf(secretRef.name));
+    for (const { name, value = "", valueFrom } of env) {
+      const from = valueFrom?.secretKeyRef;
+      all.push([name, from ? Object.fromEntries(secretOf(from.name))[from.key]! : value]);
+    }
+    return all.map(([name, value]) => `${name}=${value}`);
+  }
+
+  function securityOf({ securityContext: is }: Container, pod: Pod): Docker.HostConfig {
+    const options = [
+      ...(is.allowPrivilegeEscalation === false ? ["no-new-privileges"] : []),
+      ...(is.seccompProfile?.type === "Unconfined" ? ["seccomp=unconfined"] : []),
+      ...(is.appArmorProfile ? ["apparmor=unconfined"] : []),
+    ];
+    const group = pod.securityContext?.fsGroup;
+    if (is.privileged) return privileged;
+    return {
+      ReadonlyRootfs: is.readOnlyRootFilesystem ?? false,
+      CapAdd: is.capabilities?.add ?? [],
+      CapDrop: is.capabilities?.drop ?? [],
+      SecurityOpt: options,
+      ...(group && { GroupAdd: [String(group)] }),
+      ...(is.procMount && { MaskedPaths: [], ReadonlyPaths: [] }),
+    };
+  }
+
+  async function runs(
+    container: Docker.Container,
+    address: string,
+    probe: Probe,
+  ): Promise<boolean> {
+    if (probe.httpGet) {
+      const answer = await fetch(`http://${address}:8080${probe.httpGet.path}`).catch(() => null);
+      return answer?.ok ?? false;
+    }
+    const exec = await container.exec({ Cmd: probe.exec!.command, AttachStdout: true });
+    await once((await exec.start({})).resume(), "end");
+    return (await exec.inspect()).ExitCode === 0;
+  }
+
+  /** Starts the pod of a Deployment, and waits until it is ready. */
+  async function start(name: string) {
+    const pod = find("Deployment", name)!.spec!.template!.spec;
+    const place = makeFolder(join(dir, `${name}-${ids.length}`), 0o755);
+    const started: Docker.Container[] = [];
+    let address = "";
+    for (const container of [...(pod.initContainers ?? []), ...pod.containers]) {
+      const binds = container.volumeMounts.map(
+        (mount) =>
+          `${sourceOf(pod, mount.name, place)}:${mount.mountPath}${mount.readOnly ? ":ro" : ""}`,
+      );
+      const { command, args } = container;
+      const { runAsUser, runAsGroup = 0 } = container.securityContext;
+      const [first] = started;
+      const made = await rawEngine.createContainer({
+        Image: container.image,
+        // The engines alone have a command.
+        ...(command && { Entrypoint: [...writable, ...command] }),
+        ...(args && { Cmd: args }),
+        Env: environment(container),
+        User: `${runAsUser}:${runAsGroup}`,
+        HostConfig: {
+          ...securityOf(container, pod),
+          ...ownGroups,
+          Binds: binds,
+          NetworkMode: first ? `container:${first.id}` : network.id,
+        },
+        // What other pods call it: the Service of an API has its name.
+        ...(!first && {
+          NetworkingConfig: { EndpointsConfig: { [network.id]: { Aliases: [name] } } },
+        }),
+      });
+      ids.push(made.id);
+      started.push(made);
+      await made.start();
+      const { NetworkSettings } = await started[0]!.inspect();
+      address = Object.values(NetworkSettings.Networks)[0]!.IPAddress;
+      for (const probe of [container.startupProbe, container.readinessProbe]) {
+        if (!probe) continue;
+        await waitUntil(`${container.name} is up`, async () => {
+          if (await runs(made, address, probe)) return true;
+          if ((await made.inspect()).State.Running) return false;
+          const log = await made.logs({ stdout: true, stderr: true });
+          throw new Error(`${container.name} ended: ${log.toString()}`);
+        });
+      }
+    }
+    const main = started.at(-1)!;
+    return {
+      url: `http://${address}:8080`,
+      socket: `unix://${place}/shared/engine.sock`,
+      main,
+      /** As a deletion of the pod; returns how the program ended. */
+      stop: async (): Promise<{ ExitCode: number }> => {
+        await main.stop({ t: pod.terminationGracePeriodSeconds });
+        for (const sidecar of started.slice(0, -1)) await sidecar.stop({ t: 30 });
+        return (await main.inspect()).State;
+      },
+    };
+  }
+
+  return {
+    start,
+    secret: (name: string) => Object.fromEntries(secretOf(name)),
+    [Symbol.asyncDispose]: async (): Promise<void> => {
+      for (const id of ids) await rawEngine.getContainer(id).remove({ force: true, v: true });
+      await network.remove();
+      for (const mount of mountsIn(dir)) execFileSync("umount", [mount]);
+      rmSync(dir, { recursive: true });
+    },
+  };
 }

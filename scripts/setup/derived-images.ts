@@ -121,6 +121,12 @@ export function ensureCpythonImage(docker: Docker): Promise<string> {
   return ensure(docker, image, installing("libpython3.13-testsuite"));
 }
 
+/** Returns the name of an image that has Docker and Podman, to run as the engine of a pod. */
+export function ensureEngineImage(docker: Docker): Promise<string> {
+  const image = { repo: "airlock/engine", tag: "latest" };
+  return ensure(docker, image, installing("docker.io docker-cli iptables podman crun nftables"));
+}
+
 const installing = (packages: string): string => `set -e
 export DEBIAN_FRONTEND=noninteractive
 apt-get update
