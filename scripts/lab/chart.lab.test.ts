@@ -419,6 +419,11 @@ describe("the chart's pods as containers", needs("root", "docker", "helm"), () =
     expect(outcomes).toEqual(ids.map(() => done));
   }
 
+  test("KEDA may read the slots that jobs want", async () => {
+    const metrics = await fetch(`${api.url}/metrics`, { headers: { "X-API-Key": key } });
+    expect(await metrics.text()).toMatch(/^airlock_wanted_slots 0$/m);
+  });
+
   describe.each(["docker", "podman"])("%s beside the agent", (group) => {
     let agent: typeof api;
     beforeAll(async () => {

@@ -334,6 +334,7 @@ async function recount(db: Database, watch: Watch): Promise<string[]> {
   for (const [name, question] of [
     ["airlock_dead_letters", "SELECT count(*) AS n FROM dead_letters"],
     ["airlock_queued_executions", "SELECT 0 AS n"],
+    ["airlock_wanted_slots", "SELECT 0 AS n"],
     ["airlock_running_executions", "SELECT 0 AS n"],
     ["airlock_sessions", "SELECT 0 AS n"],
     [
