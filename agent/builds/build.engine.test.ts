@@ -385,6 +385,8 @@ EOF
   describe("begins behind the steps that succeeded before", () => {
     /** Of this test alone. */
     const own = randomUUID();
+    const plain = `RUN : ${own}`;
+    const wheel = { name: "a.whl", path: "/dev/null", sizeBytes: 0, changedMs: 1 };
     const containersOf = (log: string): number => log.split(/^\[.*(?<!done before\))$/m).length - 1;
 
     test("after a failure, which names the line; not if it is to be fresh", async () => {
@@ -405,12 +407,9 @@ EOF
       ["another command before it", `RUN echo\nRUN : ${own}`, {}],
       ["another variable", `ARG A=1\nRUN : ${own}`, {}],
       ["another user", `USER nobody\nRUN : ${own}`, {}],
-      ["other settings of pip", `RUN : ${own}`, { env: { PIP_NO_INDEX: "1" } }],
-      [
-        "other wheels",
-        `RUN : ${own}`,
-        { files: [{ name: "a.whl", path: "/dev/null", sizeBytes: 0 }] },
-      ],
+      ["other settings of pip", plain, { env: { PIP_NO_INDEX: "1" } }],
+      ["another wheel", plain, { files: [wheel] }],
+      ["another wheel of the same name and size", plain, { files: [{ ...wheel, changedMs: 2 }] }],
     ])("not with %s", async (_, text, changes) => {
       expect((await build(text, { ...changes, fresh: false })).log).not.toContain("done before");
     });

@@ -318,7 +318,7 @@ function keyOf(image: string, layer: Layer, { env, files }: ImageRequest): strin
   const what = layer.map((step) => ({ ...step, number: 0, line: 0, shown: "" }));
   // Other credentials for an index do not make it another one.
   const settings = Object.values(env).map((value) => value.replace(/\/\/[^/@]*@/, "//"));
-  const wheels = files.map(({ name, sizeBytes }) => [name, sizeBytes]);
+  const wheels = files.map(({ name, sizeBytes, changedMs }) => [name, sizeBytes, changedMs]);
   const all = JSON.stringify([image, what, Object.keys(env), settings, wheels]);
   return createHash("sha256").update(all).digest("hex");
 }
@@ -514,6 +514,7 @@ export interface ImageRequest {
     readonly name: string;
     readonly path: string;
     readonly sizeBytes: number;
+    readonly changedMs: number;
   }[];
   /** Gets what the steps say to their proxy, one connection after the other. */
   readonly serve: (connection: Duplex) => void;

@@ -268,7 +268,7 @@ describe("proxy", () => {
     const folder = tempFolder();
     const path = join(folder, "a-1.0+local-py3-none-any.whl");
     writeFileSync(path, "wheel");
-    const file = { name: "a-1.0+local-py3-none-any.whl", path, sizeBytes: 5 };
+    const file = { name: "a-1.0+local-py3-none-any.whl", path, sizeBytes: 5, changedMs: 0 };
     const { get } = await startProxy({ hosts: [], internet: false, files: [file] });
     const { body } = await get(filesUrl);
     const link = /href="([^"]+)"/.exec(body)?.[1] ?? "";
@@ -398,6 +398,7 @@ describe("source", () => {
         name: `packages/${name}`,
         path: join(folder, name),
         sizeBytes: name.length,
+        changedMs: expect.any(Number) as number,
       })),
     );
     expect(hosts).toMatchObject({ hosts: [], internet: false });
@@ -423,7 +424,10 @@ describe("source", () => {
 
   test("the certificates are sent along", async () => {
     const { files, env } = await read({ caFile: join(folder, "ca.crt") });
-    expect(files).toEqual([{ name: "ca.pem", path: join(folder, "ca.crt"), sizeBytes: 11 }]);
+    const changedMs = expect.any(Number) as number;
+    expect(files).toEqual([
+      { name: "ca.pem", path: join(folder, "ca.crt"), sizeBytes: 11, changedMs },
+    ]);
     const variables = Object.keys(env).filter((name) => env[name] === "/tmp/airlock-build/ca.pem");
     expect(variables.sort()).toEqual([
       "CURL_CA_BUNDLE",

@@ -166,6 +166,7 @@ type PackageFile = {
   readonly name: string;
   readonly path: string;
   readonly sizeBytes: number;
+  readonly changedMs: number;
 };
 
 type PackageSource = {
@@ -297,10 +298,10 @@ async function listPackages(folder: string | undefined): Promise<PackageFile[]> 
 }
 
 async function describeFile(key: string, path: string, name: string): Promise<PackageFile> {
-  const { size } = await stat(path).catch((error: unknown) => {
+  const { size, mtimeMs } = await stat(path).catch((error: unknown) => {
     throw unreadable(key, path, error);
   });
-  return { name, path, sizeBytes: size };
+  return { name, path, sizeBytes: size, changedMs: mtimeMs };
 }
 
 function unreadable(key: string, path: string, cause: unknown): JobRefusal {
