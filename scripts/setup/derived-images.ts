@@ -1,5 +1,3 @@
-import { spawn } from "node:child_process";
-import { basename, dirname } from "node:path";
 import { text } from "node:stream/consumers";
 import type Docker from "dockerode";
 import { OperatorError, say } from "../operate/command.ts";
@@ -18,17 +16,12 @@ type DerivedImage = { repo: string; tag: string };
 
 const nameOf = ({ repo, tag }: DerivedImage): string => `${repo}:${tag}`;
 
-/**
- * Makes an image of `base` and of what a command does in it, for tests and benchmarks; `prepare` may put files into the
- * container first. The command has the host's network.
- */
+/** Makes an image of `base` and of what a command does in it with the host's network, for tests and benchmarks. */
 async function makeDerivedImage(
   docker: Docker,
   image: DerivedImage,
   base: string,
   command: string[],
-  env: Readonly<Record<string, string>> = {},
-  prepare: (container: Docker.Container) => Promise<unknown> = () => Promise.resolve(),
 ): Promise<void> {
   const title = `making ${nameOf(image)} from ${base}`;
   const elapsed = withProgress(title);
@@ -39,13 +32,11 @@ async function makeDerivedImage(
     HostConfig: { NetworkMode: "host" },
   });
   try {
-    await prepare(container);
     const output = text(await container.attach({ stream: true, stdout: true, stderr: true }));
     await container.start();
     const { StatusCode } = (await container.wait()) as { StatusCode: number };
     if (StatusCode !== 0) throw new OperatorError(`${title} failed:\n${await output}`);
-    const variables = Object.entries(env).map(([name, value]) => `ENV ${name}=${value}`);
-    const changes = ['CMD ["python3"]', 'LABEL io.airlock.stands-in-for=""', ...variables];
+    const changes = ['CMD ["python3"]', 'LABEL io.airlock.stands-in-for=""'];
     await container.commit({ ...image, changes });
   } finally {
     elapsed.stop();
@@ -92,68 +83,29 @@ async function buildFromDebian(docker: Docker): Promise<void> {
 /** On a slow machine too, each image is made within this time. */
 export const imageMs = 1_800_000;
 
-/** The folder of Go's compiled library. Without it, the first build of each job takes 10 s. */
-const GO_CACHE = "/usr/local/share/go-build";
-
-/** Bash and Perl are in the base image. */
-const LANGUAGES =
-  "gcc g++ libc6-dev golang-go rustc default-jdk-headless mono-mcs lua5.4 php-cli r-base-core ruby";
-
-/**
- * Returns the name of an image that runs every language. If the image is missing, it is made of Debian's packages and the
- * Node that runs this: Debian's Node is too old for TypeScript.
- */
-export function ensureLanguagesImage(docker: Docker): Promise<string> {
-  const then = `\nGOCACHE=${GO_CACHE} go build std`;
-  const script = installing(LANGUAGES) + then;
-  return ensure(
-    docker,
-    { repo: "airlock/languages", tag: "2" },
-    script,
-    { GOCACHE: GO_CACHE },
-    true,
-  );
-}
-
 /** Returns the name of an image that has CPython's own tests, from Debian's packages. */
 export function ensureCpythonImage(docker: Docker): Promise<string> {
   const image = { repo: "airlock/cpython-tests", tag: "latest" };
-  return ensure(docker, image, installing("libpython3.13-testsuite"));
+  return ensure(docker, image, "libpython3.13-testsuite");
 }
 
 /** Returns the name of an image that has Docker and Podman, to run as the engine of a pod. */
 export function ensureEngineImage(docker: Docker): Promise<string> {
   const image = { repo: "airlock/engine", tag: "latest" };
-  return ensure(docker, image, installing("docker.io docker-cli iptables podman crun nftables"));
+  return ensure(docker, image, "docker.io docker-cli iptables podman crun nftables");
 }
 
-const installing = (packages: string): string => `set -e
+async function ensure(docker: Docker, image: DerivedImage, packages: string): Promise<string> {
+  if (await inspectImage(docker, nameOf(image))) return nameOf(image);
+  const base = await ensureBaseImage(docker, BASE);
+  const script = `set -e
 export DEBIAN_FRONTEND=noninteractive
 apt-get update
 apt-get install -y --no-install-recommends ${packages}
 rm -rf /var/cache/apt/* /var/lib/apt/lists/* /usr/share/doc /usr/share/man`;
-
-async function ensure(
-  docker: Docker,
-  image: DerivedImage,
-  script: string,
-  env: Readonly<Record<string, string>> = {},
-  withNode = false,
-): Promise<string> {
-  if (await inspectImage(docker, nameOf(image))) return nameOf(image);
-  const base = await ensureBaseImage(docker, "python:3.13-slim");
   await withSetupLock(async () => {
     if (await inspectImage(docker, nameOf(image))) return;
-    const prepare = withNode ? putNode : undefined;
-    await makeDerivedImage(docker, image, base, ["sh", "-c", script], env, prepare);
+    await makeDerivedImage(docker, image, base, ["sh", "-c", script]);
   });
   return nameOf(image);
-}
-
-async function putNode(container: Docker.Container): Promise<void> {
-  const { execPath } = process;
-  const tar = spawn("tar", ["-C", dirname(execPath), "-c", basename(execPath)], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  await container.putArchive(tar.stdout, { path: "/usr/local/bin" });
 }

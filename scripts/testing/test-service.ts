@@ -242,9 +242,12 @@ export type Place = keyof typeof places;
 /** The places of rows that the lab repeats under gVisor. */
 export const placesOfTier: readonly Place[] = isLab ? ["gVisor"] : ["forks", "containers"];
 
-/** An agent's settings for PyPI, also where a proxy of this machine's has a private address and its own certificates. */
+/**
+ * An agent's settings for PyPI, Debian's and npm's registries, also where a proxy of this machine's has a private address
+ * and its own certificates.
+ */
 export const fromPypi = {
-  AIRLOCK_PIP_HOSTS: "pypi.org,files.pythonhosted.org",
+  AIRLOCK_PIP_HOSTS: "pypi.org,files.pythonhosted.org,deb.debian.org,registry.npmjs.org",
   AIRLOCK_PIP_CA_FILE: process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt",
 };
 
