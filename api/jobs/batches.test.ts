@@ -1,19 +1,24 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { isDeepStrictEqual } from "node:util";
+import * as fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { InStatement } from "@libsql/client";
-import { database } from "../store/database.ts";
+import { database, type Database } from "../store/database.ts";
 import { firstIdAt } from "../store/retention.ts";
 import {
   handleOf,
   leaseJob,
   newExecution,
+  openIn,
   openTempStore,
   type TempStore,
 } from "../testing/temp-store.ts";
 import {
+  type BatchItem,
   cancelMembers,
   findBatch,
   forgetBatches,
   type NewBatch,
+  type StoredBatch,
   submitBatch,
 } from "./batch-sql.ts";
 import { listExecutions } from "./executions.ts";
@@ -138,3 +143,184 @@ test.each([3, 1500])(
     expect(found.map(({ id }) => id)).toEqual(expected);
   },
 );
+
+describe("batches of two tenants at two processes", () => {
+  interface Job {
+    id: string;
+    tenant: string;
+    key: string | null;
+    hash: string;
+    batch: string;
+    status: string;
+  }
+  type Stored = Pick<StoredBatch, "id" | "submissionHash" | "outcome">;
+  /** What the store is to contain. */
+  interface State {
+    jobs: Job[];
+    batches: (Stored & { tenant: string; key: string | null })[];
+  }
+  const maxQueued = 7;
+
+  const answerOf = ({ id, submissionHash, outcome }: Stored): Stored => ({
+    id,
+    submissionHash,
+    outcome,
+  });
+
+  /** What a submission does, in plain code. */
+  function submitted(state: State, tenant: string, batch: NewBatch): [State, Stored] {
+    const { id, idempotencyKey: key, submissionHash, isAtomic } = batch;
+    const own = state.batches.filter((one) => one.tenant === tenant);
+    const held = own.find((one) => one.id === id || (key !== null && one.key === key));
+    if (held) return [state, answerOf(held)];
+    const holderOf = ({ execution: { idempotencyKey = null } }: BatchItem) =>
+      state.jobs.find(
+        (job) => job.tenant === tenant && job.key !== null && job.key === idempotencyKey,
+      );
+    const isHeldSame = (item: BatchItem) => holderOf(item)?.hash === item.execution.submissionHash;
+    const fresh = batch.items.filter((item) => !item.isBlocked && !holderOf(item));
+    const room = maxQueued - state.jobs.filter(({ status }) => status === "queued").length;
+    const areAll = fresh.length + batch.items.filter(isHeldSame).length === batch.items.length;
+    const fits = !isAtomic || (areAll && fresh.length <= room);
+    const made = fits ? fresh.slice(0, room) : [];
+    const outcome = batch.items.map((item) => {
+      const { n, execution } = item;
+      const isAccepted = made.includes(item);
+      return {
+        n,
+        isAccepted,
+        id: isAccepted ? execution.id : (holderOf(item)?.id ?? null),
+        isRemoved: false,
+        isSame: isAccepted ? (execution.idempotencyKey ?? null) !== null : isHeldSame(item),
+      };
+    });
+    const answer = { id, submissionHash, outcome };
+    const isRefused = isAtomic && outcome.some((one) => !one.isAccepted && !one.isSame);
+    if (isRefused) return [state, answer];
+    const jobs = made.map(
+      ({ execution: { id: job, idempotencyKey = null, submissionHash: hash } }) => ({
+        id: job,
+        tenant,
+        key: idempotencyKey,
+        hash,
+        batch: id,
+        status: "queued",
+      }),
+    );
+    const batches = [...state.batches, { ...answer, tenant, key }];
+    return [{ jobs: [...state.jobs, ...jobs], batches }, answer];
+  }
+
+  function cancelled(state: State, tenant: string, id: string): [State, string[]] {
+    const isMember = (job: Job) =>
+      job.tenant === tenant && job.batch === id && job.status === "queued";
+    const jobs = state.jobs.map((job) => (isMember(job) ? { ...job, status: "cancelled" } : job));
+    return [{ ...state, jobs }, state.jobs.filter(isMember).map((job) => job.id)];
+  }
+
+  const inOrderOfIds = <T extends { id: string }>(all: T[]): T[] =>
+    [...all].sort((one, other) => (one.id < other.id ? -1 : 1));
+  const shown = ({ jobs, batches }: State, answers: unknown[]) => ({
+    jobs: inOrderOfIds(jobs),
+    batches: batches.map(({ id }) => id).sort(),
+    answers,
+  });
+  async function stored(): Promise<Omit<ReturnType<typeof shown>, "answers">> {
+    const { client } = store.db;
+    const jobs = await client.execute(
+      "select id, tenant, idempotency_key as key, submission_hash as hash, batch_id as batch, status from executions",
+    );
+    const kept = await client.execute("select id from batches order by id");
+    return {
+      jobs: inOrderOfIds(
+        jobs.rows.map(
+          ({ id, tenant: owner, key: own, hash: its, batch, status }) =>
+            ({ id, tenant: owner, key: own, hash: its, batch, status }) as Job,
+        ),
+      ),
+      batches: kept.rows.map(({ id }) => id as string).sort(),
+    };
+  }
+
+  const tenant = fc.constantFrom("a", "b");
+  const key = fc.constantFrom(null, "k", "l", "m");
+  const hash = fc.constantFrom("1", "2");
+  const anyItem = fc.record({ key, hash, isBlocked: fc.nat(9).map((n) => n === 0) });
+  const anyStep = fc.oneof(
+    fc.record({
+      tenant,
+      key,
+      hash,
+      isAtomic: fc.boolean(),
+      // Within a batch, the caller leaves out repeated keys.
+      items: fc.uniqueArray(anyItem, {
+        minLength: 1,
+        maxLength: 5,
+        selector: (item) => item.key ?? Symbol("none"),
+      }),
+    }),
+    fc.record({ tenant, cancels: fc.nat(5) }),
+  );
+
+  test("do what plain code does, in one order or the other", async () => {
+    const seen = new Set<string>();
+    let made = 0;
+    const pairs = fc.array(fc.tuple(anyStep, fc.option(anyStep)), { minLength: 4, maxLength: 10 });
+    const property = fc.asyncProperty(pairs, async (steps) => {
+      store.close();
+      store = await openTempStore();
+      const other = database(await openIn(store.folder));
+      let state: State = { jobs: [], batches: [] };
+
+      /** A step at a process, and in plain code. */
+      const bind = (step: typeof anyStep extends fc.Arbitrary<infer S> ? S : never) => {
+        if ("cancels" in step) {
+          const id = state.batches[step.cancels]?.id ?? "unknown";
+          return {
+            run: async (db: Database) =>
+              (await cancelMembers(handleOf(db, step.tenant), id, 9)).map((one) => one.id),
+            plain: (before: State) => cancelled(before, step.tenant, id),
+          };
+        }
+        const items = step.items.map(({ isBlocked, ...item }, n) => {
+          const columns = { idempotencyKey: item.key, submissionHash: item.hash };
+          return { n, isBlocked, execution: newExecution(columns) };
+        });
+        const { key: idempotencyKey, hash: submissionHash, isAtomic } = step;
+        const id = `batch ${++made}`;
+        const batch = batchOf([], { id, idempotencyKey, submissionHash, isAtomic, items });
+        return {
+          run: async (db: Database) =>
+            answerOf(await submitBatch(handleOf(db, step.tenant), batch, maxQueued)),
+          plain: (before: State) => submitted(before, step.tenant, batch),
+        };
+      };
+
+      try {
+        for (const [one, another] of steps) {
+          const first = bind(one);
+          // The same again, as after an answer that was lost.
+          const second = another ? bind(another) : first;
+          const answers = await Promise.all([first.run(store.db), second.run(other)]);
+          const [afterFirst, a] = first.plain(state);
+          const [inOrder, b] = second.plain(afterFirst);
+          const [afterSecond, c] = second.plain(state);
+          const [inOther, d] = first.plain(afterSecond);
+          const found = { ...(await stored()), answers };
+          const expected = [shown(inOrder, [a, b]), shown(inOther, [d, c])];
+          const isFirst = isDeepStrictEqual(found, expected[0]);
+          expect(found).toEqual(expected[isFirst ? 0 : 1]);
+          if (!isDeepStrictEqual(expected[0], expected[1]))
+            seen.add(isFirst ? "order" : "other order");
+          for (const job of inOrder.jobs) seen.add(job.status);
+          if (inOrder.jobs.length === maxQueued) seen.add("full");
+          state = isFirst ? inOrder : inOther;
+        }
+      } finally {
+        other.client.close();
+      }
+    });
+    await fc.assert(property, { numRuns: 60 });
+    expect([...seen]).toEqual(expect.arrayContaining(["queued", "cancelled", "full", "order"]));
+  }, 120_000);
+});
