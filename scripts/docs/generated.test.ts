@@ -113,7 +113,9 @@ describe("packages", () => {
 
   test("clients/python has the service's version, its licence and its changelog", () => {
     const project = read("clients/python/pyproject.toml");
-    expect(project).toContain(`version = "${version}"`);
+    expect(project).toContain('version = { attr = "airlock.__version__" }');
+    const module = read("clients/python/src/airlock/__init__.py");
+    expect(module).toContain(`__version__ = "${version}"`);
     expect(project).toContain('license = "MIT"\nlicense-files = ["LICENSE"]');
     expect(read("clients/python/CHANGELOG.md")).toContain(`## ${version}`);
     expect(read("clients/python/LICENSE")).toBe(read("LICENSE"));

@@ -272,6 +272,7 @@ describe("Dockerfile and compose.yaml", needs("compose"), () => {
       await ended;
       const owner = agentName(token, "container");
       const left = await containersOf(owner);
+      expect(left).not.toEqual([]);
       onTestFinished(() => removeContainersOf(owner));
 
       const next = await start();

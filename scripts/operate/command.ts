@@ -120,6 +120,9 @@ export function jsonRequest(
   };
 }
 
+/** The commit on which all of `npm test` passed last in this working tree: a release needs it. */
+export const testedRef = "refs/worktree/tested";
+
 type ToolResult = { ok: boolean; output: string };
 
 /** The tools' own `node` comes from node_modules too: the machine's may be too old for them. */

@@ -1,7 +1,15 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { globSync } from "node:fs";
-import { OperatorError, readConfig, runMain, say, toolEnv } from "../operate/command.ts";
+import {
+  OperatorError,
+  readConfig,
+  runMain,
+  runTool,
+  say,
+  testedRef,
+  toolEnv,
+} from "../operate/command.ts";
 import { ensureScienceImage } from "../setup/derived-images.ts";
 import { connect } from "../setup/engine.ts";
 import { setUp } from "../setup/set-up.ts";
@@ -46,12 +54,24 @@ function unavailable(tiers: readonly Tier[], reason: string): Told["unavailable"
   });
 }
 
+/** HEAD, if the working tree has nothing else; undefined where there is no git too. */
+async function cleanCommit(): Promise<string | undefined> {
+  try {
+    const status = await runTool("git", ["status", "--porcelain"]);
+    const head = await runTool("git", ["rev-parse", "HEAD"]);
+    return status.ok && status.output === "" && head.ok ? head.output.trim() : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 await runMain(async () => {
   const args = readTestArguments(process.argv.slice(2));
   if (args.help) {
     process.stdout.write(HELP);
     return;
   }
+  const before = await cleanCommit();
   const { dockerHost, noEngine } = await setUpTiers(args.tiers);
   const checked = !args.checks || (await runChecks());
 
@@ -73,4 +93,7 @@ await runMain(async () => {
   const [code] = (await once(vitest, "exit")) as [number | null];
   if (!checked) say("not all checks passed, see above the tests");
   process.exitCode = checked && code === 0 ? 0 : 1;
+  const isAll = args.checks && impossible.length === 0;
+  if (isAll && process.exitCode === 0 && before && before === (await cleanCommit()))
+    await runTool("git", ["update-ref", testedRef, before]);
 });

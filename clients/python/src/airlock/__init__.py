@@ -21,3 +21,5 @@ from .transport import Cancel as Cancel
 from .types import *  # noqa: F403
 from .webhook import WebhookError as WebhookError
 from .webhook import verify_webhook as verify_webhook
+
+__version__ = "0.1.0"
