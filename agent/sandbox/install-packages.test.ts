@@ -171,7 +171,7 @@ test.each([
   ],
   [
     "of apt its errors",
-    "Err:1 http://deb.debian.org/debian trixie InRelease\n  403  deb.debian.org:80 is not on the internet (pip_hosts)\nE: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 is not on the internet (pip_hosts)\n",
+    "Err:1 http://deb.debian.org/debian trixie InRelease\n  403  deb.debian.org:80 is not on the internet (pip_hosts)\nE: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 is not on the internet (pip_hosts)\nReading package lists...\n",
     "E: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 is not on the internet (pip_hosts)",
   ],
   [
