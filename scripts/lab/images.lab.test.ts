@@ -23,6 +23,7 @@ import { inNetworkOf, makePrivateDockerd, type PrivateDockerd } from "../testing
 import { needs } from "../testing/needs.ts";
 import {
   build,
+  buildFirst,
   fromPypi,
   lastBuild,
   startTestService,
@@ -52,9 +53,7 @@ describe("presets, from the real registries", { timeout: 1_800_000 }, () => {
 
   /** Builds the image, and runs code on it that leaves one file; returns the log, the record and the file. */
   async function runOn(jobType: string, code: string) {
-    const made = await build(service, jobType);
-    if (made.status !== "built") throw new Error(JSON.stringify(made));
-    const { log } = await lastBuild(service, jobType);
+    const { log } = await buildFirst(service, jobType);
     const { job_id } = (await service.execute(code, { job_type: jobType, timeout: 120 })) as {
       job_id: string;
     };

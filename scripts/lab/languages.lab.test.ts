@@ -10,7 +10,7 @@ import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { ExecutionRecord } from "../../shared/wire/executions.ts";
 import { ensureCpythonImage, imageMs } from "../setup/derived-images.ts";
 import {
-  build,
+  buildFirst,
   fromPypi,
   type Place,
   places,
@@ -299,9 +299,7 @@ beforeAll(async () => {
   const AIRLOCK_JOB_TYPES = JSON.stringify({ languages: { preset: "languages" } });
   builder = await startTestService({ api: { AIRLOCK_JOB_TYPES, AIRLOCK_MAX_IMAGE_BYTES: "0" } });
   await builder.startAgent("agent", fromPypi);
-  const made = await build(builder, "languages");
-  if (made.status !== "built") throw new Error(JSON.stringify(made));
-  image = made.image_ref;
+  image = (await buildFirst(builder, "languages")).image_ref;
 }, imageMs);
 afterAll(() => builder?.[Symbol.asyncDispose]());
 

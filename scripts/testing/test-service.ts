@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { get, type IncomingMessage } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { type Client, createClient } from "@libsql/client";
 import { afterAll, beforeAll, expect } from "vitest";
 import { type AgentProcess, startAgent } from "../../agent/testing/agent-process.ts";
@@ -259,6 +260,17 @@ export async function build(
 ): Promise<BuildResult> {
   const query = tag === undefined ? "" : `?version_tag=${tag}`;
   return (await service.send<BuildResult>("POST", `/job-types/${jobType}/build${query}`)).json;
+}
+
+/** Builds an image for the first time, even if that takes longer than a client waits for an answer. */
+export async function buildFirst(service: TestService, jobType: string): Promise<Build> {
+  void build(service, jobType).catch(() => {});
+  for (;;) {
+    await sleep(1000);
+    const last = await lastBuild(service, jobType);
+    if (last.status === "failed") throw new Error(JSON.stringify(last));
+    if (last.status === "built") return last;
+  }
 }
 
 export async function lastBuild(service: TestService, jobType: string): Promise<Build> {
