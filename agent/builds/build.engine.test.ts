@@ -354,6 +354,32 @@ EOF
     ]);
   });
 
+  test("a command that writes into the installer's stream fails its own build, and says which steps run no more", async () => {
+    for (const word of ['{"step": 77}', '{"python_version": 1}', "none"]) {
+      const forges = `RUN <<'EOF'
+#!/usr/bin/env python3
+word = b'${word}'
+open("/proc/1/fd/1", "wb", 0).write(b"P" + len(word).to_bytes(4, "big") + word)
+EOF
+`;
+      const seen: number[] = [];
+      const onStep = (step: number): void => void seen.push(step);
+      const built = world.build({}, { steps: stepsOf(forges), onStep });
+      await expect(built).rejects.toThrow(BuildError);
+      await expect(built).rejects.toThrow("wrote into the installer's own stream");
+      expect(seen).toEqual([1]);
+    }
+  });
+
+  test("processes that a command leaves are reaped", async () => {
+    const leaves = `RUN <<'EOF'
+for n in $(seq 300); do (setsid true &); done
+until ! grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.1; done
+EOF
+`;
+    await world.build({}, { steps: stepsOf(leaves) });
+  });
+
   test("a command cannot read the password of the index, neither around itself nor in its parent", async () => {
     const index = await world.serve({ credentials: "robot:hunter2secret" });
     const indexUrl = index.url.replace("//", "//robot:hunter2secret@");

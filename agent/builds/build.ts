@@ -407,7 +407,8 @@ async function install(
     const Failure = isOwn ? BuildError : InstallError;
     if (outOfMemory) throw new Failure("The build ran out of memory.");
     if (exitCode !== 0) throw new Failure(explainFailure(request.steps, step, log, exitCode));
-    if (!pythonVersion) throw new EngineError("other", "a build ended without its last word");
+    if (!pythonVersion)
+      throw new Failure("The build wrote into the installer's own stream, and was ended.");
     return pythonVersion;
   } finally {
     signal.removeEventListener("abort", giveUp);
@@ -463,7 +464,7 @@ async function send(stream: Duplex, request: LayerRequest): Promise<void> {
 /** Serves the steps until the container ends; returns what it has said and the end of its log. */
 async function serveInstall(
   stream: Duplex,
-  { serve, onStep }: ImageRequest,
+  { layer, serve, onStep }: LayerRequest,
   onLog: (bytes: Uint8Array) => void,
 ): Promise<{ step: number; pythonVersion: string | null; log: string }> {
   const demux = engineDemux();
@@ -482,6 +483,8 @@ async function serveInstall(
               continue;
             }
             const word = parseMessage(Word, frame.payload);
+            // A step runs as root, and can write what it likes.
+            if ("step" in word && !layer.some(({ number }) => number === word.step)) throw word;
             if ("step" in word) onStep((step = word.step));
             else pythonVersion = word.python_version;
           }

@@ -75,8 +75,8 @@ async function furnished(engine: Engine, image: string, owner: SandboxLabels): P
   const id = await engine.create(profileOf(base, owner), limit);
   try {
     await engine.writeFiles(id, await furniture(engine, id, limit), limit);
-    await engine.commit(id, NAME, name.split(":")[1]!, changesOf(base), limit);
-    return await oldestOf(engine, base, limit);
+    const made = await engine.commit(id, NAME, name.split(":")[1]!, changesOf(base), limit);
+    return await oldestOf(engine, base, made, limit);
   } finally {
     // If the removal fails, the reaper removes the container later.
     await engine.remove(id, AbortSignal.timeout(MAKE_MS)).catch(() => {});
@@ -84,18 +84,26 @@ async function furnished(engine: Engine, image: string, owner: SandboxLabels): P
 }
 
 /** Leaves one image where several agents have furnished the same one at once: all of them choose the oldest. */
-async function oldestOf(engine: Engine, base: string, signal: AbortSignal): Promise<string> {
+async function oldestOf(
+  engine: Engine,
+  base: string,
+  own: string,
+  signal: AbortSignal,
+): Promise<string> {
   const made = (await engine.imageList(signal)).filter(
-    ({ labels: its }) => its[FURNISHED] === base,
+    // Any image may have the label.
+    ({ labels: its, parentId }) => its[FURNISHED] === base && parentId === base,
   );
   const [oldest, ...others] = made.sort(
     (a, b) => a.createdMs - b.createdMs || (a.id < b.id ? -1 : 1),
   );
+  // An engine that tells no parents leaves an image for each agent.
+  if (!oldest) return own;
   const [, tag = ""] = furnishedName(base).split(":");
-  await engine.tag(oldest!.id, NAME, tag, signal);
+  await engine.tag(oldest.id, NAME, tag, signal);
   // A container may use it: it is collected later.
   for (const { id } of others) await engine.removeName(id, signal).catch(() => {});
-  return oldest!.id;
+  return oldest.id;
 }
 
 /** The create call of a container that is never started. */

@@ -341,6 +341,16 @@ describe("furnished images", async () => {
     expect(await engine.imageId(furnishedName(base), never)).not.toBe(first);
   });
 
+  test("an image that says it is another's furnished one is not taken for it", async () => {
+    const victim = await deriveImage(base, "touch /victim");
+    const label = `LABEL io.airlock.furnished=${victim}`;
+    const stranger = await deriveImage(base, "touch /stranger", [label]);
+    const [made] = await startOn(open(engine), victim);
+    const { parentId } = (await engine.imageList(never)).find(({ id }) => id === made)!;
+    expect(parentId).toBe(victim);
+    await removeImages(made!, stranger, victim);
+  });
+
   test("agents on one engine that furnish the same image at once leave one", async () => {
     let committed = 0;
     const both = Promise.withResolvers<void>();

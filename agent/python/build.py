@@ -70,7 +70,7 @@ def run_steps(orders, outbox):
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=sys.stderr, **settings
             )
-            serve_until(lambda child=child: child.poll() is not None, ended, tunnel, outbox)
+            serve_until_end_of(child, ended, tunnel, outbox)
             if child.returncode != 0:
                 raise SystemExit(child.returncode if child.returncode > 0 else 128 - child.returncode)
 
@@ -194,14 +194,14 @@ def _write(step):
 _COMMANDS = {"apt": _apt, "pip": _pip, "npm": _npm}
 
 
-def serve_until(is_over, ended, tunnel, outbox):
+def serve_until_end_of(child, ended, tunnel, outbox):
     inbox = Inbox(0)
 
     def take_frames():
         for kind, payload in inbox.read():
             tunnel.take(kind, payload)
 
-    while not is_over():
+    while not is_over(child):
         polled = [
             (ended, select.POLLIN, lambda: os.read(ended, 4096)),
             (inbox.fd, select.POLLIN, take_frames),
@@ -215,3 +215,15 @@ def serve_until(is_over, ended, tunnel, outbox):
         handlers = {fd: handler for fd, _, handler in polled}
         for fd, _ in poll.poll():
             handlers[fd]()
+
+
+def is_over(child):
+    """Also reaps what other processes have left to PID 1."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            found = None
+        if found is None or found.si_pid == child.pid:
+            return child.poll() is not None
+        os.waitpid(found.si_pid, 0)

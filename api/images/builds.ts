@@ -58,6 +58,7 @@ import {
   findBuildByLease,
   findImage,
   finishBuild,
+  isServedElsewhere,
   lastBuilds,
   type NewBuild,
   openBuilds,
@@ -124,9 +125,15 @@ export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<
     const at = now();
     const last = await lastBuilds(db, { jobType: name, spec: buildSpec(environment.jobType) });
     const [newest] = last;
-    if (newest && newest.status !== "failed") continue;
-    const waitMs = Math.min(firstRetryMs * 2 ** (last.length - 1), hourMs);
+    if (last.some(({ status }) => status !== "failed")) continue;
+    // What clients have built meanwhile lengthens no pause.
+    const failures = last.filter(({ createdAt }, n) => {
+      const before = last[n + 1];
+      return !before || createdAt >= before.endedAt! + firstRetryMs;
+    });
+    const waitMs = Math.min(firstRetryMs * 2 ** (failures.length - 1), hourMs);
     if (newest?.error && at < newest.endedAt! + waitMs) {
+      if (await isServedElsewhere(db, newest)) continue;
       await failAwaiting(deps, newest, newest.error);
       continue;
     }

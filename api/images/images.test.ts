@@ -215,6 +215,15 @@ describe("builds", () => {
       expect(claims.flat().map(({ tag }) => tag)).toEqual(tags);
       expect(new Set(claims.flat().map(({ leaseId }) => leaseId)).size).toBe(3);
     });
+
+    test("takes the oldest of each job type first: many versions of one keep no other waiting", async () => {
+      for (const tag of ["v1.0.0", "v2.0.0", "v3.0.0"])
+        await requestBuild(db, newBuild({ tag }), by());
+      await requestBuild(db, newBuild({ jobType: "other" }), by());
+      const [first] = await claimBuilds(db, terms, 1, ["science", "other"]);
+      const [second] = await claimBuilds(db, terms, 1, ["science", "other"]);
+      expect([first?.tag, second?.jobType]).toEqual(["v1.0.0", "other"]);
+    });
   });
 
   describe("a lease", () => {
@@ -574,6 +583,44 @@ describe("a job of a type that is not built", () => {
     await first.end(lease_id);
     expect(await serveAwaited(first.deps, unbuilt)).toBe(false);
     expect(await allBuilds()).toHaveLength(1);
+  });
+
+  test("goes on waiting for its build when a client's of another version fails, which lengthens no pause", async () => {
+    const { job_id } = await first.submit();
+    const { lease_id } = await first.build();
+    const another = async (n: number) => {
+      void first.send("POST", `/job-types/science/build?version_tag=v1.0.${n}`);
+      let build: LeasedBuild | undefined;
+      await expect
+        .poll(async () => (build ??= (await first.poll({ builds: [lease_id] })).builds[0]))
+        .toBeDefined();
+      await first.end(build!.lease_id, failure);
+    };
+    for (const n of [1, 2, 3]) await another(n);
+    expect(await first.error(job_id)).toBeNull();
+    await first.end(lease_id, failure);
+    expect(await first.error(job_id)).toEqual(why);
+    for (const n of [4, 5]) await another(n);
+    clock += 60_000;
+    await first.poll();
+    const { job_id: next } = await first.submit();
+    expect(await first.build()).toMatchObject({ job_type: "science" });
+    expect(await first.error(next)).toBeNull();
+  });
+
+  test("is not failed by a process whose old configuration failed, while another has its image", async () => {
+    const next = await start({}, ["numpy==2.3.5"]);
+    await next.poll();
+    await first.submit();
+    await first.end((await first.build()).lease_id, failure);
+    const { job_id } = await next.submit();
+    const { lease_id } = await next.build();
+    await first.poll();
+    expect(await next.error(job_id)).toBeNull();
+    await next.end(lease_id);
+    await first.poll();
+    expect(await next.error(job_id)).toBeNull();
+    expect((await next.poll({ images: [image] })).jobs).toMatchObject([{ execution_id: job_id }]);
   });
 
   test("fails with the build, with its error and the log's address, and so does a session", async () => {

@@ -10,8 +10,10 @@ import {
   lt,
   lte,
   max,
+  ne,
   notExists,
   notInArray,
+  or,
   sql,
   type SQL,
   type SQLWrapper,
@@ -196,6 +198,16 @@ export async function lastBuilds(
   return db.orm.select().from(builds).where(isOf(of)).orderBy(desc(builds.seq)).limit(10);
 }
 
+/** Whether processes with another configuration have, or are about to have, an image of the type after this build. */
+export async function isServedElsewhere(
+  db: Database,
+  { jobType, spec, seq }: BuildRow,
+): Promise<boolean> {
+  const isNewer = and(eq(builds.status, "built"), gt(builds.seq, seq));
+  const which = and(eq(builds.jobType, jobType), ne(builds.spec, spec), or(isOpen, isNewer));
+  return (await findBuild(db, which)) !== undefined;
+}
+
 const isDue = lte(executions.availableAt, given("now"));
 const isDueSession = and(isQueuedSession, gt(sessions.expiresAt, given("now")));
 /** Whether a job or a session waits for the image of one of the types `unbuilt`. */
@@ -370,7 +382,14 @@ const isRunning = and(isOpen, eq(builds.status, "running"));
 const isHeldBy = ({ agentId, now }: LeaseTerms) =>
   and(isRunning, eq(builds.agentId, agentId), gt(builds.leaseExpiresAt, now));
 
-/** Leases up to `count` queued builds of these job types, oldest first, in one guarded statement. */
+/** How many open builds of its job type come before a build. */
+const nthOfType = sql`(select count(*) from ${builds} as earlier
+  where earlier.status in ('queued', 'running') and earlier.job_type = ${builds.jobType} and earlier.seq < ${builds.seq})`;
+
+/**
+ * Leases up to `count` queued builds of these job types in one guarded statement: the oldest of each type first, so
+ * that many versions of one do not keep jobs of another waiting.
+ */
 export async function claimBuilds(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
@@ -382,7 +401,7 @@ export async function claimBuilds(
     .select({ seq: builds.seq })
     .from(builds)
     .where(and(isQueued, inArray(builds.jobType, jobTypes)))
-    .orderBy(builds.seq)
+    .orderBy(nthOfType, builds.seq)
     .limit(count);
   return db.orm
     .update(builds)

@@ -22,6 +22,8 @@ const OPTIONS = {
 const IN_CONTAINER = {
   AIRLOCK_HOST: "0.0.0.0",
   AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+  // Else a web page whose name leads to this machine could use the service.
+  AIRLOCK_ALLOWED_HOSTS: "localhost",
 };
 
 type StartOptions = {

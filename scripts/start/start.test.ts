@@ -55,8 +55,13 @@ test("in a container it listens everywhere without keys, unless the environment 
   expect(parseStartOptions(args, {}).env).toEqual({
     AIRLOCK_HOST: "0.0.0.0",
     AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "true",
+    AIRLOCK_ALLOWED_HOSTS: "localhost",
   });
-  const own = { AIRLOCK_HOST: "::", AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "false" };
+  const own = {
+    AIRLOCK_HOST: "::",
+    AIRLOCK_ALLOW_UNAUTHENTICATED_NETWORK_ACCESS: "false",
+    AIRLOCK_ALLOWED_HOSTS: "airlock.example",
+  };
   expect(parseStartOptions(args, own).env).toEqual(own);
 });
 
