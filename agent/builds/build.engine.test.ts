@@ -377,7 +377,8 @@ for n in $(seq 300); do (setsid true &); done
 until ! grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.1; done
 EOF
 `;
-    await world.build({}, { steps: stepsOf(leaves) });
+    const built = world.build({}, { steps: stepsOf(leaves) });
+    await expect(built).resolves.toHaveProperty("digest");
   });
 
   test("a command cannot read the password of the index, neither around itself nor in its parent", async () => {
