@@ -116,8 +116,14 @@ CMD ["x"]`;
   });
 
   test.each([
-    ["\n\n\nCOPY a b", "line 4: COPY takes a heredoc: there is no build context"],
-    ["ADD https://example.com/a /a", "line 1: ADD takes a heredoc: there is no build context"],
+    [
+      "\n\n\nCOPY a b",
+      "line 4: COPY takes a heredoc (COPY <<EOF /opt/x): no files are sent with a build; RUN can fetch them",
+    ],
+    [
+      "ADD https://example.com/a /a",
+      "line 1: ADD takes a heredoc (ADD <<EOF /opt/x): no files are sent with a build; RUN can fetch them",
+    ],
     ["COPY --from=x /a /b", "line 1: COPY takes no --from"],
     ["COPY --chmod=u+x <<A /b\nA", "line 1: --chmod takes a number such as 755"],
     ["COPY <<A <<B /b\nA\nB", "line 1: COPY needs a folder with a / at its end"],

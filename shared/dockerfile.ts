@@ -215,7 +215,10 @@ function copiedFiles({ line, name, rest, heredocs }: Instruction, flags: string[
   const words = splitWords(rest).filter((word) => !word.startsWith("--"));
   const [to = "", ...more] = words.filter((word) => !heredocStart.test(word));
   if (heredocs.length === 0 || more.length > 0) {
-    throw new DockerfileError(line, `${name} takes a heredoc: there is no build context`);
+    throw new DockerfileError(
+      line,
+      `${name} takes a heredoc (${name} <<EOF /opt/x): no files are sent with a build; RUN can fetch them`,
+    );
   }
   const [, digits = "644"] = /--chmod=(\S+)/.exec(rest) ?? [];
   if (!/^[0-7]{3,4}$/.test(digits)) {

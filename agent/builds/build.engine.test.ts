@@ -263,7 +263,7 @@ urllib.request.urlopen("${new URL(index.url).origin}/told/" + urllib.parse.quote
       "lo",
       "[Errno 101] Network is unreachable",
       "[Errno 101] Network is unreachable",
-      "HTTP Error 403: 169.254.169.254:80 is not on the internet (pip_hosts)",
+      "HTTP Error 403: 169.254.169.254:80 has a private address: add it to the agent's pip_hosts",
     ]);
   });
 });

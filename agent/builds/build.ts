@@ -41,7 +41,7 @@ import {
 } from "../packages/proxy.ts";
 import { installerProgram } from "../python/program.ts";
 import { engineDemux, frameDecoder, parseMessage } from "../sandbox/frames.ts";
-import { explainPipFailure, openTunnel } from "../sandbox/install-packages.ts";
+import { explainPipFailure, openTunnel, withHint } from "../sandbox/install-packages.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { EngineError, labels, type SandboxLabels } from "../sandbox/sandbox.ts";
 import { type Clock, deadline } from "../waiting.ts";
@@ -438,7 +438,7 @@ function explainFailure(
 }
 
 const lastWords = (log: string): string =>
-  log.trim().split(/\s*\n/).slice(-6).join("\n").slice(-2000) || "it said nothing";
+  withHint(log.trim().split(/\s*\n/).slice(-6).join("\n").slice(-2000)) || "it said nothing";
 
 async function send(stream: Duplex, request: LayerRequest): Promise<void> {
   const { layer, steps, env } = request;

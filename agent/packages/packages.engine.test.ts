@@ -104,7 +104,7 @@ describe("requirements", () => {
     expect(report.timing.dep_install_ms).toBeGreaterThan(100);
     expect(report.error?.message).toMatch(/No matching distribution found for airlock-meta==1/);
     expect(report.error?.message).toContain(
-      "What could not be reached: 169.254.169.254:80 is not on the internet (pip_hosts).",
+      "What could not be reached: 169.254.169.254:80 has a private address: add it to the agent's pip_hosts.",
     );
     expect((await run()).status).toBe("succeeded");
   });
@@ -264,7 +264,7 @@ describe("install failure", async () => {
       for (const name of ["airlock-meta", "airlock-other", "airlock-name", "airlock-front"]) {
         problems.length = 0;
         expect(await install(index, name)).toMatch(/^InstallError/);
-        expect(problems.join()).toMatch(/not on the internet|may not be reached/);
+        expect(problems.join()).toMatch(/has a private address|may not be reached/);
       }
       expect(other.requests).toEqual([]);
     });

@@ -151,7 +151,7 @@ describe("proxy", () => {
       const { get, tunnel, problems } = await startProxy();
       expect(await get(`http://${place()}/`)).toMatchObject({ status: 403 });
       expect(await tunnel(place())).toMatch(
-        /^HTTP\/1.1 403 .*(may not be reached|not on the internet)/,
+        /^HTTP\/1.1 403 .*(may not be reached|has a private address)/,
       );
       expect([...index.asked, ...other.asked]).toEqual([]);
       expect(problems).toHaveLength(2);

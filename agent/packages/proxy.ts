@@ -440,7 +440,9 @@ async function findRoute(
   const addresses = await (proxy === null ? looking : looking.catch(() => []));
   const isHidden = addresses.some(({ address }) => !isPublicAddress(address));
   if (proxy !== null && !isHidden) return { proxy };
-  if (isHidden && !isNamed) throw new Refusal(`${place} is not on the internet (pip_hosts)`);
+  if (isHidden && !isNamed) {
+    throw new Refusal(`${place} has a private address: add it to the agent's pip_hosts`);
+  }
   return {
     lookup: (_hostname, options, done) => {
       const [first] = addresses;

@@ -171,14 +171,34 @@ test.each([
   ],
   [
     "of apt its errors",
-    "Err:1 http://deb.debian.org/debian trixie InRelease\n  403  deb.debian.org:80 is not on the internet (pip_hosts)\nE: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 is not on the internet (pip_hosts)\nReading package lists...\n",
-    "E: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 is not on the internet (pip_hosts)",
+    "Err:1 http://deb.debian.org/debian trixie InRelease\n  403  deb.debian.org:80 has a private address: add it to the agent's pip_hosts\nE: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 has a private address: add it to the agent's pip_hosts\nReading package lists...\n",
+    "E: Failed to fetch http://deb.debian.org/x  403  deb.debian.org:80 has a private address: add it to the agent's pip_hosts",
   ],
   [
     "of npm the reason, not its advice or the name of its log",
     "npm warn x\nnpm error code E404\nnpm error 404 Not Found - GET https://r/nope - Not found\nnpm error 404\nnpm error 404  The requested resource 'nope@*' could not be found\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error A complete log of this run can be found in: /tmp/.npm/_logs/x.log\n",
     "npm error code E404\nnpm error 404 Not Found - GET https://r/nope - Not found\nnpm error 404  The requested resource 'nope@*' could not be found",
   ],
+  [
+    "of a long list of versions the end",
+    `ERROR: Ignored the following versions that require a different python version: ${"1.21.2 Requires-Python >=3.7,<3.11; ".repeat(9)}1.26.0 Requires-Python >=3.9,<3.13\nERROR: Could not find a version that satisfies the requirement numpy==9 (from versions: ${"1.3.0, ".repeat(150)}2.3.5)\nERROR: No matching distribution found for numpy==9\n`,
+    `ERROR: Ignored the following versions that require a different python version: …; 1.21.2 Requires-Python >=3.7,<3.11; 1.26.0 Requires-Python >=3.9,<3.13\nERROR: Could not find a version that satisfies the requirement numpy==9 (from versions: …${", 1.3.0".repeat(13)}, 2.3.5)\nERROR: No matching distribution found for numpy==9`,
+  ],
+  [
+    "of a short list of versions all",
+    "ERROR: Could not find a version that satisfies the requirement a==9 (from versions: 1.0, 1.1)",
+    "ERROR: Could not find a version that satisfies the requirement a==9 (from versions: 1.0, 1.1)",
+  ],
+  ...[
+    "ERROR: Could not fetch https://i/: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+    "npm error code SELF_SIGNED_CERT_IN_CHAIN\nnpm error request to https://r/a failed, reason: self-signed certificate in certificate chain",
+    "E: Failed to fetch https://m/x  Certificate verification failed: The certificate is NOT trusted.",
+    "curl: (60) SSL certificate problem: unable to get local issuer certificate",
+  ].map((said) => [
+    "of a certificate the key that helps",
+    said,
+    `${said}\nA certificate is not trusted: set the agent's pip_ca_file.`,
+  ]),
   ["of silence the exit code", "\n", "It ended with exit code 3."],
 ])("%s", (_what, log, words) => {
   expect(explainPipFailure(log, 3)).toBe(words);

@@ -121,6 +121,19 @@ export const tooLarge = (maxBytes: number): string =>
 /** The lines of pip's and apt's logs that say why they failed. */
 const telling = /^\s*(ERROR: |Could not fetch URL |WARNING: Retrying |E: )/;
 
+/** What programs say of a server whose certificate they do not trust: OpenSSL, Node, GnuTLS. */
+const distrust = /certificate[ _]verif\w+[ _]failed|self-signed certificate|local issuer certif/i;
+
+/** Adds to a program's words the agent's key that helps. */
+export const withHint = (words: string): string =>
+  distrust.test(words)
+    ? `${words}\nA certificate is not trusted: set the agent's pip_ca_file.`
+    : words;
+
+/** A list of a package's versions, without all but its end. */
+const cutVersions = (line: string): string =>
+  line.replace(/(versions[^:]*: ).{100,}?([,;] .{1,100})$/, "$1…$2");
+
 /** Why pip, apt or npm failed, from its own messages; `log` is the end of its output. */
 export function explainPipFailure(log: string, exitCode: number): string {
   const lines = log.split(/\r?\n/).filter((line) => line.trim() !== "");
@@ -128,7 +141,7 @@ export function explainPipFailure(log: string, exitCode: number): string {
   const npm = lines.findIndex((line) => line.startsWith("npm error code "));
   if (npm >= 0) {
     const said = lines.slice(npm).filter((line) => /^npm error \S+ +\S/.test(line));
-    return said.slice(0, 3).join("\n").slice(0, 2000);
+    return withHint(said.slice(0, 3).join("\n").slice(0, 2000));
   }
   const told = lines.filter((line) => telling.test(line));
   const retries = told.filter((line) => line.includes("WARNING: Retrying "));
@@ -137,7 +150,8 @@ export function explainPipFailure(log: string, exitCode: number): string {
   if (words.length === 0 || words.some((line) => line.includes("ERROR: Exception:"))) {
     words.push(...lines.slice(-1));
   }
-  return words.slice(-6).join("\n").slice(-2000) || `It ended with exit code ${exitCode}.`;
+  const said = words.slice(-6).map(cutVersions).join("\n").slice(-2000);
+  return withHint(said) || `It ended with exit code ${exitCode}.`;
 }
 
 /**

@@ -169,7 +169,7 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail: "No connected agent mounts files, which the job needs because its files are large.",
   },
   build_failed: {
-    detail: `Job type science was not built: ${noWheel} (log: GET /job-types/science/build)`,
+    detail: `Job type science was not built: ${noWheel} (log: GET /job-types/science/build; airlock build science builds again at once)`,
     error: { type: "dependency_error", message: noWheel, phase: "startup" },
   },
   rate_limited: {
@@ -189,7 +189,7 @@ const said: Record<ErrorCode, { detail: string } & ErrorExtras> = {
     detail: "Something went wrong; the service's log has more under the correlation id.",
   },
   engine_failed: {
-    detail: `Job type science was not built: ${noImage} (log: GET /job-types/science/build)`,
+    detail: `Job type science was not built: ${noImage} (log: GET /job-types/science/build; airlock build science builds again at once)`,
     error: { type: "docker_error", message: noImage, phase: "startup" },
   },
   unavailable: {

@@ -217,7 +217,7 @@ function refusal(jobType: string, error: ExecutionError): AppError {
 }
 
 const failureText = (jobType: string, message: string): string =>
-  `Job type ${jobType} was not built: ${message} (log: GET /job-types/${jobType}/build)`;
+  `Job type ${jobType} was not built: ${message} (log: GET /job-types/${jobType}/build; airlock build ${jobType} builds again at once)`;
 
 /** A build with its log, as the API shows it. */
 export async function describeBuild({ db }: Deps, build: BuildRow): Promise<Build> {

@@ -435,7 +435,8 @@ describe("a job of a type that is not built", () => {
   } as const;
   const why = {
     ...missing,
-    message: "Job type science was not built: No such package. (log: GET /job-types/science/build)",
+    message:
+      "Job type science was not built: No such package. (log: GET /job-types/science/build; airlock build science builds again at once)",
   };
   let clock: number;
   let first: Process;

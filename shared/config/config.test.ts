@@ -372,7 +372,7 @@ describe("a value that is not allowed", () => {
   test.each([
     [
       { dockerfile: "RUN true\n\n\nCOPY a b" },
-      " line 4: COPY takes a heredoc: there is no build context",
+      " line 4: COPY takes a heredoc (COPY <<EOF /opt/x): no files are sent with a build; RUN can fetch them",
     ],
     [{ dockerfile: "FROM a\nRUN b", base_image: "a" }, ": FROM stands beside base_image"],
     [{ dockerfile: "FROM a\nRUN b", preset: "science" }, ": FROM stands beside preset"],

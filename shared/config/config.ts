@@ -61,11 +61,16 @@ function readDockerfiles(jobTypes: unknown, readText: (name: string) => string):
     string,
     { dockerfile?: unknown },
   ][]) {
-    if (typeof type?.dockerfile !== "string" || type.dockerfile.includes("\n")) continue;
+    const file = type?.dockerfile;
+    if (typeof file !== "string" || file.includes("\n")) continue;
     try {
-      type.dockerfile = `${readText(type.dockerfile)}\n`;
+      type.dockerfile = `${readText(file)}\n`;
     } catch (error) {
-      throw new ConfigError(`job type ${name}, dockerfile: ${describeError(error)}`);
+      const isMissing = (error as { code?: unknown } | null)?.code === "ENOENT";
+      const reason = isMissing
+        ? `there is no file "${file}": one line is the name of a file; write commands between three quotes`
+        : describeError(error);
+      throw new ConfigError(`job type ${name}, dockerfile: ${reason}`);
     }
   }
 }

@@ -29,7 +29,9 @@ test("the environment wins over the file that AIRLOCK_CONFIG names", () => {
 
 test("a job type's dockerfile of one line is read from a file beside airlock.toml", () => {
   const AIRLOCK_CONFIG = fileWith('[job_types.ml]\ndockerfile = "ml.dockerfile"');
-  expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow("job type ml, dockerfile: ENOENT");
+  expect(() => readConfig({ AIRLOCK_CONFIG })).toThrow(
+    'job type ml, dockerfile: there is no file "ml.dockerfile": one line is the name of a file',
+  );
   writeFileSync(join(folder, "ml.dockerfile"), "RUN true");
   expect(readConfig({ AIRLOCK_CONFIG }).job_types["ml"]?.dockerfile).toBe("RUN true\n");
 });

@@ -665,7 +665,7 @@ export const jobTypeRows = on("with job types", [
     const first = await agent.takeBuild();
     const { job_id } = await api.submit({ job_type: "broken" });
     await agent.postBuild(first.lease_id, "result", buildFailure(missingPackage));
-    const message = `Job type broken was not built: ${missingPackage.message} (log: GET /job-types/broken/build)`;
+    const message = `Job type broken was not built: ${missingPackage.message} (log: GET /job-types/broken/build; airlock build broken builds again at once)`;
     const error = { ...missingPackage, message };
     expect(body(await answer)).toMatchObject({ success: false, error });
     expect(await api.record(job_id)).toMatchObject({ status: "failed", error });
