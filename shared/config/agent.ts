@@ -216,7 +216,7 @@ export const agentSettings = {
     .min(MiB)
     .default(20 * 1024 * MiB)
     .describe(
-      "Agent: bytes that a build may add to its base image; a build that adds more fails after the step.",
+      "Agent: bytes that a build may add to its base image; a build that adds more fails after the step that exceeds it.",
     ),
   pip_index_url: z
     .url({ protocol: /^https?$/ })

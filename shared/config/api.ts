@@ -73,7 +73,7 @@ export const apiSettings = {
     .boolean()
     .default(true)
     .describe(
-      "Build the image of a job type when its first job comes. false: refuse the job until a client has had it built.",
+      "Start a build when the first job of an unbuilt job type comes. false: refuse the job until somebody has requested the build.",
     ),
   max_queue_size: z.int().min(1).default(100).describe("Number of executions that can be queued."),
   default_timeout: z.int().min(1).default(30).describe("Default timeout of the code, in seconds."),
