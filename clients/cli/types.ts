@@ -24,7 +24,8 @@ export function addTypes(program: Command): void {
       PYTHON: ({ python_version }) => python_version,
       IMAGE: ({ image_exists }) => (image_exists ? "there" : "missing"),
       MEMORY: ({ memory_limit }) => memory_limit,
-      PACKAGES: ({ requirements }) => requirements.join(" "),
+      PRESET: ({ preset }) => preset ?? "",
+      PACKAGES: ({ apt, requirements, npm }) => [...apt, ...requirements, ...npm].join(" "),
     });
   });
 

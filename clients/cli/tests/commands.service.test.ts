@@ -61,6 +61,14 @@ test("show says what a queued job waits for", async () => {
   expect((await airlock.run(["show", id])).stdout).not.toContain("reason");
 });
 
+test("types shows the preset of a job type, and its packages of each kind", async () => {
+  const report = { preset: "documents", apt: ["graphviz"], requirements: ["a==1"], npm: ["b@2"] };
+  const { airlock } = await startCommandApi({ AIRLOCK_JOB_TYPES: JSON.stringify({ report }) });
+  const { stdout } = await airlock.run(["types"]);
+  expect(stdout).toMatch(/^NAME +PYTHON +IMAGE +MEMORY +PRESET +PACKAGES$/m);
+  expect(stdout).toMatch(/^report .* documents +graphviz .* a==1 .* b@2$/m);
+});
+
 test("run says which image the job waits for, each step once; build --all builds what lacks an image, past one that fails", async () => {
   const { api, airlock } = await startCommandApi({
     AIRLOCK_AGENT_TOKENS: token,
