@@ -310,8 +310,8 @@ describe("batches of two tenants at two processes", () => {
           const expected = [shown(inOrder, [a, b]), shown(inOther, [d, c])];
           const isFirst = isDeepStrictEqual(found, expected[0]);
           expect(found).toEqual(expected[isFirst ? 0 : 1]);
-          if (!isDeepStrictEqual(expected[0], expected[1]))
-            seen.add(isFirst ? "order" : "other order");
+          // Which of the two comes first depends on the machine.
+          if (!isDeepStrictEqual(expected[0], expected[1])) seen.add("an order that counts");
           for (const job of inOrder.jobs) seen.add(job.status);
           if (inOrder.jobs.length === maxQueued) seen.add("full");
           state = isFirst ? inOrder : inOther;
@@ -321,6 +321,8 @@ describe("batches of two tenants at two processes", () => {
       }
     });
     await fc.assert(property, { numRuns: 60 });
-    expect([...seen]).toEqual(expect.arrayContaining(["queued", "cancelled", "full", "order"]));
+    expect([...seen]).toEqual(
+      expect.arrayContaining(["queued", "cancelled", "full", "an order that counts"]),
+    );
   }, 120_000);
 });
