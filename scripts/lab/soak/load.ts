@@ -339,7 +339,7 @@ async function recount(db: Database, watch: Watch): Promise<string[]> {
     ["airlock_sessions", "SELECT 0 AS n"],
     [
       "airlock_executions_total",
-      "SELECT count(*) AS n FROM ledger WHERE became NOT IN ('queued', 'running')",
+      "SELECT count(*) AS n FROM ledger WHERE became NOT IN ('queued', 'running', 'returned')",
     ],
     [
       "airlock_file_bytes",
