@@ -398,6 +398,8 @@ function isOfFault(endpoint: string, { status, json, text }: Answer): boolean {
   if ([408, 502, 503].includes(status)) return true;
   // It has no body that names the session's end.
   if (status === 409 && endpoint.startsWith("HEAD /sessions/")) return true;
+  // A job that a client is about to cancel.
+  if (status === 409 && text.includes("has already finished: failed")) return true;
   const { type } = (json["error"] ?? {}) as { type?: string };
   if (json["code"] === "session_ended" || type === "internal_error") return true;
   if (!endpoint.includes(" /compat/")) return false;
