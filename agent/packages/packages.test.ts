@@ -279,25 +279,14 @@ describe("proxy", () => {
   /** Starts the agent's proxy, and the other end in a process of its own, as in PID 1. Returns the port for pip. */
   async function openBoth(place: string): Promise<number> {
     const probe = `
-import select
+from build import exchange
 from link import Inbox, Outbox
 from packages import Tunnel
 inbox, outbox = Inbox(0), Outbox(1)
 tunnel = Tunnel(outbox)
 outbox.put(b"P", b"%d" % tunnel.port)
-def take():
-    for kind, payload in inbox.read():
-        tunnel.take(kind, payload)
 while True:
-    polled = [(inbox.fd, select.POLLIN, take), *tunnel.to_poll()]
-    if not outbox.empty:
-        polled.append((outbox.fd, select.POLLOUT, outbox.write))
-    poll = select.poll()
-    for fd, events, _ in polled:
-        poll.register(fd, events)
-    handlers = {fd: handler for fd, _, handler in polled}
-    for fd, _ in poll.poll():
-        handlers[fd]()`;
+    exchange(inbox, outbox, tunnel)`;
     const program = loadModules({ ...sources(programs.installer), probe });
     const other = spawn("python3", ["-I", "-S", "-c", program], {
       stdio: ["pipe", "pipe", "inherit"],
@@ -319,6 +308,33 @@ while True:
     });
     return promise;
   }
+
+  it("takes a frame as one whose parts come during two commands of a build", async () => {
+    const probe = `
+from build import run_steps
+from link import Outbox
+import sys
+def step(number, command):
+    argv = ["sh", "-c", command]
+    return {"kind": "run", "number": number, "head": "", "argv": argv, "args": {}, "cwd": "/", "user": ""}
+steps = [step(1, "sleep 0.3"), step(2, "sleep 0.3")]
+run_steps({"job_type": "x", "steps": steps, "env": {}}, Outbox(1))`;
+    const program = loadModules({ ...sources(programs.installer), probe });
+    const installer = spawn("python3", ["-I", "-S", "-c", program], {
+      stdio: ["pipe", "pipe", "inherit"],
+    });
+    const ended = once(installer, "exit");
+    // Of a connection that has ended. Its second half, taken for the head of a frame, is of one that is too long.
+    const frame = Buffer.concat([Buffer.from("d\0\0\0\x0c"), Buffer.alloc(12, 0xff)]);
+    const decode = frameDecoder();
+    for await (const bytes of installer.stdout as AsyncIterable<Buffer>) {
+      for (const { payload } of decode(bytes)) {
+        const isFirst = payload.includes("1");
+        installer.stdin.write(isFirst ? frame.subarray(0, 10) : frame.subarray(10));
+      }
+    }
+    expect(await ended).toEqual([0, null]);
+  });
 
   describe("all bytes arrive, whoever closes first", () => {
     const answer = Buffer.alloc(700_000, "answer ");

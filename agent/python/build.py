@@ -60,7 +60,7 @@ def run_steps(orders, outbox):
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    tunnel = Tunnel(outbox)
+    inbox, tunnel = Inbox(0), Tunnel(outbox)
     proxy = "http://127.0.0.1:%d" % tunnel.port
     env = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
     env.update(orders["env"], http_proxy=proxy, https_proxy=proxy)
@@ -70,7 +70,8 @@ def run_steps(orders, outbox):
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=sys.stderr, **settings
             )
-            serve_until_end_of(child, ended, tunnel, outbox)
+            while not is_over(child):
+                exchange(inbox, outbox, tunnel, [(ended, select.POLLIN, lambda: os.read(ended, 4096))])
             if child.returncode != 0:
                 raise SystemExit(child.returncode if child.returncode > 0 else 128 - child.returncode)
 
@@ -194,27 +195,22 @@ def _write(step):
 _COMMANDS = {"apt": _apt, "pip": _pip, "npm": _npm}
 
 
-def serve_until_end_of(child, ended, tunnel, outbox):
-    inbox = Inbox(0)
+def exchange(inbox, outbox, tunnel, others=()):
+    """Waits until something can be read or written, and does that."""
 
     def take_frames():
         for kind, payload in inbox.read():
             tunnel.take(kind, payload)
 
-    while not is_over(child):
-        polled = [
-            (ended, select.POLLIN, lambda: os.read(ended, 4096)),
-            (inbox.fd, select.POLLIN, take_frames),
-            *tunnel.to_poll(),
-        ]
-        if not outbox.empty:
-            polled.append((outbox.fd, select.POLLOUT, outbox.write))
-        poll = select.poll()
-        for fd, events, _ in polled:
-            poll.register(fd, events)
-        handlers = {fd: handler for fd, _, handler in polled}
-        for fd, _ in poll.poll():
-            handlers[fd]()
+    polled = [(inbox.fd, select.POLLIN, take_frames), *others, *tunnel.to_poll()]
+    if not outbox.empty:
+        polled.append((outbox.fd, select.POLLOUT, outbox.write))
+    poll = select.poll()
+    for fd, events, _ in polled:
+        poll.register(fd, events)
+    handlers = {fd: handler for fd, _, handler in polled}
+    for fd, _ in poll.poll():
+        handlers[fd]()
 
 
 def is_over(child):
