@@ -202,8 +202,7 @@ function script({ rest, heredocs }: Instruction): string {
   const [first, ...others] = heredocs;
   if (first === undefined) return rest;
   const isAlone = others.length === 0 && rest.replace(heredocStart, "").trim() === "";
-  if (!isAlone)
-    return [rest, ...heredocs.flatMap(({ text, name }) => [text + name])].join("\n") + "\n";
+  if (!isAlone) return [rest, ...heredocs.map(({ text, name }) => text + name)].join("\n") + "\n";
   if (!first.text.startsWith("#!")) return first.text;
   const write = `f=$(mktemp) && cat >"$f" <<'${first.name}' && chmod 700 "$f" && "$f"`;
   return `${write}\n${first.text}${first.name}\n`;

@@ -1,3 +1,5 @@
+import { normalName } from "./requirement.ts";
+
 /** What a job type gets from its preset: keys of its table in airlock.toml. */
 interface Preset {
   readonly apt: readonly string[];
@@ -100,8 +102,8 @@ function isTable(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The name of a package without its version, extras and marker, as indexes compare names: PEP 503. */
+/** The name of a package without its version, extras and marker, as indexes compare names. */
 export function packageName(text: string): string {
   const [name = ""] = /^[\w.+-]*/.exec(text) ?? [];
-  return name.toLowerCase().replaceAll(/[-_.]+/g, "-");
+  return normalName(name);
 }

@@ -118,14 +118,15 @@ export function parseRequirement(text: string): Requirement | null {
   const marker = takeSign(";") ? takeMarker() : "";
   if (!extras || !specifiers || marker === null || at !== text.length) return null;
   return {
-    name: normal(name),
-    extras: extras.map(normal).sort(),
+    name: normalName(name),
+    extras: extras.map(normalName).sort(),
     specifiers: specifiers.map((specifier) => specifier.replaceAll(" ", "").toLowerCase()).sort(),
     marker,
   };
 }
 
-function normal(name: string): string {
+/** The name of a package as indexes compare names: PEP 503. */
+export function normalName(name: string): string {
   return name.toLowerCase().replaceAll(/[-_.]+/g, "-");
 }
 

@@ -7,7 +7,13 @@ import {
   seccompProfile,
   zygoteProfile,
 } from "../sandbox/filter.ts";
-import { EngineError, environmentOf, hostname, type SandboxSpec } from "../sandbox/sandbox.ts";
+import {
+  EngineError,
+  environmentOf,
+  hostname,
+  type SandboxSpec,
+  variablesOf,
+} from "../sandbox/sandbox.ts";
 import { backoffMs, type Clock } from "../waiting.ts";
 import { type Mother, NotForkable, type Zygote } from "./mother.ts";
 import type { RootfsStore } from "./volumes.ts";
@@ -183,8 +189,8 @@ export function zygoteKey(spec: SandboxSpec): string {
 
 /** The environment of an interpreter, as the engine and python/job.py would make it. */
 function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
-  const asked = variables(environmentOf(spec));
-  const its = variables(ofImage);
+  const asked = variablesOf(environmentOf(spec));
+  const its = variablesOf(ofImage);
   const all: Record<string, string> = {
     PATH: its["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     HOSTNAME: hostname,
@@ -204,15 +210,6 @@ function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
     ...(!all["LC_ALL"] && !all["LANG"] && { LANG: "C.UTF-8" }),
   };
   return { env, pythonPath };
-}
-
-function variables(lines: readonly string[]): Record<string, string> {
-  return Object.fromEntries(
-    lines.map((line) => {
-      const at = line.indexOf("=");
-      return [line.slice(0, at), line.slice(at + 1)];
-    }),
-  );
 }
 
 /** Learns from the texts of jobs which modules it pays to import before they arrive. */

@@ -43,7 +43,7 @@ import { installerProgram } from "../python/program.ts";
 import { engineDemux, frameDecoder, parseMessage } from "../sandbox/frames.ts";
 import { explainPipFailure, openTunnel, withHint } from "../sandbox/install-packages.ts";
 import { InstallError } from "../sandbox/job.ts";
-import { EngineError, labels, type SandboxLabels } from "../sandbox/sandbox.ts";
+import { EngineError, labels, type SandboxLabels, variablesOf } from "../sandbox/sandbox.ts";
 import { type Clock, deadline } from "../waiting.ts";
 import { type Lease, LeaseDropped } from "../work/leases.ts";
 
@@ -260,12 +260,8 @@ export async function makeImage(
 ): Promise<MadeImage> {
   signal.throwIfAborted();
   const say = (words: string): void => onLog(Buffer.from(`${words}\n`));
-  const variables: Record<string, string> = {};
-  for (const line of await engine.imageEnvironment(request.baseImage, signal)) {
-    const [name = "", ...value] = line.split("=");
-    variables[name] = value.join("=");
-  }
-  const { steps, notes } = resolveSteps(request.steps, variables);
+  const its = await engine.imageEnvironment(request.baseImage, signal);
+  const { steps, notes } = resolveSteps(request.steps, variablesOf(its));
   notes.forEach(say);
   const left = layersOf(steps);
   let image = request.baseImage;
@@ -403,7 +399,7 @@ async function install(
     signal.throwIfAborted();
     await engine.wait(id, signal);
     const { exitCode, outOfMemory } = await engine.inspect(id, signal);
-    const isOwn = request.layer.some(({ kind }) => ["run", "file", "set"].includes(kind));
+    const isOwn = request.layer.some((step) => !("packages" in step));
     const Failure = isOwn ? BuildError : InstallError;
     if (outOfMemory) throw new Failure("The build ran out of memory.");
     if (exitCode !== 0) throw new Failure(explainFailure(request.steps, step, log, exitCode));

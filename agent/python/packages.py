@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import stat
-import sys
 import time
 
 from link import MAX_DATA

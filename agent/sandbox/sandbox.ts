@@ -190,6 +190,16 @@ export function environmentOf({ cpus, env, gpus }: SandboxSpec): string[] {
   return Object.entries(all).map(([name, value]) => `${name}=${value}`);
 }
 
+/** By name, what lines `NAME=value` say. */
+export function variablesOf(lines: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    lines.map((line) => {
+      const at = line.indexOf("=");
+      return [line.slice(0, at), line.slice(at + 1)];
+    }),
+  );
+}
+
 /** Bytes that the supervisor and a small program need. */
 const processBytes = 28 * 1024 * 1024;
 

@@ -31,7 +31,7 @@ const HELP = `Usage: ${command} -- <version> [--publish]
 
 Makes the files of a release from HEAD, once npm test has passed on it, in out/. Starts the image, and has each package run a
 job on it from an empty folder. --publish puts out what is not out yet: image and chart with skopeo, Python's packages with
-twine, npm's with npm. Needs Docker, Python with venv, and skopeo to publish.
+twine, npm's with npm. Needs Docker, skopeo, and Python with venv.
 
 AIRLOCK_BASE names the base image (node:24-slim), AIRLOCK_IMAGE the published image (from the repository in package.json).
 `;
