@@ -1,7 +1,12 @@
 import { z } from "zod";
 import { base64 } from "../../shared/bytes.ts";
 import { JsonError, parseJsonInPieces, parsePlainJsonInPieces } from "../../shared/json.ts";
-import { type ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
+import {
+  type ExecutionRecord,
+  ExecutionStatus,
+  ResourceUsage,
+  SyncResult,
+} from "../../shared/wire/executions.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { TakeEvents } from "../http/context.ts";
 
@@ -96,6 +101,13 @@ export function signalOf({
   return exit_code - 128;
 }
 
+/** The answer to a run: a facade gets more than a client. */
+export const Ran = SyncResult.extend({
+  status: ExecutionStatus,
+  resource_usage: ResourceUsage.nullable(),
+});
+export type Ran = z.infer<typeof Ran>;
+
 /** What runs a job, besides its code. */
 type Job = { readonly code: string } & Readonly<Record<string, unknown>>;
 
@@ -112,7 +124,7 @@ export async function execute(
   job: Job,
   holdMs: number,
   lastMs?: number,
-): Promise<SyncResult> {
+): Promise<Ran> {
   const late = new AbortController();
   const timer = lastMs === undefined ? undefined : setTimeout(() => late.abort(), lastMs);
   const api: Api = async (path, init) => {
@@ -121,9 +133,9 @@ export async function execute(
     return answer;
   };
   const signal = AbortSignal.any([call.signal, late.signal]);
-  let result: SyncResult;
+  let result: Ran;
   try {
-    result = SyncResult.parse(await submit({ ...call, api, signal }, "/execute", job, holdMs));
+    result = Ran.parse(await submit({ ...call, api, signal }, "/execute", job, holdMs));
   } catch (error) {
     if (late.signal.aborted) {
       throw new Refusal(503, "The job had not ended in time, and was cancelled.");
@@ -207,8 +219,8 @@ export function asThere<Ended extends Partial<Pick<SyncResult, "success" | "erro
   ended: Ended,
 ): Ended {
   if (ended.error?.type !== "json_error" || ended.exit_code !== 0) return ended;
-  const state = "status" in ended ? { status: "succeeded" } : { success: true };
-  return { ...ended, ...state, error: null };
+  const status = "status" in ended && { status: "succeeded" };
+  return { ...ended, ...("success" in ended && { success: true }), ...status, error: null };
 }
 
 /** The bytes of an answer, in base64; undefined if there are none. */

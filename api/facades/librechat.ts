@@ -2,7 +2,8 @@ import { z } from "zod";
 import { languages, python } from "../../shared/languages.ts";
 import { isPythonName } from "../../shared/names.ts";
 import {
-  Artifact,
+  type Artifact,
+  ArtifactList,
   ExecutionRecord,
   isTerminal,
   type SyncResult,
@@ -128,21 +129,22 @@ function inputsOf(given: readonly Given[], timeoutMs: number | null | undefined)
   };
 }
 
-type Ended = Pick<SyncResult, "job_id" | "stdout" | "stderr" | "exit_code" | "error" | "compile">;
+type Ended = Omit<SyncResult, "success" | "execution_time" | "job_type">;
 
 /** What a client gets of code that has ended. */
 async function answerOf(
   call: Call,
-  { job_id, stdout, stderr, exit_code, error, compile }: Ended,
+  { job_id, stdout, stderr, output, exit_code, error, compile }: Ended,
   given: readonly Given[],
 ): Promise<object> {
   const session_id = shortId("execution", job_id);
+  const files = await artifactsOf(call, job_id, output !== null);
   const why = exit_code === null && !compile ? `${error?.message}\n` : "";
   return {
     session_id,
     stdout,
     stderr: `${compile?.stderr ?? ""}${stderr}${why}`,
-    files: (await filesOf(call, session_id)).map((file) => refOf(file, session_id, given)),
+    files: files.map((file) => refOf(file, session_id, given)),
   };
 }
 
@@ -368,13 +370,12 @@ async function fileOf(call: Call, session: string, id: string): Promise<Stored> 
   return found;
 }
 
-const Left = z.object({ artifacts: z.array(Artifact) });
-
-async function artifactsOf(call: Call, jobId: string): Promise<Stored[]> {
-  const record = await ask(call, `/executions/${jobId}?view=full&fields=artifacts`);
-  const { artifacts } = Left.parse(record);
+/** @param mayHaveResult Whether the record may have an `output`. */
+async function artifactsOf(call: Call, jobId: string, mayHaveResult = true): Promise<Stored[]> {
+  const { artifacts } = ArtifactList.parse(await ask(call, `/jobs/${jobId}/artifacts`));
   const files = artifacts.map((artifact) => artifactOf(call, jobId, artifact));
-  if (artifacts.some(({ name }) => name === resultName)) return Promise.all(files);
+  if (!mayHaveResult || artifacts.some(({ name }) => name === resultName))
+    return Promise.all(files);
   const path = artifactPath(jobId, resultName);
   const { ok, headers } = await call.api(path, { method: "HEAD", signal: call.signal });
   if (ok) {

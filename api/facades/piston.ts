@@ -1,6 +1,5 @@
 import { z } from "zod";
 import { languages, python } from "../../shared/languages.ts";
-import type { SyncResult } from "../../shared/wire/executions.ts";
 import {
   type Call,
   execute,
@@ -8,6 +7,7 @@ import {
   inWorkingFolder,
   isOwnError,
   parseBody,
+  type Ran,
   Refusal,
   signalOf,
 } from "./facade.ts";
@@ -114,7 +114,7 @@ async function run(call: Call, runtimes: Runtime[]): Promise<Response> {
   };
   const result = await execute(call, job, holdMs);
   if (isOwnError(result)) throw new Refusal(500, result.error!.message);
-  const usage = await usageOf(call, result);
+  const usage = usageOf(result);
   const { compile } = result;
   const isCompiled = result.error?.type !== "compile_error";
   const nothing = { code: null, signal: null, message: null, status: null };
@@ -153,7 +153,7 @@ const signals: Readonly<Record<number, string>> = {
   15: "SIGTERM",
 };
 
-function endOf(result: SyncResult): object {
+function endOf(result: Ran): object {
   const { exit_code, error } = result;
   if (error?.type === "execution_timeout") {
     return { code: null, signal: "SIGKILL", message: error.message, status: "TO" };
@@ -166,16 +166,7 @@ function endOf(result: SyncResult): object {
   return { code: exit_code, signal: null, message: null, status: isWell ? null : "RE" };
 }
 
-const Full = z.object({
-  resource_usage: z.object({ max_rss_mb: z.number(), cpu_time_ms: z.number() }).nullish(),
-});
-
-async function usageOf(
-  { api, signal }: Call,
-  { job_id, execution_time }: SyncResult,
-): Promise<object> {
-  const answer = await api(`/executions/${job_id}?view=full&fields=resource_usage`, { signal });
-  const { resource_usage: usage } = answer.ok ? Full.parse(await answer.json()) : {};
+function usageOf({ execution_time, resource_usage: usage }: Ran): object {
   return {
     cpu_time: usage?.cpu_time_ms ?? null,
     wall_time: Math.round(execution_time * 1000),

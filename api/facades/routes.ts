@@ -257,7 +257,7 @@ export function inNameOf({ processMetrics }: Deps): MiddlewareHandler<AppEnv> {
     c.set("traceparent", traceparent);
     c.set("log", log);
     c.set("caller", caller);
-    c.set("takeEvents", c.env.takeEvents);
+    c.set("part", { takeEvents: c.env.takeEvents });
     await next();
     countOutage(processMetrics, c.error);
   };

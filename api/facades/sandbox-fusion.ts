@@ -1,11 +1,7 @@
 import { z } from "zod";
 import { parseBytes } from "../../shared/bytes.ts";
 import { type Language, languages, python } from "../../shared/languages.ts";
-import {
-  type Compilation,
-  ExecutionRecord,
-  type SyncResult,
-} from "../../shared/wire/executions.ts";
+import type { Compilation, SyncResult } from "../../shared/wire/executions.ts";
 import type { JobTypeView } from "../../shared/wire/job-types.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { Session } from "../../shared/wire/sessions.ts";
@@ -23,6 +19,7 @@ import {
   parseBody,
   partsOf,
   post,
+  Ran,
   Refusal,
   sessionFile,
   shellCommand,
@@ -289,14 +286,13 @@ async function runCells(call: Call, session: string, asked: RunJupyter): Promise
     const leftS = (endMs - performance.now()) / 1000;
     if (leftS <= 0) return cellsAnswer("Failed", { driver: late(asked) });
     const timeout = Math.ceil(Math.min(leftS, asked.cell_timeout || leftS));
-    const { job_id } = Ran.parse(await run({ code: code || "\n", timeout }));
-    const record = ExecutionRecord.parse(await ask(call, `/executions/${job_id}`));
-    if (record.status === "timeout" && performance.now() >= endMs) {
+    const ran = Ran.parse(await run({ code: code || "\n", timeout }));
+    if (ran.status === "timeout" && performance.now() >= endMs) {
       return cellsAnswer("Failed", { driver: late(asked) });
     }
     // What the service did to a cell is no verdict on it.
-    if (isOwnError(record)) return cellsAnswer("SandboxError", { message: record.error!.message });
-    cells.push(cellOf(asThere(record)));
+    if (isOwnError(ran)) return cellsAnswer("SandboxError", { message: ran.error!.message });
+    cells.push(cellOf(asThere(ran)));
   }
   const fetched: Record<string, string> = {};
   for (const path of asked.fetch_files) {
@@ -306,11 +302,9 @@ async function runCells(call: Call, session: string, asked: RunJupyter): Promise
   return cellsAnswer("Success", { driver: finished, cells, files: fetched });
 }
 
-const Ran = z.object({ job_id: z.string() });
-
-function cellOf(record: ExecutionRecord): object {
-  const { stdout, stderr, results = [] } = record;
-  const exception = exceptionOf(record, stderr);
+function cellOf(ran: Ran): object {
+  const { stdout, stderr, results = [] } = ran;
+  const exception = exceptionOf(ran, stderr);
   return {
     stdout,
     stderr,

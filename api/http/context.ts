@@ -52,8 +52,8 @@ export interface AppEnv {
     /** Bytes in memory: see `holdBytes`. */
     body: HeldBytes;
     answer: HeldBytes;
-    /** Gets the events of a run, in place of the answer: for facades. */
-    takeEvents: TakeEvents | undefined;
+    /** Of a request that a facade, or MCP, sends: gets the events of a run, in place of the answer. */
+    part: { takeEvents: TakeEvents | undefined } | undefined;
     /**
      * Identifies the token that an agent presents, on `/agent/v1/*` only: the SHA-256 (hex) of a
      * configured token, or the id of an agent's own token.

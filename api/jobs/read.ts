@@ -8,6 +8,7 @@ import {
   isTerminal,
   type JobStatus,
   type QueueStatus,
+  type ResourceUsage,
   type ResultItem,
   type SyncResult,
   type ToolCall,
@@ -266,10 +267,7 @@ function extendedFields({
     container_runtime: e.containerRuntime,
     artifacts: artifacts.map(toArtifact),
     input_artifacts: [...inputArtifacts(e), ...inputFiles.map(toArtifact)],
-    resource_usage:
-      e.maxRssMb === null || e.cpuTimeMs === null || e.wallTimeMs === null
-        ? null
-        : { max_rss_mb: e.maxRssMb, cpu_time_ms: e.cpuTimeMs, wall_time_ms: e.wallTimeMs },
+    resource_usage: usageOf(e),
     code_hash: e.codeHash,
     input_hash: e.inputHash,
     parent_execution_id: e.parentExecutionId,
@@ -289,6 +287,11 @@ function extendedFields({
     ...(e.traceparent !== null && { traceparent: e.traceparent }),
   };
 }
+
+const usageOf = ({ maxRssMb, cpuTimeMs, wallTimeMs }: ExecutionRow): ResourceUsage | null =>
+  maxRssMb === null || cpuTimeMs === null || wallTimeMs === null
+    ? null
+    : { max_rss_mb: maxRssMb, cpu_time_ms: cpuTimeMs, wall_time_ms: wallTimeMs };
 
 function submissionFields(e: ExecutionRow): Partial<ExecutionRecord> {
   return {
@@ -374,6 +377,11 @@ export function toSyncResult(ended: Ended): SyncResult {
     ...(record.warnings && { warnings: record.warnings }),
   };
 }
+
+/** What a facade gets besides, so that it need not read the record. */
+export const shownToFacades = (e: ExecutionRow) => {
+  return { status: e.status, resource_usage: usageOf(e) };
+};
 
 export function toJobStatus(e: ExecutionRow): JobStatus {
   return {

@@ -19,7 +19,7 @@ import {
   RerunRequest,
   type SubmittedJob,
 } from "../../shared/wire/submissions.ts";
-import type { ClientDeps, RouteDeps, Subscription } from "../deps.ts";
+import type { ClientDeps, RouteDeps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { contentTypes, encodeAs, followSync } from "../events/follow.ts";
 import { endingWith, eventHeaders, eventStream, type OpenStreams } from "../events/routes.ts";
@@ -60,12 +60,20 @@ import {
   toJobStatus,
   toQueueStatus,
   toRecord,
+  shownToFacades,
   toSyncResult,
   withLongFields,
 } from "./read.ts";
 import { findExecution, queuePosition, wholeFilesOf } from "./sql.ts";
 import { type Origin, submit, wrongField } from "./submit.ts";
-import { cancel, waitBriefly, waitForEnd, waitForSync, waitForWatched } from "./wait.ts";
+import {
+  cancel,
+  waitBriefly,
+  type Watched,
+  waitForEnd,
+  waitForSync,
+  waitForWatched,
+} from "./wait.ts";
 
 const submitProblems = {
   ...problems(
@@ -174,7 +182,8 @@ export async function answerRun(
 ) {
   const client = c.get("client");
   c.get("answer").take(0);
-  const takeEvents = c.get("takeEvents");
+  const part = c.get("part");
+  const takeEvents = part?.takeEvents;
   if (takeEvents || wantsEvents(c.req.header("Accept"))) {
     const end = streams.begin(c.get("caller")?.keyId);
     const { job_id } = await submit().catch((error: unknown) => {
@@ -191,27 +200,29 @@ export async function answerRun(
     const body = eventStream(deps, encodeAs("sse"), events, signals, "synchronous");
     return c.body(body, 200, eventHeaders("sse"));
   }
-  let watched: { id: string; wakes: Subscription } | undefined;
-  const watch = (id: string): void => {
-    watched = { id, wakes: deps.notifier.subscribe([`execution:${id}`]) };
+  let watched: Watched | undefined;
+  const watch: Origin["watch"] = (id, startBy = Infinity) => {
+    watched = { id, startBy, wakes: deps.notifier.subscribe([`execution:${id}`]) };
   };
   const { job_id } = await submit(watch).catch((error: unknown) => {
     watched?.wakes.close();
     throw error;
   });
-  const wakes = watched?.wakes;
   // The job that has the idempotency key is another one.
-  const isOwn = watched?.id === job_id;
-  if (!isOwn) wakes?.close();
+  const own = watched?.id === job_id ? watched : undefined;
+  if (!own) watched?.wakes.close();
   await forgetBody(c);
   const isRunning = Promise.withResolvers<void>();
   const made = patientJson(c, deps, isRunning.promise, async (signal) => {
-    const wait = [job_id, hasKey, signal, isRunning.resolve] as const;
-    const ended = await (isOwn && wakes
-      ? waitForWatched(client, wakes, ...wait)
-      : waitForSync(client, ...wait));
+    const wait = [hasKey, signal, isRunning.resolve] as const;
+    const ended = await (own
+      ? waitForWatched(client, own, ...wait)
+      : waitForSync(client, job_id, ...wait));
     await client.db.durable();
-    return jsonRecord(c, withLongFields(client.db, ended, toSyncResult(ended)));
+    const result = toSyncResult(ended);
+    // A facade need not read the record.
+    if (part) Object.assign(result, shownToFacades(ended.execution));
+    return jsonRecord(c, withLongFields(client.db, ended, result));
   });
   return (await made) as never;
 }

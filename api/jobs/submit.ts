@@ -127,7 +127,7 @@ export async function storeSubmission(
   origin: Pick<Origin, "correlationId" | "watch">,
   { most, whyFull, announce, wake, wait }: Place,
 ): Promise<SubmittedJob> {
-  if (execution.startBy === undefined) origin.watch?.(execution.id);
+  origin.watch?.(execution.id, execution.startBy ?? undefined);
   const storing = submitExecution(deps.db, execution, most);
   const isStored = most > 0 ? announce?.() : undefined;
   const stored = await storing.catch((error: unknown) => findSubmission(deps, execution.id, error));
@@ -190,8 +190,8 @@ export interface Origin {
   clientIp: string;
   keyId?: string | undefined;
   traceparent?: string | undefined;
-  /** Called with the id of the execution before it is stored, unless it has a `queue_timeout`, which no wake-up tells. */
-  watch?: ((id: string) => void) | undefined;
+  /** Called before the execution is stored, with its id, and when it ends unless it is leased: no wake-up tells that. */
+  watch?: ((id: string, startBy?: number) => void) | undefined;
   lineage?: { parentExecutionId: string; relationship: (typeof relationships)[number] };
 }
 

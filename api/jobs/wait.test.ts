@@ -69,7 +69,8 @@ describe("wait", () => {
       const client = clientOf(deps);
       const wakes = deps.notifier.subscribe([`execution:${job.id}`]);
       const { signal } = new AbortController();
-      const waiting = waitForWatched(client, wakes, job.id, false, signal);
+      const watched = { id: job.id, startBy: Infinity, wakes };
+      const waiting = waitForWatched(client, watched, false, signal);
       await recordResult(deps, job, job.leaseId, { ...success, ...result } as ResultReport);
       const [handed, read] = await Promise.all([
         waiting,
@@ -80,6 +81,22 @@ describe("wait", () => {
       expect(writeJson(toSyncResult(handed))).toBe(writeJson(toSyncResult(read)));
     },
   );
+
+  test("a watched job that nobody takes has ended once its queue_timeout is over", async () => {
+    const id = await storeJob(store.db, { startBy: 1000 });
+    let clock = 900;
+    deps.now = () => clock;
+    const next = async (waitMs: number) => ((clock += waitMs), { isWoken: false, forJob: false });
+    const wakes = { ...deps.notifier.subscribe([]), next };
+    const { signal } = new AbortController();
+    const { execution } = await waitForWatched(
+      clientOf(deps),
+      { id, startBy: 1000, wakes },
+      false,
+      signal,
+    );
+    expect([execution.status, clock]).toEqual(["timeout", 1000]);
+  });
 
   test("interrupting a call that has just ended names no call, and is no error", async () => {
     const { id } = await readySession(store.db);

@@ -134,20 +134,24 @@ export async function waitForSync(
   }
 }
 
-/**
- * The same for a job that `wakes` has watched since before it was stored. Within one process, its end is told with its
- * result: then nothing is read.
- */
+/** An execution that is watched since before it was stored, and when it ends unless it is leased. */
+export interface Watched {
+  id: string;
+  startBy: number;
+  wakes: Subscription;
+}
+
+/** The same for a watched job. Within one process, its end is told with its result: then nothing is read. */
 export async function waitForWatched(
   deps: ClientDeps,
-  wakes: Subscription,
-  id: string,
+  { id, startBy, wakes }: Watched,
   hasKey: boolean,
   signal: AbortSignal,
   onRunning?: () => void,
 ): Promise<Ended> {
   try {
-    const { news } = await wakes.next(Math.min(backstopMs, deps.silenceMs), signal);
+    const waitMs = Math.min(backstopMs, deps.silenceMs, startBy - deps.now());
+    const { news } = await wakes.next(waitMs, signal);
     if (news) {
       await deps.recheck();
       return news as Ended;

@@ -19,6 +19,19 @@ const token = "a-token-of-16-characters";
 const now = Date.now();
 const hello = { code: 'print("hello")' };
 
+/** What they run a hello with, and how many statements that is. */
+const facades = {
+  piston: [
+    12,
+    "api/v2/execute",
+    { language: "python", version: "*", files: [{ content: hello.code }] },
+  ],
+  dify: [12, "v1/sandbox/run", { language: "python3", code: hello.code }],
+  librechat: [14, "exec", { lang: "py", code: hello.code }],
+  "sandbox-fusion": [12, "run_code", { language: "python", code: hello.code }],
+} satisfies Partial<Record<Facade, [number, string, object]>>;
+type Facade = Deps["config"]["compat"][number];
+
 countStatements();
 useStore();
 let deps: Deps;
@@ -29,7 +42,8 @@ let waits: Record<"agent" | "client", PromiseWithResolvers<void>>;
 beforeEach(async () => {
   // One that nobody asks for. What needs no build pays nothing for it.
   const job_types = { unbuilt: JobTypeDefinition.parse({ requirements: ["numpy"] }) };
-  deps = testDeps(store.db, store.folder, () => now, { agent_tokens: [token], job_types });
+  const config = { agent_tokens: [token], job_types, compat: Object.keys(facades) as Facade[] };
+  deps = testDeps(store.db, store.folder, () => now, config);
   waits = newWaits();
   app = createApp({ ...deps, notifier: telling(deps.notifier) });
   agent = new ScriptedAgent("http://unused", token);
@@ -126,19 +140,26 @@ test("each step of a job runs as many statements on the database file as this sa
 });
 
 test("a hello runs as many statements on the database file as this says, from a waiting poll to the answer", async () => {
-  const run = async (): Promise<void> => {
+  const run = async (path: string, body?: object): Promise<void> => {
+    waits = newWaits();
     const polled = poll({ wait_s: 10 });
     await waits.agent.promise;
-    const answer = send("POST", "/execute", hello);
+    const answer = send(body ? "POST" : "GET", path, body);
     const { jobs } = await polled;
     await waits.client.promise;
-    await post(jobs[0]!.lease_id, "result", success);
-    expect(await answer).toMatchObject({ success: true });
+    await post(jobs[0]!.lease_id, "result", { ...success, stdout_base64: btoa("python 3.12") });
+    expect(JSON.stringify(await answer)).toContain("python");
   };
+  const steps = Object.entries(facades).map(([name, [count, path, body]]): Step => [
+    name,
+    count,
+    () => run(`/compat/${name}/${path}`, body),
+  ]);
+  steps.push(["a hello", 12, () => run("/execute", hello)]);
+  await run("/compat/piston/api/v2/runtimes");
   // On a busy machine, a turn of the event loop may be too long for the claim to come into the submission's group.
-  let different = await differences([["a hello", 12, run]]);
-  for (let tries = 10; different !== "" && tries > 0; tries--)
-    different = await differences([["a hello", 12, run]]);
+  let different = await differences(steps);
+  for (let tries = 10; different !== "" && tries > 0; tries--) different = await differences(steps);
   expect(different).toBe("");
 });
 
