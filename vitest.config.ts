@@ -84,10 +84,7 @@ export default defineConfig({
         // Test files share the modules that they import: importing them anew for each file took two
         // thirds of the CPU time of unit tests.
         isolate: name === "lab",
-        globalSetup: [
-          ...(name === "unit" ? [] : ["./scripts/test/bundle-programs.ts"]),
-          ...(name === "unit" || name === "service" ? [] : ["./scripts/test/remove-mothers.ts"]),
-        ],
+        globalSetup: name === "unit" ? [] : ["./scripts/test/global-set-up.ts"],
         setupFiles: ["./scripts/test/file-set-up.ts"],
         testTimeout: patience * patienceMs[name],
         hookTimeout: patience * patienceMs[name],

@@ -111,7 +111,7 @@ export async function openWithFiles(
   return sandbox;
 }
 
-/** What forks the jobs of all test files of this process; scripts/test/remove-mothers.ts removes it. */
+/** What forks the jobs of all test files of this process; scripts/test/global-set-up.ts removes it. */
 function forksOfProcess(place: Place): Forks {
   const agentId = process.env[MOTHERS];
   if (agentId === undefined) throw new Error(`${MOTHERS} must name what the run's end removes`);

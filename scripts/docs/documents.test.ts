@@ -10,8 +10,13 @@ import { Config, loadConfig } from "../../shared/config/config.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { ExecutionErrorType } from "../../shared/wire/errors.ts";
 import { BatchRequest, ExecuteRequest } from "../../shared/wire/submissions.ts";
-import { findHostileTests, hostileFile, hostileText } from "./hostile.ts";
-import { parseTests, PLACEHOLDER } from "./test-titles.ts";
+import {
+  findHostileTests,
+  hostileFile,
+  hostileText,
+  parseTests,
+  PLACEHOLDER,
+} from "./test-titles.ts";
 
 describe("documents", () => {
   const pages = globSync(["*.md", "docs/**/*.md"]).map((page) => ({

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { runMain, say } from "../operate/command.ts";
 import { configurationFile, configurationText } from "./configuration.ts";
-import { findHostileTests, hostileFile, hostileText } from "./hostile.ts";
+import { findHostileTests, hostileFile, hostileText } from "./test-titles.ts";
 
 /** Writes the generated parts of docs/. */
 await runMain(async () => {

@@ -18,7 +18,7 @@ import {
 } from "../setup/engine.ts";
 import { copyBaseImage, makePrivateDockerd, type PrivateDockerd } from "../testing/machine.ts";
 import { needs } from "../testing/needs.ts";
-import { postJson, startAirlock, type StartProcess } from "../testing/start-process.ts";
+import { postJson, startAirlock } from "../testing/start-process.ts";
 import {
   type Json,
   startTestService,
@@ -82,21 +82,10 @@ describe("a dockerd of the test's own", needs("root"), () => {
 });
 
 describe("start", () => {
-  let dataDir: string;
-  let running: StartProcess | undefined;
-
-  beforeEach(() => {
-    dataDir = tempFolder();
-  });
-  afterEach(async () => {
-    running?.signal("SIGTERM");
-    await running?.exited;
-  });
-
   test("builds the image of the default job type if it needs one", async () => {
     const prefix = `airlock-test-${randomUUID()}`;
     const env = {
-      AIRLOCK_DATA_DIR: dataDir,
+      AIRLOCK_DATA_DIR: tempFolder(),
       AIRLOCK_PRODUCTION_MODE: "true",
       AIRLOCK_IMAGE_PREFIX: prefix,
     };
@@ -104,7 +93,7 @@ describe("start", () => {
       (await ensureEngine(process.env["AIRLOCK_DOCKER_HOST"])).dockerHost,
     ).getImage(`${prefix}-default:latest`);
     for (let starts = 0; starts < 2; starts++) {
-      const { airlock, url } = await startAirlock(env, (started) => (running = started));
+      const { airlock, url } = await startAirlock(env);
       expect(airlock.output()).toContain("building the image of the default job type");
       expect(await postJson(`${url}/execute`, { code: "print(1)" })).toMatchObject({
         stdout: "1\n",

@@ -1,25 +1,19 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, onTestFinished, test } from "vitest";
 import { removeContainersOf } from "../../agent/testing/raw-engine.ts";
 import { tempFolder, waitUntil } from "../../shared/testing/test-file.ts";
 import { connect, ensureEngine, readProcess } from "../setup/engine.ts";
 import { agentName, agentToken } from "../start/options.ts";
 import { childrenOf } from "../testing/machine.ts";
-import { postJson as post, startAirlock, type StartProcess } from "../testing/start-process.ts";
+import { postJson as post, startAirlock } from "../testing/start-process.ts";
 
 let dataDir: string;
-let running: StartProcess | undefined;
 
 beforeEach(() => {
   dataDir = tempFolder();
+  onTestFinished(() => removeContainersOf(agentName(agentToken(dataDir))));
 });
 
-afterEach(async () => {
-  running?.signal("SIGTERM");
-  await running?.exited;
-  await removeContainersOf(agentName(agentToken(dataDir)));
-});
-
-const start = () => startAirlock({ AIRLOCK_DATA_DIR: dataDir }, (airlock) => (running = airlock));
+const start = () => startAirlock({ AIRLOCK_DATA_DIR: dataDir });
 
 async function get<T>(url: string): Promise<T> {
   return (await (await fetch(url)).json()) as T;

@@ -22,7 +22,7 @@ const root = tempFolder();
 
 /** Runs `npm run backup` or `npm run restore`. */
 const run = (script: "backup" | "restore", args: string[], env: Record<string, string>) =>
-  runProgram(`scripts/operate/${script}.ts`, args, env);
+  runProgram("scripts/operate/database.ts", [script, ...args], env);
 
 const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 

@@ -23,9 +23,12 @@ describe("help", () => {
 
   /** The entry point behind an npm script, with its data where only a mistake would put any. */
   function start(script: string, args: string[]) {
-    const entry = /scripts\/run (\S+)$/.exec(script)?.[1] ?? "";
+    const [entry = "", ...words] = script.split("scripts/run ")[1]!.split(" ");
     const env = { ...process.env, AIRLOCK_DATA_DIR: join(folder, "data"), AIRLOCK_PORT: "0" };
-    return run(process.execPath, [...programArgs(entry), ...args], { env, timeout: 240_000 });
+    return run(process.execPath, [...programArgs(entry), ...words, ...args], {
+      env,
+      timeout: 240_000,
+    });
   }
 
   test.concurrent.each(entries)(
@@ -106,7 +109,7 @@ describe("keys", () => {
   let key: string;
 
   const operate = (...args: string[]) =>
-    runProgram("scripts/operate/keys.ts", args, { AIRLOCK_DATA_DIR: folder });
+    runProgram("scripts/operate/access.ts", ["keys", ...args], { AIRLOCK_DATA_DIR: folder });
   const headers = (bearer: string) => ({
     Authorization: `Bearer ${bearer}`,
     "Content-Type": "application/json",
@@ -182,7 +185,7 @@ describe("agents", () => {
   });
 
   const operate = (...args: string[]) =>
-    runProgram("scripts/operate/agents.ts", args, {
+    runProgram("scripts/operate/access.ts", ["agents", ...args], {
       AIRLOCK_DATABASE_URL: api.databaseUrl,
       AIRLOCK_DATA_DIR: folder,
     });

@@ -3,7 +3,7 @@ import { EventEmitter, once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { onTestFailed } from "vitest";
+import { onTestFailed, onTestFinished } from "vitest";
 import { programArgs } from "../../shared/testing/program.ts";
 
 export type StartProcess = ReturnType<typeof startProcess>;
@@ -49,13 +49,15 @@ export function isRunning(child: ChildProcess): boolean {
   return child.exitCode === null && child.signalCode === null;
 }
 
-/** Runs `npm start` on a free port until it is ready, and tells its URL; `began` gets the process at once. */
+/** Runs `npm start` on a free port until it is ready, and tells its URL. It ends with its test. */
 export async function startAirlock(
   env: Record<string, string>,
-  began: (airlock: StartProcess) => void,
 ): Promise<{ airlock: StartProcess; url: string }> {
   const airlock = startProcess(process.cwd(), { AIRLOCK_PORT: "0", ...env });
-  began(airlock);
+  onTestFinished(async () => {
+    airlock.signal("SIGTERM");
+    await airlock.exited;
+  });
   onTestFailed(() => void process.stderr.write(airlock.output()));
   await airlock.printed("ready in");
   const url = / (http:\S+)\/console,/.exec(airlock.output())?.[1] ?? "";

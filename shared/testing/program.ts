@@ -18,7 +18,7 @@ export type Program = { readonly entry: string; readonly flags: readonly string[
 
 /**
  * A program of this repository, given as its source file: the bundle, where
- * scripts/test/bundle-programs.ts has made one, else the source, as scripts/run starts it.
+ * scripts/test/global-set-up.ts has made one, else the source, as scripts/run starts it.
  */
 export function programOf(source: string): Program {
   const folder = process.env[PROGRAMS];

@@ -72,7 +72,7 @@ complete -C 'airlock ${line}'`;
   describe("fish", needs("fish"), () => {
     test("completes commands, subcommands, options and files, and says what they are", async () => {
       expect(await offeredByFish("ru")).toEqual([
-        "run\trun a Python file, and show its output as it happens",
+        "run\trun a file, and show its output as it happens",
       ]);
       expect(await offeredByFish("completion ")).toEqual(["bash", "fish", "zsh"]);
       expect(await offeredByFish("run --job")).toEqual(["--job-type\tjob type"]);

@@ -6,7 +6,15 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { startSqld } from "../../../api/testing/start-stores.ts";
 import { interleave, rate, type Row, type Series, timed } from "./measure.ts";
-import { type ApiService, cpuMsOf, HELLO, runJobs, startApi, type World } from "./world.ts";
+import {
+  type ApiService,
+  cpuMsOf,
+  HELLO,
+  repeatedly,
+  runJobs,
+  startApi,
+  type World,
+} from "./world.ts";
 
 const CLIENTS = 8;
 /** As between two towns. */
@@ -68,23 +76,16 @@ async function measureHello(world: World): Promise<Series[]> {
       const atRest = await nearProxy.callsDuring(() => sleep(world.quick ? 1000 : 10_000));
       const perSecond = atRest / (world.quick ? 1 : 10);
       const count = world.samples(40);
-      const all = Array.from({ length: count });
       /** Without what the service asks at rest for as long. */
       const callsOf = async (run: () => Promise<unknown>): Promise<number> => {
         let tookMs = 0;
         const calls = await nearProxy.callsDuring(async () => (tookMs = await timed(run)));
         return (calls - (perSecond * tookMs) / 1000) / count;
       };
-      const callsAlone = await callsOf(async () => {
-        for (const _ of all) await server.execute(HELLO);
-      });
-      const callsAtOnce = await callsOf(async () => {
-        const left = all.values();
-        const work = async (): Promise<void> => {
-          for (const _ of left) await server.execute(HELLO);
-        };
-        await Promise.all(Array.from({ length: CLIENTS }, work));
-      });
+      const hellos = (atOnce: number) => () =>
+        repeatedly(count, atOnce, () => server.execute(HELLO));
+      const callsAlone = await callsOf(hellos(1));
+      const callsAtOnce = await callsOf(hellos(CLIENTS));
       return [
         ...alone,
         ...atOnce,

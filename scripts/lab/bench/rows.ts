@@ -27,6 +27,7 @@ import {
   HELLO,
   helloJob,
   openSession,
+  repeatedly,
   runJobs,
   type Service,
   startApi,
@@ -317,16 +318,13 @@ async function measureJobs(api: ApiService, quick: boolean): Promise<Series[]> {
 async function measureSubmits(api: ApiService, quick: boolean): Promise<Series[]> {
   const count = quick ? SUBMITTERS : 4000;
   const latencies: number[] = [];
-  const { rates, cpu } = await rounds(api, count, quick ? 1 : 5, async () => {
-    let left = count;
-    const client = async (): Promise<void> => {
-      while (left-- > 0) {
-        const job = { ...helloJob, input_data: { n: left } };
-        latencies.push(await timed(() => api.send("POST", "/execute/async", job, left)));
-      }
-    };
-    await Promise.all(Array.from({ length: SUBMITTERS }, client));
-  });
+  const submit = async (n: number): Promise<void> => {
+    const job = { ...helloJob, input_data: { n } };
+    latencies.push(await timed(() => api.send("POST", "/execute/async", job, n)));
+  };
+  const { rates, cpu } = await rounds(api, count, quick ? 1 : 5, () =>
+    repeatedly(count, SUBMITTERS, submit),
+  );
   return [
     { name: "submits", unit: "/s", samples: rates },
     { name: "latency", unit: "ms", samples: latencies.slice(count) },

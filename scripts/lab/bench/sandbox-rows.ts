@@ -23,6 +23,7 @@ import {
   HELLO,
   msPerTick,
   openSession,
+  repeatedly,
   type Service,
   storedKbOf,
   usedByContainers,
@@ -131,7 +132,10 @@ export const forked: Row = {
     const sides: Side[] = [
       alone("alone", forks),
       { name: "one after the other", perRound: 20, once: () => timed(() => forks.execute(HELLO)) },
-      { name: "200 at once", once: () => timed(() => burst(forks)) },
+      {
+        name: "200 at once",
+        once: () => timed(() => repeatedly(BURST, BURST, () => forks.execute(HELLO))),
+      },
       ...anchors.map(({ name, run }) => ({ name, once: () => timed(run) })),
       alone("in a container", containers),
       ...gvisor,
@@ -152,10 +156,6 @@ export const forked: Row = {
 
 const alone = (name: string, service: Service): Side =>
   whenSettled(service, name, () => service.execute(HELLO));
-
-async function burst(service: Service): Promise<void> {
-  await Promise.all(Array.from({ length: BURST }, () => service.execute(HELLO)));
-}
 
 const IMPORT = `import numpy, pandas\n${HELLO}`;
 
@@ -236,15 +236,6 @@ export const cpu: Row = {
     of("forked, 8 at once: statements").p50 <= 12,
 };
 
-/** Does `task` so often, so many at once. */
-async function repeatedly(times: number, atOnce: number, task: () => Promise<unknown>) {
-  const left = Array.from({ length: times }).values();
-  const work = async (): Promise<void> => {
-    for (const _ of left) await task();
-  };
-  await Promise.all(Array.from({ length: atOnce }, work));
-}
-
 async function measure(
   world: World,
   service: Service,
@@ -319,7 +310,7 @@ async function countStatements(world: World): Promise<Series[]> {
 /** A service that tells how many statements its API has run. */
 async function startCounted(world: World, config: Record<string, string> = {}) {
   const file = join(mkdtempSync(join(tmpdir(), "airlock-bench-")), "statements");
-  const counter = new URL("count-statements.ts", import.meta.url).href;
+  const counter = new URL("meters.ts", import.meta.url).href;
   const service = await world.startService({
     config: { container_backend: "zygote", ...config },
     env: { NODE_OPTIONS: `--import ${counter}`, BENCH_STATEMENTS: file },
@@ -410,7 +401,7 @@ async function followLines(service: Service): Promise<void> {
   if (!seen.includes(`line ${LINES - 1}`)) throw new Error("a follower has not seen the last line");
 }
 
-/** How often count-statements.ts writes. */
+/** How often the count is written (meters.ts). */
 const TOLD_MS = 50;
 
 /** About as long as a hello runs: what comes less often costs more each time. */

@@ -57,6 +57,19 @@ type ServiceOptions = {
   readonly env?: Readonly<Record<string, string>>;
 };
 
+/** Does a task so often, so many at once. */
+export async function repeatedly(
+  times: number,
+  atOnce: number,
+  task: (n: number) => Promise<unknown>,
+): Promise<void> {
+  const left = Array.from({ length: times }).keys();
+  const work = async (): Promise<void> => {
+    for (const n of left) await task(n);
+  };
+  await Promise.all(Array.from({ length: atOnce }, work));
+}
+
 type Method = "GET" | "POST" | "DELETE";
 
 /** A running service with one agent, as a row uses it. */
@@ -149,13 +162,8 @@ async function startService(
       agent: childRunning(started.pid, "agent/main.ts"),
     }),
     /** Runs hello so often, a few at once, so that both processes have compiled what they run. */
-    warmUp: async (times: number, more?: object): Promise<void> => {
-      const left = Array.from({ length: times }).values();
-      const work = async (): Promise<void> => {
-        for (const _ of left) await execute(HELLO, more);
-      };
-      await Promise.all(Array.from({ length: WARM_UP_AT_ONCE }, work));
-    },
+    warmUp: (times: number, more?: object): Promise<void> =>
+      repeatedly(times, WARM_UP_AT_ONCE, () => execute(HELLO, more)),
     /** Waits until the pool has been filled again, and until nothing has changed for a while. */
     settled: async (): Promise<void> => {
       const limit = performance.now() + SETTLE_LIMIT_MS;
@@ -325,7 +333,7 @@ const CLIENT_KEYS = Array.from({ length: 4 }, (_, i) => `bench-client-key-012345
 const AGENT_TOKEN = "bench-agent-token-0123456789";
 const CONNECTIONS = 64;
 
-const meter = new URL("stall-meter.ts", import.meta.url).href;
+const meter = new URL("meters.ts", import.meta.url).href;
 
 export type ApiService = Awaited<ReturnType<typeof startApi>>;
 
@@ -386,10 +394,8 @@ export const helloJob = { code: 'print("hello")' };
 
 /** Submits jobs and ends all of them. */
 export async function runJobs(api: Pick<ApiService, "send">, count: number): Promise<void> {
-  let [toSubmit, toFinish] = [count, count];
-  const client = async (): Promise<void> => {
-    while (toSubmit-- > 0) await api.send("POST", "/execute/async", helloJob);
-  };
+  let toFinish = count;
+  const submit = () => api.send("POST", "/execute/async", helloJob);
   const agent = async (): Promise<void> => {
     const asked = { slots: API_SLOTS, free_slots: API_SLOTS, wait_s: 0.1 };
     const poll = new ScriptedAgent("", "").pollRequest(asked);
@@ -403,7 +409,7 @@ export async function runJobs(api: Pick<ApiService, "send">, count: number): Pro
     }
   };
   await Promise.all([
-    ...Array.from({ length: API_CLIENTS }, client),
+    repeatedly(count, API_CLIENTS, submit),
     ...Array.from({ length: AGENTS }, agent),
   ]);
 }

@@ -1,4 +1,5 @@
 import { fork } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import {
   existsSync,
@@ -14,6 +15,10 @@ import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { build, type Plugin } from "esbuild";
+import type { TestProject } from "vitest/node";
+import { labels } from "../../agent/sandbox/sandbox.ts";
+import { MOTHERS } from "../../agent/testing/backend.ts";
+import { rawEngine } from "../../agent/testing/raw-engine.ts";
 import { bundleOf, programOf, PROGRAMS, WORKER_BUNDLE } from "../../shared/testing/program.ts";
 import { buildConsole } from "../setup/build-console.ts";
 
@@ -23,12 +28,9 @@ const programs = [
   "agent/testing/doomed-agent.ts",
   "api/node.ts",
   "clients/cli/main.ts",
-  "scripts/operate/agents.ts",
-  "scripts/operate/keys.ts",
-  "scripts/operate/backup.ts",
+  "scripts/operate/access.ts",
+  "scripts/operate/database.ts",
   "scripts/lab/bench/main.ts",
-  "scripts/operate/migrate.ts",
-  "scripts/operate/restore.ts",
   "scripts/setup/main.ts",
   "scripts/lab/soak/main.ts",
   "scripts/start/main.ts",
@@ -40,12 +42,27 @@ const external = ["cpu-features", "libsql", "ssh2", "swagger-ui-dist", "vite"];
 /** In the tree, where Node finds those packages. */
 const folder = resolve("node_modules/.cache/airlock-tests");
 
+/** Vitest calls it once for each project but that of the unit tier, and what it returns at the end. */
+export default async function setUp({ name }: TestProject): Promise<() => Promise<void>> {
+  const removeBundle = await bundlePrograms();
+  // One mother forks the jobs of all test files that a process runs. Vitest tells no process that its last file has
+  // ended, so the mothers are removed at the end of the run.
+  const agentId = (process.env[MOTHERS] ??= randomUUID());
+  return async () => {
+    removeBundle?.();
+    if (name === "service") return;
+    const filters = { label: [`${labels.agentId}=${agentId}`] };
+    for (const { Id } of await rawEngine.listContainers({ all: true, filters })) {
+      await rawEngine.getContainer(Id).remove({ force: true, v: true });
+    }
+  };
+}
+
 /**
  * Bundles the programs, and has Node compile them, once per run: the API then takes 0.3 s of CPU
- * time to start instead of 1.6 s, and tests start it some 200 times. Vitest calls it once for each
- * project, and what it returns at the end.
+ * time to start instead of 1.6 s, and tests start it some 200 times.
  */
-export default async function bundlePrograms(): Promise<(() => void) | undefined> {
+async function bundlePrograms(): Promise<(() => void) | undefined> {
   if (process.env[PROGRAMS] !== undefined) return undefined;
   process.env[PROGRAMS] = folder;
   // That of scripts/run: the bundles have their own.
