@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, it, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, test } from "vitest";
 import {
   copyBaseImage,
   makePrivateDockerd,
@@ -26,26 +26,23 @@ import { tempFolder } from "../shared/testing/test-file.ts";
 import type { ResultReport } from "../shared/wire/leases.ts";
 import { createReaper } from "./backends/containers.ts";
 import type { Forks } from "./backends/forks.ts";
-import { connectEngine, type Engine, engineHost } from "./engine/engine.ts";
+import { connectEngine, type Engine } from "./engine/engine.ts";
 import { isAlive } from "./host/alive.ts";
 import { labels } from "./sandbox/sandbox.ts";
 import {
-  type AgentProcess,
   type EngineProxy,
   forgetPeak,
   peakBytes,
   residentBytes,
-  startAgent,
   startEngineProxy,
 } from "./testing/agent-process.ts";
+import { api, folder, host, start, useWorld } from "./testing/agent-world.ts";
 import { startForks } from "./testing/backend.ts";
 import { specWith, testEngine } from "./testing/engine.ts";
-import { type FakeApi, startFakeApi } from "./testing/fake-api.ts";
 import { collectGarbage } from "./testing/hostile.ts";
 import { runIn } from "./testing/run-code.ts";
 import { testJob } from "./testing/test-agent.ts";
 
-const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
 const mib = 1024 * 1024;
 const caps = { stream_bytes: mib, artifact_bytes: mib };
 
@@ -63,71 +60,51 @@ with open("/output/big.bin", "wb") as file:
         file.write(bytes([n]) * 1024 * 1024)
 `;
 
-interface World extends AsyncDisposable {
-  readonly api: FakeApi;
-  readonly proxy: EngineProxy;
-  readonly agent: AgentProcess;
-}
+describe("floods", () => {
+  let proxy: EngineProxy;
+  // Around the agent, which still needs it when it ends.
+  afterEach(() => proxy[Symbol.asyncDispose]());
+  useWorld();
 
-async function startWorld(): Promise<World> {
-  const folder = tempFolder();
-  const api = await startFakeApi();
-  const proxy = await startEngineProxy(host, join(folder, "engine.sock"));
-  const agent = startAgent({
-    AIRLOCK_API_URL: api.url,
-    AIRLOCK_AGENT_NAME: `test-${randomUUID()}`,
-    AIRLOCK_DOCKER_HOST: proxy.host,
-    AIRLOCK_SPOOL_DIR: folder,
-  });
-  await agent.ready;
-  return {
-    api,
-    proxy,
-    agent,
-    [Symbol.asyncDispose]: async () => {
-      agent.process.kill("SIGTERM");
-      await agent.exit;
-      await proxy[Symbol.asyncDispose]();
-      await api[Symbol.asyncDispose]();
-    },
-  };
-}
-
-it("no more than the cap of 2 GiB on stdout leaves the container, and the agent stays small", async () => {
-  await using world = await startWorld();
-  const { api, proxy, agent } = world;
-  const pid = agent.process.pid!;
-  const before = residentBytes(pid);
-  forgetPeak(pid);
-  api.offer(testJob({ code: flood, caps, timeout_s: 80 }));
-  const report = (await api.request("/result")).json as ResultReport;
-  expect(report).toMatchObject({ status: "succeeded", stdout_truncated: true });
-  const stdout = Buffer.from(report.stdout_base64, "base64");
-  expect(stdout.length).toBeGreaterThanOrEqual(mib);
-  expect(stdout.subarray(-7).toString()).toBe("the end");
-  expect(proxy.bytesOut()).toBeLessThan(2 * mib);
-  expect(peakBytes(pid) - before).toBeLessThan(60 * mib);
-});
-
-it("an agent that does not read slows the container down and loses nothing", async () => {
-  await using world = await startWorld();
-  const { api, proxy, agent } = world;
-  const artifactCaps = { ...caps, artifact_bytes: 100 * mib };
-  api.offer(testJob({ code: bigFile, caps: artifactCaps, timeout_s: 80 }));
-  while (proxy.bytesOut() < mib) await sleep(1);
-  agent.process.kill("SIGSTOP");
-  // What is on its way fills the sockets' buffers, and then nothing moves.
-  let before = -1;
-  for (let now = proxy.bytesOut(); now !== before; now = proxy.bytesOut()) {
-    before = now;
-    await sleep(300);
+  async function startBehindProxy() {
+    proxy = await startEngineProxy(host, join(folder, "engine.sock"));
+    return start({ AIRLOCK_DOCKER_HOST: proxy.host });
   }
-  expect(proxy.bytesOut()).toBeLessThan(90 * mib);
-  agent.process.kill("SIGCONT");
-  expect((await api.request("/result")).json).toMatchObject({ status: "succeeded", error: null });
-  const { bytes } = await api.request("/big.bin");
-  expect(bytes.length).toBe(100 * mib);
-  expect([...Array(100).keys()].map((n) => bytes[n * mib + 7])).toEqual([...Array(100).keys()]);
+
+  it("no more than the cap of 2 GiB on stdout leaves the container, and the agent stays small", async () => {
+    const agent = await startBehindProxy();
+    const pid = agent.process.pid!;
+    const before = residentBytes(pid);
+    forgetPeak(pid);
+    api.offer(testJob({ code: flood, caps, timeout_s: 80 }));
+    const report = (await api.request("/result")).json as ResultReport;
+    expect(report).toMatchObject({ status: "succeeded", stdout_truncated: true });
+    const stdout = Buffer.from(report.stdout_base64, "base64");
+    expect(stdout.length).toBeGreaterThanOrEqual(mib);
+    expect(stdout.subarray(-7).toString()).toBe("the end");
+    expect(proxy.bytesOut()).toBeLessThan(2 * mib);
+    expect(peakBytes(pid) - before).toBeLessThan(60 * mib);
+  });
+
+  it("an agent that does not read slows the container down and loses nothing", async () => {
+    const agent = await startBehindProxy();
+    const artifactCaps = { ...caps, artifact_bytes: 100 * mib };
+    api.offer(testJob({ code: bigFile, caps: artifactCaps, timeout_s: 80 }));
+    while (proxy.bytesOut() < mib) await sleep(1);
+    agent.process.kill("SIGSTOP");
+    // What is on its way fills the sockets' buffers, and then nothing moves.
+    let before = -1;
+    for (let now = proxy.bytesOut(); now !== before; now = proxy.bytesOut()) {
+      before = now;
+      await sleep(300);
+    }
+    expect(proxy.bytesOut()).toBeLessThan(90 * mib);
+    agent.process.kill("SIGCONT");
+    expect((await api.request("/result")).json).toMatchObject({ status: "succeeded", error: null });
+    const { bytes } = await api.request("/big.bin");
+    expect(bytes.length).toBe(100 * mib);
+    expect([...Array(100).keys()].map((n) => bytes[n * mib + 7])).toEqual([...Array(100).keys()]);
+  });
 });
 
 const mebibyte = 1024 ** 2;

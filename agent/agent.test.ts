@@ -24,8 +24,7 @@ describe("agent", () => {
   async function runJob() {
     const job = testJob();
     t.api.offer(job);
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
+    const { sandbox } = await t.running();
     await t.api.request("/poll", 3);
     return { job, sandbox };
   }

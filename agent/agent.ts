@@ -6,7 +6,7 @@ import type { Client } from "./client/client.ts";
 import { ApiError } from "./client/http.ts";
 import type { SpoolDir } from "./host/files.ts";
 import { abortable, type Clock, deadline } from "./waiting.ts";
-import { keepReady } from "./work/acquire.ts";
+import { keepReady } from "./work/place.ts";
 import type { Lease, Leases } from "./work/leases.ts";
 import { MISSING_MS, type PollDeps, pollForJobs, renewLeases } from "./work/poll.ts";
 import { runLease } from "./work/run.ts";

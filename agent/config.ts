@@ -2,63 +2,14 @@ import { hostname } from "node:os";
 import { join, resolve } from "node:path";
 import { Config, ConfigError } from "../shared/config/config.ts";
 import { readConfig } from "../shared/process/files.node.ts";
-import type { LogConfig } from "../shared/process/log.ts";
-import { type Intervals, intervalsOf } from "../shared/wire/leases.ts";
-import { fixedToken, joinedToken, readCredentials, type TokenSource } from "./client/http.ts";
-import { type ApiAddress, apiAddress } from "./client/join.ts";
-import type { Policy, RuntimePolicy } from "./host/policy.ts";
+import { intervalsOf } from "../shared/wire/leases.ts";
+import { fixedToken, joinedToken, readCredentials } from "./client/http.ts";
+import { apiAddress } from "./client/join.ts";
+import type { RuntimePolicy } from "./host/policy.ts";
 import type { Registry } from "./images/transfer.ts";
-import type { PipConfig } from "./packages/proxy.ts";
 
 /** The part of the configuration that an agent uses. */
-export type AgentConfig = {
-  readonly api: ApiAddress;
-  readonly token: TokenSource;
-  readonly name: string;
-  readonly labels: Readonly<Record<string, string>>;
-  /** GPUs to give to jobs, by index or UUID. */
-  readonly gpus: readonly string[];
-  /** Address of the engine; undefined to look for one. */
-  readonly dockerHost: string | undefined;
-  readonly slots: number;
-  readonly maxSessions: number;
-  /**
-   * Containers kept ready: `least` for each kind of recent job, `most` for all kinds together. A
-   * kind that gets no job for `idleMs` is given up.
-   */
-  readonly warmPool: { readonly least: number; readonly most: number; readonly idleMs: number };
-  readonly runtime: RuntimePolicy;
-  readonly forks: {
-    readonly mode: Config["container_backend"];
-    /** Image whose Python is the mother's. */
-    readonly image: string;
-    readonly firstId: number;
-  };
-  readonly policy: Policy;
-  /** Filter the system calls of the code. */
-  readonly seccomp: boolean;
-  readonly drainGraceMs: number;
-  readonly spoolDir: string;
-  readonly registry: Registry;
-  /** Largest image that goes to or comes from the API's artifact store; unpacked bytes. */
-  readonly maxImageBytes: number;
-  /** Total size of the images that other hosts have built; unpacked bytes. */
-  readonly maxFetchedBytes: number;
-  /** Total size of the images that builds have made and nothing needs. */
-  readonly buildCacheBytes: number;
-  readonly inputFilesBytes: number;
-  readonly pip: PipConfig;
-  /** Packages that jobs ask for; `cache` is null if they are not cached. */
-  readonly requirements: {
-    readonly allowed: boolean;
-    /** Bytes of the packages that forked jobs read. */
-    readonly maxBytes: number;
-    readonly cache: { readonly folder: string; readonly maxBytes: number } | null;
-  };
-  readonly log: LogConfig;
-  /** Used until the API has sent its own. */
-  readonly intervals: Intervals;
-};
+export type AgentConfig = ReturnType<typeof readAgentConfig>;
 
 const localApi = "http://127.0.0.1:8080";
 
@@ -67,7 +18,7 @@ const localApi = "http://127.0.0.1:8080";
  *
  * @throws ConfigError with one line per fault.
  */
-export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
+export function readAgentConfig(env: NodeJS.ProcessEnv) {
   const config = readConfig(env);
   const { agent_token, data_dir } = config;
   const joined = agent_token === undefined ? readCredentials(data_dir) : undefined;
@@ -93,6 +44,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     runtime: runtimePolicyOf(config),
     forks: {
       mode: config.container_backend,
+      /** Image whose Python is the mother's. */
       image: config.mother_image ?? config.base_image,
       firstId: config.id_range_start,
     },
@@ -102,6 +54,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     // An absolute path, because the engine reads a file in this folder.
     spoolDir: resolve(config.spool_dir ?? join(data_dir, "spool")),
     registry: registryOf(config),
+    /** Of unpacked images, as the two that follow. */
     maxImageBytes: config.max_image_bytes,
     maxFetchedBytes: config.fetched_images_bytes,
     buildCacheBytes: config.build_cache_bytes,
@@ -117,6 +70,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
     },
     requirements: {
       allowed: config.allow_runtime_requirements,
+      /** Bytes of the packages that forked jobs read. */
       maxBytes: config.dependency_cache_bytes,
       cache: config.enable_runtime_dependency_cache
         ? {
@@ -126,6 +80,7 @@ export function readAgentConfig(env: NodeJS.ProcessEnv): AgentConfig {
         : null,
     },
     log: config,
+    /** Used until the API has sent its own. */
     intervals: intervalsOf(config),
   };
 }

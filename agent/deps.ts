@@ -31,7 +31,7 @@ import { openPackageCache } from "./packages/cache.ts";
 import { EngineError, type SandboxSource } from "./sandbox/sandbox.ts";
 import { classify } from "./sandbox/verdict.ts";
 import { createChangeSignal, systemClock } from "./waiting.ts";
-import { createLanguageFinder } from "./work/acquire.ts";
+import { createLanguageFinder } from "./work/place.ts";
 import { createCrashReporter, createLeases } from "./work/leases.ts";
 
 const BUILDS_AT_ONCE = 1;

@@ -1,9 +1,10 @@
-import { configure, reset } from "@logtape/logtape";
+import { reset } from "@logtape/logtape";
 import { describe, expect, test } from "vitest";
+import { logLines } from "../../shared/testing/test-file.ts";
 import { seccompProfile } from "../sandbox/filter.ts";
-import type { SandboxJob } from "../sandbox/job.ts";
 import { EngineError, type SandboxRequest, type SandboxSpec } from "../sandbox/sandbox.ts";
 import { specWith } from "../testing/engine.ts";
+import { job } from "../testing/fake-supervisor.ts";
 import { createPoolWorld, idleMs, idOf, never, type PoolWorld, request } from "../testing/fakes.ts";
 import { bytecodes } from "./containers.ts";
 import { containerProfile } from "./profiles.ts";
@@ -16,22 +17,8 @@ async function warmed(least: number): Promise<PoolWorld> {
   return world;
 }
 
-const job: SandboxJob = {
-  code: "",
-  inputJson: "{}",
-  timeoutMs: 1000,
-  caps: { streamBytes: 1, artifactBytes: 1 },
-};
-
 test("a preload that failed is told to the operator, with its job type", async () => {
-  const lines: string[] = [];
-  await configure({
-    sinks: {
-      lines: ({ rawMessage, properties }) =>
-        void lines.push(JSON.stringify([rawMessage, properties])),
-    },
-    loggers: [{ category: [], sinks: ["lines"] }],
-  });
+  const lines = await logLines("warning");
   await using world = createPoolWorld(0);
   const { start } = world;
   world.start = async (spec, signal) => ({
@@ -40,7 +27,7 @@ test("a preload that failed is told to the operator, with its job type", async (
   });
   await world.take(request({}, "science"));
   await reset();
-  expect(lines.join()).toMatch(/preload of .*"nunpy".*"science".*No module named/);
+  expect(lines.join()).toMatch(/preload of nunpy for science failed: No module named/);
 });
 
 test("a container is never given twice, and what is taken is replaced", async () => {

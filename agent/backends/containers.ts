@@ -134,24 +134,16 @@ function countByKind(waiting: readonly KindCount[], lent: readonly SandboxReques
   return [...kinds.values()];
 }
 
-interface Bytecodes {
-  of(image: string): Bytecode | null;
-  /**
-   * Stores the bytecode of the image's supervisor; null drops it, so that the next container
-   * compiles it again.
-   */
-  keep(image: string, bytecode: Bytecode | null): void;
-}
-
 /**
  * The supervisor's bytecode by image, compiled by the image's own Python in its first container.
  * Bytecode from a hostile image runs only in containers of that image.
  */
-export function bytecodes(limit = 64): Bytecodes {
+export function bytecodes(limit = 64) {
   const byImage = new Map<string, Bytecode>();
   return {
-    of: (image) => byImage.get(image) ?? null,
-    keep(image, bytecode) {
+    of: (image: string): Bytecode | null => byImage.get(image) ?? null,
+    /** Null drops an image's, so that the next container compiles it again. */
+    keep(image: string, bytecode: Bytecode | null): void {
       if (bytecode === null) return void byImage.delete(image);
       const { program, later } = bytecode;
       const own = { program: Uint8Array.from(program), later: Uint8Array.from(later) };

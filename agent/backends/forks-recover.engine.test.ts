@@ -6,7 +6,7 @@ import { childrenOf } from "../../scripts/testing/machine.ts";
 import { EngineError, type Sandbox } from "../sandbox/sandbox.ts";
 import { startForks } from "../testing/backend.ts";
 import { specWith, testEngine } from "../testing/engine.ts";
-import { rawEngine, removeVolume } from "../testing/raw-engine.ts";
+import { rawEngine, removeVolume, shell } from "../testing/raw-engine.ts";
 import { runIn } from "../testing/run-code.ts";
 import type { Forks } from "./forks.ts";
 
@@ -133,7 +133,7 @@ test("where the unpacked images are gone, jobs are forked again soon", async () 
   forks = startForks(place, { mother: { ...labels, rootfs } });
   try {
     const { pid } = await runJob();
-    await emptyVolume(rootfs);
+    await shell(place.image, "rm -rf /volume/*", `${rootfs}:/volume`);
     signalAll(childrenOf(pid), "SIGKILL");
     await vi.waitFor(runJob, { timeout: 120_000, interval: 500 });
   } finally {
@@ -141,18 +141,6 @@ test("where the unpacked images are gone, jobs are forked again soon", async () 
     await removeVolume(rootfs);
   }
 });
-
-async function emptyVolume(name: string): Promise<void> {
-  const container = await rawEngine.createContainer({
-    Image: place.image,
-    Entrypoint: ["sh", "-c", "rm -rf /volume/*"],
-    User: "0:0",
-    HostConfig: { Binds: [`${name}:/volume`] },
-  });
-  await container.start();
-  await container.wait();
-  await container.remove();
-}
 
 function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
   for (const pid of pids) process.kill(pid, signal);

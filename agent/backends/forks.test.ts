@@ -204,15 +204,8 @@ test("frames come out as they went in, however the stream is cut", () => {
       for (let at = 0; at < bytes.length; at += size)
         got.push(...decode(bytes.subarray(at, at + size)));
       // Data may come in more pieces.
-      const plain = ({
-        number,
-        type,
-        payload,
-      }: {
-        number: number;
-        type: string;
-        payload: Uint8Array;
-      }) =>
+      type Plain = { number: number; type: string; payload: Uint8Array };
+      const plain = ({ number, type, payload }: Plain) =>
         type === "D" && payload.length > 0
           ? [...payload].map((byte) => `${number} ${byte}`)
           : [`${number} ${type} ${[...payload].join()}`];

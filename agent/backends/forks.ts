@@ -21,7 +21,6 @@ import { type Mother, startMother, type Zygote } from "./mother.ts";
 import type { MotherSpec } from "./profiles.ts";
 import {
   borrowFile,
-  type BundleLoan,
   bundlesVolume,
   createBundles,
   createRootfsStore,
@@ -39,50 +38,7 @@ import {
   type ZygotesDeps,
 } from "./zygotes.ts";
 
-/** Sandboxes that are forks of a running interpreter. */
-export interface Forks extends Pick<ForkHealth, "problem" | "probed"> {
-  /**
-   * Starts the zygote for jobs of this kind. Tells how many ms the import of each module of its preload took.
-   *
-   * @throws NotForkable if it needs a container of its own; EngineError; the signal's reason.
-   */
-  readonly prepare: (
-    spec: SandboxSpec,
-    signal: AbortSignal,
-  ) => Promise<ReadonlyMap<string, number>>;
-  /**
-   * Lends the packages that a job of this kind wants. Installs them first if they are missing.
-   *
-   * @throws InstallError; EngineError; the signal's reason.
-   */
-  readonly borrow: (
-    spec: SandboxSpec,
-    wanted: WantedPackages,
-    signal: AbortSignal,
-  ) => Promise<BundleLoan>;
-  /**
-   * Unpacks the files of an image, so that its first job does not wait for them. Does nothing if jobs are not
-   * forked. While that is not known yet, it waits for nothing and unpacks them later.
-   *
-   * @throws EngineError; the signal's reason.
-   */
-  readonly unpack: (image: string, signal: AbortSignal) => Promise<void>;
-  /** Waits for a probe. Forks no job if none has passed since the last failure. */
-  readonly open: OpenFork;
-  /**
-   * Lends an input file. Puts it into the volume first if it is missing.
-   *
-   * @throws JobRefusal; EngineError; the disk's errors; the signal's reason.
-   */
-  readonly borrowFile: (
-    tenant: string,
-    file: InputFile,
-    signal: AbortSignal,
-  ) => Promise<BundleLoan>;
-  /** Whether the container with this label is a mother or writes the volumes, and is not removed. */
-  readonly owns: (label: string) => boolean;
-  readonly close: () => Promise<void>;
-}
+export type Forks = ReturnType<typeof createForks>;
 
 export interface ForksDeps extends MotherDeps, Pick<ZygotesDeps, "zygoteStartMs"> {
   /** `maxBytes` also limits all bundles together. */
@@ -93,7 +49,8 @@ export interface ForksDeps extends MotherDeps, Pick<ZygotesDeps, "zygoteStartMs"
   readonly log: Logger;
 }
 
-export function createForks(deps: ForksDeps): Forks {
+/** Sandboxes that are forks of a running interpreter. */
+export function createForks(deps: ForksDeps) {
   const { log } = deps;
   const keeper = createMotherKeeper(deps);
   const rootfs = createRootfsStore(keeper.volume);
@@ -116,24 +73,49 @@ export function createForks(deps: ForksDeps): Forks {
   }
 
   return {
-    ...health,
-    prepare: async (spec, signal) => (await zygoteFor(spec, signal)).zygote.tookMs,
-    borrow: (spec, wanted, signal) =>
+    problem: health.problem,
+    probed: health.probed,
+    /**
+     * Starts the zygote for jobs of this kind. Tells how many ms the import of each module of its preload took.
+     *
+     * @throws NotForkable if it needs a container of its own; EngineError; the signal's reason.
+     */
+    prepare: async (spec: SandboxSpec, signal: AbortSignal) =>
+      (await zygoteFor(spec, signal)).zygote.tookMs,
+    /**
+     * Lends the packages that a job of this kind wants. Installs them first if they are missing.
+     *
+     * @throws InstallError; EngineError; the signal's reason.
+     */
+    borrow: (spec: SandboxSpec, wanted: WantedPackages, signal: AbortSignal) =>
       bundles.borrow(
         { tenant: wanted.tenant, content: wanted.key },
         (keep, limit) => installApart(keeper.volume, spec, wanted, deps.packages, keep, limit),
         signal,
         wanted.took,
       ),
-    borrowFile: (tenant, file, signal) => borrowFile(bundles, secret, tenant, file, signal),
-    async open(spec, signal, ...more) {
+    /**
+     * Lends an input file. Puts it into the volume first if it is missing.
+     *
+     * @throws JobRefusal; EngineError; the disk's errors; the signal's reason.
+     */
+    borrowFile: (tenant: string, file: InputFile, signal: AbortSignal) =>
+      borrowFile(bundles, secret, tenant, file, signal),
+    /** Waits for a probe. Forks no job if none has passed since the last failure. */
+    async open(...[spec, signal, ...more]: Parameters<OpenFork>): Promise<Sandbox> {
       await health.probed(signal);
       const problem = health.problem();
       if (problem !== null)
         throw new EngineError("not_forked", `jobs are not forked here: ${problem}`);
       return openFork(spec, signal, ...more);
     },
-    async unpack(image, signal) {
+    /**
+     * Unpacks the files of an image, so that its first job does not wait for them. Does nothing if jobs are not
+     * forked. While that is not known yet, it waits for nothing and unpacks them later.
+     *
+     * @throws EngineError; the signal's reason.
+     */
+    async unpack(image: string, signal: AbortSignal): Promise<void> {
       const isKnown = health.problem() === null;
       const unpacked = health.probed(signal).then(async () => {
         if (health.problem() !== null) return;
@@ -144,7 +126,7 @@ export function createForks(deps: ForksDeps): Forks {
       else unpacked.catch(() => {}); // its first job says why
     },
     owns: keeper.owns,
-    async close() {
+    async close(): Promise<void> {
       await Promise.all([bundles.close(), rootfs.close()]);
       await keeper.close();
     },
@@ -355,16 +337,6 @@ async function probeSandbox(
   }
 }
 
-/** Whether jobs can be forked on this host. They can, once a probe job has found its sandbox as it should be. */
-interface ForkHealth {
-  /** Why jobs are not forked; null if they are. Begins a probe where one is due. */
-  readonly problem: () => string | null;
-  /** Resolves when the newest probe has ended; rejects with the signal's reason. */
-  readonly probed: (signal: AbortSignal) => Promise<void>;
-  /** After a mother or zygote failed to start, a probe must pass before the next job is forked. */
-  readonly noteFailure: (error: unknown) => void;
-}
-
 /** The problem until the first probe has ended. */
 const notProbed = "the probe job has not ended yet";
 /** Pause in ms after so many failed probes in a row: 5 s, doubled each time, 2 minutes at most. */
@@ -372,8 +344,12 @@ const probeAgainMs = (failures: number): number => Math.min(5000 * 2 ** (failure
 /** How long a probe may take, with the start of its mother and zygote, in ms. */
 const probeMs = 300_000;
 
-/** @param probe runs the probe job; rejects where it finds a fault. */
-function createForkHealth(probe: (signal: AbortSignal) => Promise<void>, log: Logger): ForkHealth {
+/**
+ * Whether jobs can be forked on this host. They can, once a probe job has found its sandbox as it should be.
+ *
+ * @param probe runs the probe job; rejects where it finds a fault.
+ */
+function createForkHealth(probe: (signal: AbortSignal) => Promise<void>, log: Logger) {
   let reason: string | null = notProbed;
   /** When the next probe is due; null while one runs, or after one that found no fault. */
   let dueMs: number | null = 0;
@@ -408,6 +384,7 @@ function createForkHealth(probe: (signal: AbortSignal) => Promise<void>, log: Lo
     }
   }
 
+  /** Why jobs are not forked; null if they are. Begins a probe where one is due. */
   function problem(): string | null {
     if (dueMs !== null && performance.now() >= dueMs) probing = runProbe();
     return reason;
@@ -415,10 +392,12 @@ function createForkHealth(probe: (signal: AbortSignal) => Promise<void>, log: Lo
 
   return {
     problem,
-    async probed(signal) {
+    /** Resolves when the newest probe has ended; rejects with the signal's reason. */
+    probed: async (signal: AbortSignal): Promise<void> => {
       if (problem() !== null) await abortable(probing, signal);
     },
-    noteFailure(error) {
+    /** After a mother or zygote failed to start, a probe must pass before the next job is forked. */
+    noteFailure(error: unknown): void {
       if (error instanceof EngineError && error.code !== "image_not_found" && reason === null) {
         setProblem(describeError(error), 0);
       }
@@ -440,17 +419,6 @@ interface MotherDeps {
   readonly motherMs?: number;
   /** How long a mother may take to answer before it counts as stuck, in ms. */
   readonly answerMs?: number;
-}
-
-/** Starts the mother when it is first needed, and another one after it has ended. */
-interface MotherKeeper {
-  /** @throws EngineError */
-  readonly current: () => Promise<Mother>;
-  /** The volumes that the mother reads. */
-  readonly volume: VolumeDeps;
-  /** Whether this is the label of one of its containers that is not removed. */
-  readonly owns: (label: string) => boolean;
-  readonly close: () => Promise<void>;
 }
 
 /** Ids of a zygote's user namespace: as many as programs in an image may expect. */
@@ -499,7 +467,8 @@ const closedLimits = {
   max_inotify_instances: 0,
 };
 
-export function createMotherKeeper(deps: MotherDeps): MotherKeeper {
+/** Starts the mother when it is first needed, and another one after it has ended. */
+export function createMotherKeeper(deps: MotherDeps) {
   const { engine, mother: spec, motherImage, ids, motherMs = dayMs, answerMs } = deps;
   const ownLabels = new Set<string>();
   let running: Promise<Mother> | null = null;
@@ -533,6 +502,7 @@ export function createMotherKeeper(deps: MotherDeps): MotherKeeper {
     }
   }
 
+  /** @throws EngineError */
   function current(): Promise<Mother> {
     if (isClosed) return Promise.reject(new Error("the agent has stopped"));
     if (running && performance.now() - bornMs < motherMs) return running;
@@ -549,9 +519,11 @@ export function createMotherKeeper(deps: MotherDeps): MotherKeeper {
 
   return {
     current,
-    volume: { engine, spec, motherImage, ids, ownLabels },
-    owns: (label) => ownLabels.has(label),
-    async close() {
+    /** The volumes that the mother reads. */
+    volume: { engine, spec, motherImage, ids, ownLabels } satisfies VolumeDeps,
+    /** Whether the container with this label is a mother or writes the volumes, and is not removed. */
+    owns: (label: string): boolean => ownLabels.has(label),
+    async close(): Promise<void> {
       isClosed = true;
       await running?.catch(() => null);
       await Promise.all([...alive].map((each) => each.close()));

@@ -84,7 +84,7 @@ export interface Zygote {
 }
 
 interface ForkedJob {
-  readonly channel: Channel;
+  readonly channel: ReturnType<typeof openChannel>;
   /** Resolves when nothing of it is left, and rejects if the mother dies. */
   readonly gone: Promise<Gone>;
   /** Kills it; resolves when it is gone. A mother that takes too long for that is ended. */
@@ -308,16 +308,8 @@ const pieceBytes = 32 * 1024;
 /** Bytes of a job's stderr that are kept for a diagnosis. */
 const diagnosticBytes = 4096;
 
-/** The agent's end of one job's bytes. */
-interface Channel {
-  /** As if the job's PID 1 had a stream of its own. Its `destroy` kills the job. */
-  readonly link: Link;
-  /** Takes a frame of the job; the end of the mother is `null`. */
-  readonly take: (frame: SwitchFrame | null) => void;
-}
-
-/** Opens the channel of a job: `send` writes to the mother's stream. */
-export function openChannel(number: number, send: Duplex["write"]): Channel {
+/** Opens the agent's end of one job's bytes: `send` writes to the mother's stream. */
+export function openChannel(number: number, send: Duplex["write"]) {
   let credit = windowBytes;
   let unconsumed: Buffer[] = [];
   let consumedBytes = 0;
@@ -383,19 +375,22 @@ export function openChannel(number: number, send: Duplex["write"]): Channel {
     wake?.();
   }
 
-  return {
-    link: {
-      input,
-      output: output(),
-      diagnostics: () => diagnostics,
-      destroy() {
-        if (isOver) return;
-        send(encodeSwitchFrame(number, "K"));
-        unconsumed = [];
-        end();
-      },
+  const link: Link = {
+    input,
+    output: output(),
+    diagnostics: () => diagnostics,
+    destroy() {
+      if (isOver) return;
+      send(encodeSwitchFrame(number, "K"));
+      unconsumed = [];
+      end();
     },
-    take(frame) {
+  };
+  return {
+    /** As if the job's PID 1 had a stream of its own. Its `destroy` kills the job. */
+    link,
+    /** Takes a frame of the job; the end of the mother is `null`. */
+    take: (frame: SwitchFrame | null): void => {
       if (frame === null || frame.type === "G") return end();
       switch (frame.type) {
         case "D":

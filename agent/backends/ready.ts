@@ -5,27 +5,6 @@ import type { SandboxJob } from "../sandbox/job.ts";
 import { EngineError, kindKey, type Sandbox, type SandboxRequest } from "../sandbox/sandbox.ts";
 import { abortable, backoffMs, type Clock, deadline } from "../waiting.ts";
 
-/** Sandboxes that are opened before their jobs come: some of each kind that jobs have lately asked for. */
-interface ReadyList {
-  /**
-   * Takes a sandbox from the list, open or still opening. Opens another one if there is none, and only that one may
-   * get the job before it is ready.
-   *
-   * @throws EngineError; the signal's reason.
-   */
-  readonly take: (
-    request: SandboxRequest,
-    signal: AbortSignal,
-    job?: SandboxJob,
-  ) => Promise<Sandbox>;
-  readonly keepReadyFor: (request: SandboxRequest) => void;
-  /** Opens what is missing, unless a job waits for a sandbox. Closes what has waited for too long. */
-  readonly fill: () => void;
-  readonly kinds: () => readonly KindCount[];
-  /** Opens no more sandboxes ahead, and closes those that wait. `take` still opens sandboxes for jobs. */
-  readonly close: () => Promise<void>;
-}
-
 export interface KindCount {
   readonly request: SandboxRequest;
   readonly ready: number;
@@ -77,7 +56,8 @@ const tickMs = 15_000;
 const quietMs = 100;
 const [firstRestMs, longestRestMs] = [500, 60_000];
 
-export function createReadyList(deps: ReadyListDeps): ReadyList {
+/** Sandboxes that are opened before their jobs come: some of each kind that jobs have lately asked for. */
+export function createReadyList(deps: ReadyListDeps) {
   const { perKind, idleMs, clock } = deps;
   /** By key; the kind that was asked for longest ago is first. */
   const kinds = new Map<string, Kind>();
@@ -102,6 +82,7 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
     return known;
   }
 
+  /** Opens what is missing, unless a job waits for a sandbox. Closes what has waited for too long. */
   function fill(): void {
     if (end.signal.aborted) return;
     const nowMs = clock.nowMs();
@@ -221,7 +202,13 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
   if (perKind > 0) void tick();
 
   return {
-    async take(request, signal, job) {
+    /**
+     * Takes a sandbox from the list, open or still opening. Opens another one if there is none, and only that one may
+     * get the job before it is ready.
+     *
+     * @throws EngineError; the signal's reason.
+     */
+    async take(...[request, signal, job]: Parameters<ReadyListDeps["open"]>): Promise<Sandbox> {
       signal.throwIfAborted();
       const kind = ask(request);
       fillSoon();
@@ -229,17 +216,18 @@ export function createReadyList(deps: ReadyListDeps): ReadyList {
       if (waiting === null) return open(request, signal, job);
       return withSpare(waiting, (limit) => open(request, limit, job));
     },
-    keepReadyFor(request) {
+    keepReadyFor: (request: SandboxRequest): void => {
       ask(request);
       fill();
     },
     fill,
-    kinds: () =>
+    kinds: (): readonly KindCount[] =>
       [...kinds.values()].map(({ request, entries }) => {
         const ready = entries.filter(({ isOpen }) => isOpen).length;
         return { request, ready, starting: entries.length - ready };
       }),
-    async close() {
+    /** Opens no more sandboxes ahead, and closes those that wait. `take` still opens sandboxes for jobs. */
+    async close(): Promise<void> {
       end.abort();
       using grace = deadline(clock, deps.graceMs);
       grace.signal.addEventListener("abort", () => halt.abort(new Error("the agent has stopped")));
@@ -327,19 +315,14 @@ export function poolKindOf(
   return kind;
 }
 
-/** Tasks that remove containers or make them ready again. Only the agent's end waits for them. */
-type BackgroundTasks = {
-  /** Starts a task; the promise resolves when it has ended, even if it failed. */
-  readonly start: (task: () => Promise<void>) => Promise<void>;
-  readonly count: () => number;
-  /** Resolves when no task is running. */
-  readonly whenIdle: () => Promise<void>;
-};
-
-/** `onFailure` is called when the engine fails a task. */
-export function createBackgroundTasks(log: Logger, onFailure: () => void): BackgroundTasks {
+/**
+ * Tasks that remove containers or make them ready again. Only the agent's end waits for them. `onFailure` is called
+ * when the engine fails a task.
+ */
+export function createBackgroundTasks(log: Logger, onFailure: () => void) {
   const underWay = new Set<Promise<void>>();
 
+  /** Starts a task; the promise resolves when it has ended, even if it failed. */
   function start(task: () => Promise<void>): Promise<void> {
     const running = task()
       .catch((error: unknown) => {

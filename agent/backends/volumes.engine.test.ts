@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import { Readable } from "node:stream";
-import { text } from "node:stream/consumers";
 import { getLogger } from "@logtape/logtape";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { tarEnd, tarHeader } from "../images/archive.ts";
@@ -15,6 +14,7 @@ import {
   removeContainersOf,
   removeImages,
   removeVolume,
+  shell,
 } from "../testing/raw-engine.ts";
 import { motherSpec } from "./forks.ts";
 import {
@@ -76,23 +76,8 @@ describe("bundles", async () => {
   /** Runs a shell script in the folder of bundles, and returns its lines. */
   async function inVolume(script: string, mode = "ro"): Promise<string[]> {
     const { image } = await testEngine();
-    const container = await rawEngine.createContainer({
-      Image: image,
-      Entrypoint: ["sh", "-c"],
-      Cmd: [`cd /bundles && ${script}`],
-      User: "0:0",
-      Tty: true,
-      HostConfig: { Binds: [`${spec.bundles}:/bundles:${mode}`] },
-    });
-    try {
-      const stream = await container.attach({ stream: true, stdout: true });
-      const said = text(stream);
-      await container.start();
-      await container.wait();
-      return (await said).split("\r\n").filter(Boolean);
-    } finally {
-      await container.remove({ force: true });
-    }
+    const said = await shell(image, `cd /bundles && ${script}`, `${spec.bundles}:/bundles:${mode}`);
+    return said.split("\n").filter(Boolean);
   }
 
   /** Paths below the folder of bundles, with owner and mode. */

@@ -30,26 +30,7 @@ import { abortable } from "../waiting.ts";
 import { openSandbox } from "./containers.ts";
 import { sourceProfile, unpackProfile, type VolumeSpec } from "./profiles.ts";
 
-/** The bundles in the volume that mothers read. A job finds one at /packages, and one for each large file in /input. */
-export interface Bundles {
-  /**
-   * Lends the bundle of a key until it is given back. Has it installed first if it is missing. Jobs that
-   * ask for it meanwhile share the installation; it ends early when all of them have given up.
-   *
-   * @param keeps whether it is kept when no job uses it; default: `keepsUnused`.
-   * @param took is told the milliseconds that this job waited for the installation.
-   * @throws InstallError; EngineError; the signal's reason; whatever `install` throws.
-   */
-  readonly borrow: (
-    key: BundleKey,
-    install: InstallBundle,
-    signal: AbortSignal,
-    took: (installMs: number) => void,
-    keeps?: boolean,
-  ) => Promise<BundleLoan>;
-  /** Ends installations; resolves when neither one nor a removal is pending. */
-  readonly close: () => Promise<void>;
-}
+export type Bundles = ReturnType<typeof createBundles>;
 
 /** Jobs of one tenant with the same content share a bundle. */
 interface BundleKey {
@@ -93,7 +74,8 @@ const tidyMs = 120_000;
 /** How long a bundle may take to be installed, in ms: longer than any startup_timeout. */
 const writeMs = 20 * 60_000;
 
-export function createBundles(deps: BundlesDeps): Bundles {
+/** The bundles in the volume that mothers read. A job finds one at /packages, and one for each large file in /input. */
+export function createBundles(deps: BundlesDeps) {
   const { ids, maxBytes, keepsUnused, log } = deps;
   /** By name, the least recently used first. */
   const bundles = new Map<string, Bundle>();
@@ -221,7 +203,21 @@ export function createBundles(deps: BundlesDeps): Bundles {
   }
 
   return {
-    async borrow({ tenant, content }, install, signal, took, keeps = keepsUnused) {
+    /**
+     * Lends the bundle of a key until it is given back. Has it installed first if it is missing. Jobs that
+     * ask for it meanwhile share the installation; it ends early when all of them have given up.
+     *
+     * @param keeps whether it is kept when no job uses it; default: `keepsUnused`.
+     * @param took is told the milliseconds that this job waited for the installation.
+     * @throws InstallError; EngineError; the signal's reason; whatever `install` throws.
+     */
+    async borrow(
+      { tenant, content }: BundleKey,
+      install: InstallBundle,
+      signal: AbortSignal,
+      took: (installMs: number) => void,
+      keeps = keepsUnused,
+    ): Promise<BundleLoan> {
       await abortable(look(), signal);
       // The name contains the range of ids: with another range, the files would have an unknown owner.
       const hash = nameInVolume([tenant, content, ids]);
@@ -257,7 +253,8 @@ export function createBundles(deps: BundlesDeps): Bundles {
         },
       };
     },
-    async close() {
+    /** Ends installations; resolves when neither one nor a removal is pending. */
+    async close(): Promise<void> {
       for (const { end } of unfinished) end.abort(new Error("the agent has stopped"));
       await Promise.allSettled([...unfinished].map(({ ready }) => ready));
       await removed;
@@ -273,12 +270,9 @@ function bytesOf(bundles: readonly Bundle[]): number {
   return bundles.reduce((total, { bytes, sent }) => total + (bytes ?? sent), 0);
 }
 
-interface Writer {
-  readonly write: KeepPiece;
-  readonly report: Promise<z.infer<typeof Report>>;
-}
+type Writer = ReturnType<typeof writerOf>;
 
-function writerOf(unpacker: Unpacker, limit: AbortSignal): Writer {
+function writerOf(unpacker: Unpacker, limit: AbortSignal) {
   const { input } = unpacker;
   const ended = new AbortController();
   const report = readReport(unpacker).finally(() => ended.abort());
@@ -286,7 +280,7 @@ function writerOf(unpacker: Unpacker, limit: AbortSignal): Writer {
   const stop = AbortSignal.any([limit, ended.signal]);
   return {
     report,
-    async write(piece) {
+    write: async (piece: Uint8Array): Promise<void> => {
       try {
         if (!input.write(piece)) await once(input, "drain", { signal: stop });
       } catch (cause) {
@@ -386,26 +380,14 @@ export async function installApart(
   }
 }
 
-/** The files of images, unpacked in the volume that mothers read. */
-export interface RootfsStore {
-  /**
-   * The name of the folder with the image's files. Unpacks them if they are missing. Calls for one image
-   * share the work.
-   *
-   * @throws EngineError; the signal's reason.
-   */
-  readonly prepare: (imageId: string, signal: AbortSignal) => Promise<string>;
-  /** Has the next call of `prepare` look for the image's files in the volume. */
-  readonly forget: (imageId: string) => void;
-  /** Ends what is being unpacked, and removes its containers. */
-  readonly close: () => Promise<void>;
-}
+export type RootfsStore = ReturnType<typeof createRootfsStore>;
 
 /** How long to trust that a folder is there. Agents remove folders that no agent has asked for in a day. */
 const knownMs = 3600_000;
 const unpackMs = 600_000;
 
-export function createRootfsStore(deps: VolumeDeps): RootfsStore {
+/** The files of images, unpacked in the volume that mothers read. */
+export function createRootfsStore(deps: VolumeDeps) {
   const program = (name: string): Buffer => unpackProgram({ ids: deps.ids, name, hostname });
   // The names depend on the range of ids and on the program that unpacks.
   const version = program("").toString("utf8");
@@ -414,8 +396,15 @@ export function createRootfsStore(deps: VolumeDeps): RootfsStore {
   const end = new AbortController();
 
   return {
-    forget: (imageId) => void known.delete(nameOf(imageId)),
-    async prepare(imageId, signal) {
+    /** Has the next call of `prepare` look for the image's files in the volume. */
+    forget: (imageId: string): void => void known.delete(nameOf(imageId)),
+    /**
+     * The name of the folder with the image's files. Unpacks them if they are missing. Calls for one image
+     * share the work.
+     *
+     * @throws EngineError; the signal's reason.
+     */
+    async prepare(imageId: string, signal: AbortSignal): Promise<string> {
       end.signal.throwIfAborted();
       const name = nameOf(imageId);
       let current = known.get(name);
@@ -430,7 +419,8 @@ export function createRootfsStore(deps: VolumeDeps): RootfsStore {
       await abortable(current.done, signal);
       return name;
     },
-    async close() {
+    /** Ends what is being unpacked, and removes its containers. */
+    async close(): Promise<void> {
       end.abort(new Error("the agent has stopped"));
       await Promise.allSettled([...known.values()].map(({ done }) => done));
     },

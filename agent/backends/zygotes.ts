@@ -18,17 +18,7 @@ import { backoffMs, type Clock } from "../waiting.ts";
 import { type Mother, NotForkable, type Zygote } from "./mother.ts";
 import type { RootfsStore } from "./volumes.ts";
 
-/** The zygotes for all kinds of jobs. Each is replaced by a new one of its kind after a while. */
-export interface Zygotes {
-  /**
-   * A zygote for jobs of this kind, and its mother. Jobs that ask while one starts share the start.
-   *
-   * @throws EngineError; NotForkable, also for a while after a failed start.
-   */
-  readonly of: (spec: SandboxSpec) => Promise<ReadyZygote>;
-  /** The next job of its kind gets another zygote; this one ends with its last job. */
-  readonly replace: (ready: ReadyZygote) => void;
-}
+export type Zygotes = ReturnType<typeof createZygotes>;
 
 export interface ReadyZygote {
   readonly mother: Mother;
@@ -73,7 +63,8 @@ interface Current extends ReadyZygote {
   jobsLeft: number;
 }
 
-export function createZygotes(deps: ZygotesDeps): Zygotes {
+/** The zygotes for all kinds of jobs. Each is replaced by a new one of its kind after a while. */
+export function createZygotes(deps: ZygotesDeps) {
   const { engine, mother, rootfs, zygoteStartMs: startMs = fiveMinutesMs } = deps;
   const current = new Map<string, Current>();
   const starting = new Map<string, Promise<Current>>();
@@ -143,11 +134,17 @@ export function createZygotes(deps: ZygotesDeps): Zygotes {
   }
 
   return {
-    replace(ready) {
+    /** The next job of its kind gets another zygote; this one ends with its last job. */
+    replace(ready: ReadyZygote): void {
       for (const [key, each] of current) if (each === ready) current.delete(key);
       ready.zygote.retire();
     },
-    async of(spec) {
+    /**
+     * A zygote for jobs of this kind, and its mother. Jobs that ask while one starts share the start.
+     *
+     * @throws EngineError; NotForkable, also for a while after a failed start.
+     */
+    async of(spec: SandboxSpec): Promise<ReadyZygote> {
       const key = zygoteKey(spec);
       const failure = failed.get(key);
       if (failure && performance.now() < failure.untilMs) throw failure.error;
@@ -212,19 +209,6 @@ function environmentAtGate(ofImage: readonly string[], spec: SandboxSpec) {
   return { env, pythonPath };
 }
 
-/** Learns from the texts of jobs which modules it pays to import before they arrive. */
-interface PreloadLearner {
-  /**
-   * The spec for a job whose text imports these modules: it preloads the largest learned set that the text imports all
-   * of. What the code says while it runs counts for nothing, so no job decides what another's interpreter imports.
-   * Each tenant's jobs are learned from for that tenant alone, whose zygotes these are: else a job could find out
-   * what others import.
-   */
-  readonly specFor: (spec: SandboxSpec, imports: readonly string[], tenant: string) => SandboxSpec;
-  /** A zygote with this preload does not work: it is not tried again for a while. */
-  readonly forget: (spec: SandboxSpec) => void;
-}
-
 interface LearnDeps {
   /** Starts a zygote, and tells for each module of its preload how many ms its import took. */
   readonly prepare: (
@@ -258,7 +242,8 @@ interface Kind {
   readonly failedMs: Map<string, number>;
 }
 
-export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): PreloadLearner {
+/** Learns from the texts of jobs which modules it pays to import before they arrive. */
+export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps) {
   const kinds = new Map<string, Kind>();
   let isPreparing = false;
 
@@ -302,7 +287,13 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
   }
 
   return {
-    specFor(spec, imports, tenant) {
+    /**
+     * The spec for a job whose text imports these modules: it preloads the largest learned set that the text imports
+     * all of. What the code says while it runs counts for nothing, so no job decides what another's interpreter
+     * imports. Each tenant's jobs are learned from for that tenant alone, whose zygotes these are: else a job could
+     * find out what others import.
+     */
+    specFor(spec: SandboxSpec, imports: readonly string[], tenant: string): SandboxSpec {
       if (imports.length === 0) return spec;
       const own = { ...spec, learnedFor: tenant };
       const kind = kindOf(own);
@@ -315,7 +306,8 @@ export function createPreloadLearner({ prepare, isBusy, clock }: LearnDeps): Pre
       if (wanted.length > 0 && best?.length !== wanted.length) count(kind, own, wanted);
       return best ? { ...own, preload: best } : spec;
     },
-    forget(spec) {
+    /** A zygote with this preload does not work: it is not tried again for a while. */
+    forget(spec: SandboxSpec): void {
       const kind = kindOf(spec);
       const key = spec.preload.join(" ");
       kind.learned.delete(key);

@@ -34,6 +34,14 @@ describe("build", () => {
     return { began: began.promise, end: () => end.resolve() };
   }
 
+  /** An agent that runs this build until the test ends the build. */
+  async function begin(build = testBuild()) {
+    const { began, end } = hold();
+    const agent = t.run();
+    t.api.offerBuild(build);
+    return { build, agent, end, ...(await began) };
+  }
+
   /** The next poll that says this. */
   async function pollWhere(matches: (request: PollRequest) => boolean): Promise<PollRequest> {
     for (let n = t.api.count("/poll"); ; n++) {
@@ -43,11 +51,7 @@ describe("build", () => {
   }
 
   it("builds what the lease says, and posts the log and then the image", async () => {
-    const build = testBuild();
-    const { began, end } = hold();
-    t.run();
-    t.api.offerBuild(build);
-    const { order, log } = await began;
+    const { build, order, log, end } = await begin();
     expect(order).toMatchObject({
       baseImage: testImage,
       steps: build.steps,
@@ -73,11 +77,7 @@ describe("build", () => {
   });
 
   it("uses no slot, and runs one build at a time", async () => {
-    const build = testBuild();
-    const { began, end } = hold();
-    t.run();
-    t.api.offerBuild(build);
-    await began;
+    const { build, end } = await begin();
     const busy = await pollWhere(({ builds }) => builds.length > 0);
     expect(busy).toMatchObject({ builds: [build.lease_id], free_builds: 0, free_slots: 1 });
     t.api.offer(testJob());
@@ -89,10 +89,7 @@ describe("build", () => {
   });
 
   it("reports the new image as soon as it exists", async () => {
-    const { began, end } = hold();
-    t.run();
-    t.api.offerBuild(testBuild());
-    await began;
+    const { end } = await begin();
     t.api.answer("/result", "silence");
     end();
     await t.api.request("/result");
@@ -101,7 +98,9 @@ describe("build", () => {
 
   describe("a build that fails", () => {
     const broken = new EngineError("command_not_found", "no python3", { transient: false });
-    it.each([
+    const away = new EngineError("unavailable", "ECONNREFUSED");
+    const denied = new PushError("x could not be pushed: denied");
+    it.each<[string, Error, string, string, failures?: number]>([
       ["of its packages is final", new InstallError("no match"), "result", "dependency_error"],
       [
         "of its configuration is final",
@@ -110,42 +109,23 @@ describe("build", () => {
         "config_error",
       ],
       ["of the engine is final if it would fail again", broken, "result", "docker_error"],
-      [
-        "of the engine is handed back if it may pass",
-        new EngineError("unavailable", "ECONNREFUSED"),
-        "release",
-        "docker_error",
-      ],
-    ])("because %s, with the reason", async (_why, error, posted, type) => {
-      t.makeImage = () => Promise.reject(error);
+      ["of the engine is handed back if it may pass", away, "release", "docker_error", 1],
+      ["a registry does not take its image is handed back", denied, "release", "docker_error"],
+    ])("because %s, with the reason", async (_why, error, posted, type, failures = 0) => {
+      if (error === denied) t.shareImage = () => Promise.reject(error);
+      else t.makeImage = () => Promise.reject(error);
       t.run();
       const build = testBuild();
       t.api.offerBuild(build);
       expect((await t.api.request(path(posted, build.lease_id))).json).toMatchObject({
-        error: { type, message: error.message, phase: "startup" },
+        error: { type, message: error.message, ...(error !== denied && { phase: "startup" }) },
       });
-      expect(t.deps.engine.breaker().failure_count).toBe(posted === "release" ? 1 : 0);
-    });
-
-    it("because a registry does not take its image is handed back, and does not count against the engine", async () => {
-      t.shareImage = () => Promise.reject(new PushError("x could not be pushed: denied"));
-      t.run();
-      const build = testBuild();
-      t.api.offerBuild(build);
-      const { json } = await t.api.request(path("release", build.lease_id));
-      expect(json).toMatchObject({
-        error: { type: "docker_error", message: "x could not be pushed: denied" },
-      });
-      expect(t.deps.engine.breaker().failure_count).toBe(0);
+      expect(t.deps.engine.breaker().failure_count).toBe(failures);
     });
   });
 
   it("ends a build at its time limit", async () => {
-    const build = testBuild({ timeout_s: 20 });
-    const { began } = hold();
-    t.run();
-    t.api.offerBuild(build);
-    await began;
+    const { build } = await begin(testBuild({ timeout_s: 20 }));
     await t.clock.sleeping(20_000);
     t.clock.advance(20_000);
     const { json } = await t.api.request(path("result", build.lease_id));
@@ -156,36 +136,26 @@ describe("build", () => {
 
   describe("told to stop", () => {
     it("lets the build end within the grace period", async () => {
-      const { began, end } = hold();
-      const { stop, ended } = t.run();
-      t.api.offerBuild(testBuild());
-      await began;
-      stop();
+      const { agent, end } = await begin();
+      agent.stop();
       end();
-      await ended;
+      await agent.ended;
       expect(t.api.count("/result")).toBe(1);
     });
 
     it("hands back a build that outlasts the grace period", async () => {
-      const { began } = hold();
-      const { stop, ended } = t.run();
-      t.api.offerBuild(testBuild());
-      await began;
-      stop();
+      const { agent } = await begin();
+      agent.stop();
       await t.clock.sleeping(10_000);
       t.clock.advance(10_000);
       const { json } = await t.api.request("/release");
       expect(json).toMatchObject({ error: { type: "service_unavailable" } });
-      await ended;
+      await agent.ended;
     });
   });
 
   it("drops a build whose lease is lost, and posts nothing for it", async () => {
-    const build = testBuild();
-    const { began } = hold();
-    t.run();
-    t.api.offerBuild(build);
-    await began;
+    const { build } = await begin();
     await pollWhere(({ builds }) => builds.length > 0);
     t.api.lost.push(build.lease_id);
     t.api.wake();
@@ -194,11 +164,7 @@ describe("build", () => {
   });
 
   it("renews the lease of a build", async () => {
-    const build = testBuild();
-    const { began } = hold();
-    t.run();
-    t.api.offerBuild(build);
-    await began;
+    const { build } = await begin();
     await t.clock.sleeping(8000);
     t.clock.advance(8000);
     expect((await t.api.request("/renew")).json).toMatchObject({ builds: [build.lease_id] });

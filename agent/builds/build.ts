@@ -585,16 +585,7 @@ function imageChanges(request: LayerRequest): string[] {
   ];
 }
 
-/**
- * Sends the log of a build to the API, one piece per second; the excess over the limit is left out.
- */
-export type BuildLog = {
-  readonly add: (bytes: Uint8Array) => void;
-  /** Notes the step that begins, which the next piece brings. */
-  readonly begin: (step: number) => void;
-  /** Sends the rest. */
-  readonly close: () => Promise<void>;
-};
+export type BuildLog = ReturnType<typeof createBuildLog>;
 
 const EVERY_MS = 1000;
 const CHUNK_MAX_BYTES = 256 * 1024;
@@ -602,10 +593,8 @@ const CHUNK_MAX_BYTES = 256 * 1024;
 const END_BYTES = 64 * 1024;
 const HEAD_BYTES = limits.buildLogMaxBytes - END_BYTES - 100;
 
-export function createBuildLog(
-  clock: Clock,
-  send: (chunk: BuildLogChunk) => Promise<void>,
-): BuildLog {
+/** Sends the log of a build to the API, one piece per second; the excess over the limit is left out. */
+export function createBuildLog(clock: Clock, send: (chunk: BuildLogChunk) => Promise<void>) {
   const closing = new AbortController();
   let waiting: Uint8Array[] = [];
   let room = HEAD_BYTES;
@@ -615,6 +604,7 @@ export function createBuildLog(
   let leftOut = 0;
   let begun: number | undefined;
 
+  /** Notes the step that begins, which the next piece brings. */
   function begin(step: number): void {
     begun = step;
   }
@@ -655,6 +645,7 @@ export function createBuildLog(
   const pumping = pump();
   pumping.catch(() => {});
 
+  /** Sends the rest. */
   async function close(): Promise<void> {
     closing.abort();
     await pumping;

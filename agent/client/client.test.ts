@@ -5,14 +5,13 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { Agent } from "undici";
-import { afterEach, beforeAll, beforeEach, describe, expect, it, test } from "vitest";
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { describeError } from "../../shared/log-line.ts";
 import { listen, type Listening } from "../../shared/testing/http.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { protocolHeader, protocolVersion } from "../../shared/wire/leases.ts";
-import { type FakeApi, startFakeApi } from "../testing/fake-api.ts";
-import { t, testJob, useTestAgent } from "../testing/test-agent.ts";
+import { type Answer, type FakeApi, startFakeApi } from "../testing/fake-api.ts";
 import { makeAuthority, startProxy, startTlsApi } from "../testing/tls-world.ts";
 import { type Client, createClient, retryTimes } from "./client.ts";
 import { createHttp, fixedToken, type Http, joinedToken, writeCredentials } from "./http.ts";
@@ -33,6 +32,7 @@ describe("client", () => {
     const token = fixedToken("token-0123456789");
     client = createClient({ url: `${api.url}/`, token, dispatcher: new Agent() }, times);
   });
+  const poll = () => client.poll({ wait_s: 0 } as never, never);
   afterEach(async () => {
     await client.close();
     await api[Symbol.asyncDispose]();
@@ -120,17 +120,7 @@ describe("client", () => {
       ["soon", 0],
     ])("with Retry-After: %s asks the agent to wait %d ms", async (value, retryAfterMs) => {
       api.answer("/poll", { status: 503, headers: { "retry-after": value } });
-      const poll = client.poll({ wait_s: 0 } as never, never);
-      await expect(poll).rejects.toMatchObject({ kind: "transient", retryAfterMs });
-    });
-
-    it("names a proxy if the refusal is not the API's", async () => {
-      api.answer("/poll", { status: 403, body: "<html>", isProxy: true });
-      await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
-        kind: "transient",
-        message:
-          "POST /poll answered 403, but not by an Airlock API: look for a proxy or a firewall in between",
-      });
+      await expect(poll()).rejects.toMatchObject({ kind: "transient", retryAfterMs });
     });
 
     it("is repeated by default for as long as the lease lasts", async () => {
@@ -169,39 +159,42 @@ describe("client", () => {
     expect(api.count("/result")).toBe(1);
   });
 
-  it("does not accept a reply of another shape to a poll", async () => {
-    api.answer("/poll", { status: 200, body: { jobs: "none" } });
-    await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
-      kind: "transient",
-      message: "POST /poll answered with an unknown shape",
-    });
-  });
-
-  it("reports that an API of another protocol version cannot be used", async () => {
-    api.answer("/poll", { status: 200, headers: { [protocolHeader]: "1" } });
-    await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
-      kind: "incompatible",
-      message: `The API speaks version 1 of the agents' protocol, the agent version ${protocolVersion}: run the same version of Airlock on both.`,
-    });
+  it.each<[string, Answer, string, string]>([
+    [
+      "of another shape",
+      { status: 200, body: { jobs: "none" } },
+      "transient",
+      "POST /poll answered with an unknown shape",
+    ],
+    [
+      "of a proxy, which it names,",
+      { status: 403, body: "<html>", isProxy: true },
+      "transient",
+      "POST /poll answered 403, but not by an Airlock API: look for a proxy or a firewall in between",
+    ],
+    [
+      "of another protocol version",
+      { status: 200, headers: { [protocolHeader]: "1" } },
+      "incompatible",
+      `The API speaks version 1 of the agents' protocol, the agent version ${protocolVersion}: run the same version of Airlock on both.`,
+    ],
+  ])("a reply %s to a poll is not accepted", async (_what, answer, kind, message) => {
+    api.answer("/poll", answer);
+    await expect(poll()).rejects.toMatchObject({ kind, message });
     expect(api.received[0]?.headers[protocolHeader]).toBe(protocolVersion);
   });
 
   it("treats an API that is not there as transient", async () => {
     await api[Symbol.asyncDispose]();
-    await expect(client.poll({ wait_s: 0 } as never, never)).rejects.toMatchObject({
+    await expect(poll()).rejects.toMatchObject({
       kind: "transient",
     });
     api = await startFakeApi();
   });
 
   describe("an artifact", () => {
-    let folder: string;
-    beforeEach(async () => {
-      folder = tempFolder();
-    });
-
     async function spool(name: string, bytes: Buffer) {
-      const path = join(folder, "0");
+      const path = join(tempFolder(), "0");
       await writeFile(path, bytes);
       const sha256 = createHash("sha256").update(bytes).digest("hex");
       return { name, path, sizeBytes: bytes.length, sha256 };
@@ -521,22 +514,5 @@ describe("token source", () => {
     const token = joinedToken(folder, old);
     expect(token.isReplaced(old)).toBe(false);
     expect(token.current()).toBe(old);
-  });
-});
-
-describe("fake api", () => {
-  useTestAgent();
-
-  test("an agent that does not take a job from an answer that came too late gets it with the next", async () => {
-    t.run();
-    await t.api.request("/poll", 2);
-    const { lease_ttl_s } = t.api.intervals;
-    t.clock.advance(lease_ttl_s * 1000);
-    const job = testJob();
-    t.api.offer(job);
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
-    sandbox.finish();
-    expect((await t.api.request("/result")).path).toContain(job.lease_id);
   });
 });

@@ -22,27 +22,7 @@ import { protocolHeader, protocolMismatch, protocolVersion } from "../../shared/
 /** What of a refusal shows that an Airlock API sent it. */
 const AnswerOfApi = Problem.pick({ title: true, status: true, detail: true, correlation_id: true });
 
-export type Http = {
-  /**
-   * Sends one request to a path under /agent/v1 and reads the whole answer.
-   *
-   * @throws ApiError; the signal's reason once it is aborted; the error of a body that cannot be read.
-   */
-  readonly send: <T>(call: Call<T>) => Promise<T>;
-  /**
-   * Sends a GET and returns the answer before its body is read: the whole body (200) or the part
-   * that `headers` ask for (206).
-   *
-   * @throws ApiError; the signal's reason.
-   */
-  readonly open: (
-    path: string,
-    headers: Record<string, string>,
-    timeoutMs: number,
-    signal: AbortSignal,
-  ) => Promise<Answer>;
-  readonly close: () => Promise<void>;
-};
+export type Http = ReturnType<typeof createHttp>;
 
 type Call<T> = {
   readonly method: "GET" | "POST" | "PUT";
@@ -69,7 +49,7 @@ export type ApiAccess = {
   readonly dispatcher: Dispatcher;
 };
 
-export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http {
+export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess) {
   const base = `${apiUrl.replace(/\/+$/, "")}/agent/v1`;
   const authorization = (): Record<string, string> =>
     token === undefined ? {} : { authorization: `Bearer ${token.current()}` };
@@ -108,9 +88,25 @@ export function createHttp({ url: apiUrl, token, dispatcher }: ApiAccess): Http 
     });
   }
 
-  const send: Http["send"] = (call) => exchange(call, (answer) => read(answer, call));
+  /**
+   * Sends one request to a path under /agent/v1 and reads the whole answer.
+   *
+   * @throws ApiError; the signal's reason once it is aborted; the error of a body that cannot be read.
+   */
+  const send = <T>(call: Call<T>): Promise<T> => exchange(call, (answer) => read(answer, call));
 
-  const open: Http["open"] = (path, headers, timeoutMs, signal) => {
+  /**
+   * Sends a GET and returns the answer before its body is read: the whole body (200) or the part
+   * that `headers` ask for (206).
+   *
+   * @throws ApiError; the signal's reason.
+   */
+  const open = (
+    path: string,
+    headers: Record<string, string>,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<Answer> => {
     const call = { method: "GET", path, headers, body: "", timeoutMs, signal } as const;
     return exchange(call, async (answer) => {
       if (answer.statusCode !== 200 && answer.statusCode !== 206) {

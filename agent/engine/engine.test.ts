@@ -11,17 +11,19 @@ import { connectEngine, type Engine, engineHost, forPodman } from "./engine.ts";
 
 const never = new AbortController().signal;
 
+const saying =
+  (body: object, status = 200): Answer =>
+  (request, response) => {
+    request.resume().on("end", () => {
+      response.writeHead(status, { "content-type": "application/json" });
+      response.end(JSON.stringify(body));
+    });
+  };
+
 describe("engine", () => {
   const { folder, fakeEngine } = fakeEngines();
 
-  const failing = (status: number, message: string): Answer => {
-    return (request, response) => {
-      request.resume().on("end", () => {
-        response.writeHead(status, { "content-type": "application/json" });
-        response.end(JSON.stringify({ message }));
-      });
-    };
-  };
+  const failing = (status: number, message: string) => saying({ message }, status);
   const profile = containerProfile(specWith());
 
   test.each([
@@ -54,9 +56,7 @@ describe("engine", () => {
       DefaultRuntime: "runc",
       Runtimes: { runsc: {}, runc: {} },
     };
-    const engine = await fakeEngine((request, response) => {
-      request.resume().on("end", () => response.end(JSON.stringify(info)));
-    });
+    const engine = await fakeEngine(saying(info));
     expect(await engine.describe(never)).toEqual({
       available: true,
       version: "20.10",
@@ -259,11 +259,7 @@ describe("engine info", () => {
       /cannot limit a job's memory, processes: /,
     ],
   ])("an engine that would run jobs without their limits is none: %o", async (info, words) => {
-    const engine = await fakeEngine((request, response) => {
-      request
-        .resume()
-        .on("end", () => response.end(JSON.stringify({ ServerVersion: "4", ...info })));
-    });
+    const engine = await fakeEngine(saying({ ServerVersion: "4", ...info }));
     await expect(engine.describe(never)).rejects.toThrow(words);
   });
 
@@ -271,11 +267,7 @@ describe("engine info", () => {
     { Rootless: true, CgroupVersion: "2" },
     { CgroupVersion: "1", PidsLimit: true },
   ])("an engine that holds limits is one: %o", async (info) => {
-    const engine = await fakeEngine((request, response) => {
-      request
-        .resume()
-        .on("end", () => response.end(JSON.stringify({ ServerVersion: "4", ...info })));
-    });
+    const engine = await fakeEngine(saying({ ServerVersion: "4", ...info }));
     expect(await engine.describe(never)).toMatchObject({ available: true });
   });
 
@@ -292,8 +284,7 @@ describe("engine info", () => {
   function podmanWith(cgroupControllers: readonly string[]): Answer {
     return (request, response) => {
       const isOwn = /^\/v[0-9.]+\/libpod\/info$/.test(request.url ?? "");
-      const info = isOwn ? { host: { cgroupControllers } } : podmanInfo;
-      request.resume().on("end", () => response.end(JSON.stringify(info)));
+      saying(isOwn ? { host: { cgroupControllers } } : podmanInfo)(request, response);
     };
   }
 

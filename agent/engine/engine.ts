@@ -10,7 +10,7 @@ import type { EngineHealth } from "../../shared/wire/health.ts";
 import { hostScope } from "../host/alive.ts";
 import { engineDemux, type Link } from "../sandbox/frames.ts";
 import { EngineError, type EngineErrorCode, labels, namePrefix } from "../sandbox/sandbox.ts";
-import { type ImageCalls, imageCalls } from "./images.ts";
+import { type Call, type ImageCalls, imageCalls } from "./images.ts";
 
 export interface ContainerState {
   readonly isRunning: boolean;
@@ -168,10 +168,7 @@ export function connectEngine(
     remove: (id, signal) =>
       call(signal, async (abortSignal) => {
         const removal = docker.getContainer(id).remove({ force: true, v: true, abortSignal });
-        await removal.catch((error: unknown) => {
-          const { statusCode } = error as { statusCode?: number };
-          if (statusCode !== 404 && statusCode !== 409) throw error;
-        });
+        await removal.catch(unlessGone);
       }),
     exportFiles: (id, signal) =>
       call(signal, async (abortSignal) => {
@@ -339,10 +336,10 @@ export interface VolumeCalls {
   removeVolume(name: string, signal: AbortSignal): Promise<void>;
 }
 
-type Call = <T>(
-  signal: AbortSignal,
-  request: (abortSignal: AbortSignal) => Promise<T>,
-) => Promise<T>;
+/** Throws the error of a removal, unless there is nothing to remove, or it is used or being removed. */
+function unlessGone(error: { readonly statusCode?: number }): void {
+  if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+}
 
 function volumeCalls(docker: Docker, call: Call): VolumeCalls {
   return {
@@ -365,13 +362,7 @@ function volumeCalls(docker: Docker, call: Call): VolumeCalls {
       }),
     removeVolume: (name, signal) =>
       call(signal, async (abortSignal) => {
-        await docker
-          .getVolume(name)
-          .remove({ abortSignal })
-          .catch((error: unknown) => {
-            const { statusCode } = error as { statusCode?: number };
-            if (statusCode !== 404 && statusCode !== 409) throw error;
-          });
+        await docker.getVolume(name).remove({ abortSignal }).catch(unlessGone);
       }),
   };
 }

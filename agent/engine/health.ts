@@ -5,25 +5,7 @@ import { EngineError } from "../sandbox/sandbox.ts";
 import { type ChangeSignal, type Clock, deadline } from "../waiting.ts";
 import type { Engine } from "./engine.ts";
 
-/** What the agent knows about its engine, and how many jobs it may therefore take. */
-export type EngineMonitor = {
-  readonly health: () => EngineHealth;
-  readonly breaker: () => CircuitBreaker;
-  /** How many of `free` slots may be offered while `held` leases run. */
-  readonly slotsToOffer: (free: number, held: number) => number;
-  /** The engine did what a job asked of it. */
-  readonly recordSuccess: () => void;
-  /** The engine failed a job; it is checked at once. */
-  readonly recordFailure: () => void;
-  /** Either the engine or the job failed: the engine is checked at once. */
-  readonly checkSoon: () => void;
-  /** Checks the engine now, for a run that was lost; false if it does not answer in time. */
-  readonly checkNow: () => Promise<boolean>;
-  /** Resolves after the first check. */
-  readonly firstChecked: Promise<void>;
-  /** Checks the engine every few seconds until `end`. */
-  readonly run: (end: AbortSignal) => Promise<void>;
-};
+export type EngineMonitor = ReturnType<typeof createEngineMonitor>;
 
 type EngineMonitorDeps = {
   /** Throws if the engine does not answer. */
@@ -52,7 +34,8 @@ const DESCRIBE_TIMEOUT_MS = 60_000;
 /** A removal that failed unnoticed is repeated within this time. */
 const SWEEP_EVERY_MS = 60_000;
 
-export function createEngineMonitor(deps: EngineMonitorDeps): EngineMonitor {
+/** What the agent knows about its engine, and how many jobs it may therefore take. */
+export function createEngineMonitor(deps: EngineMonitorDeps) {
   const { clock, changes, log } = deps;
   const firstChecked = Promise.withResolvers<void>();
   let health: EngineHealth = { available: false, version: null, runtimes: [] };
@@ -75,6 +58,7 @@ export function createEngineMonitor(deps: EngineMonitorDeps): EngineMonitor {
     changes.notify();
   }
 
+  /** Either the engine or the job failed: the engine is checked at once. */
   function checkSoon(): void {
     needsSweep = true;
     pause.abort();
@@ -114,6 +98,7 @@ export function createEngineMonitor(deps: EngineMonitorDeps): EngineMonitor {
     }
   }
 
+  /** Checks the engine now, for a run that was lost; false if it does not answer in time. */
   async function checkNow(): Promise<boolean> {
     const isThere = await check();
     if (isThere) checkSoon();
@@ -160,6 +145,7 @@ export function createEngineMonitor(deps: EngineMonitorDeps): EngineMonitor {
     }
   }
 
+  /** Checks the engine every few seconds until `end`. */
   async function run(end: AbortSignal): Promise<void> {
     while (!end.aborted) {
       pause = new AbortController();
@@ -172,22 +158,26 @@ export function createEngineMonitor(deps: EngineMonitorDeps): EngineMonitor {
     }
   }
 
+  /** How many of `free` slots may be offered while `held` leases run. */
   function slotsToOffer(free: number, held: number): number {
     if (!health.available || breaker.state === "open") return 0;
     return breaker.state === "closed" ? free : Math.min(free, held === 0 ? 1 : 0);
   }
 
   return {
-    health: () => ({ ...health, errors: deps.errors() }),
+    health: (): EngineHealth => ({ ...health, errors: deps.errors() }),
     breaker: () => describeBreaker(breaker),
     slotsToOffer,
+    /** The engine did what a job asked of it. */
     recordSuccess: () => dispatch("success"),
+    /** The engine failed a job; it is checked at once. */
     recordFailure: () => {
       dispatch("failure");
       checkSoon();
     },
     checkSoon,
     checkNow,
+    /** Resolves after the first check. */
     firstChecked: firstChecked.promise,
     run,
   };

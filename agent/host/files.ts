@@ -11,25 +11,7 @@ import type { LeasedFile } from "../../shared/wire/files.ts";
 import { abortable } from "../waiting.ts";
 import { JobRefusal } from "./policy.ts";
 
-/**
- * The input files of jobs on this agent's disk, by tenant and content: each is fetched once, however many jobs of the
- * tenant have it. Otherwise the start of a job would tell whether other tenants have a file.
- */
-export interface FileStore {
-  /**
-   * Lends the files of a job until they are given back, and fetches those that are missing. Waits while
-   * files in use leave no room for them.
-   *
-   * @param open asks for the bytes of a file, on behalf of this job.
-   * @throws JobRefusal if there can never be room for them; the signal's reason; what `open` throws; the disk's errors.
-   */
-  readonly borrow: (
-    tenant: string,
-    files: readonly LeasedFile[],
-    open: OpenFile,
-    signal: AbortSignal,
-  ) => Promise<FileLoan>;
-}
+export type FileStore = ReturnType<typeof createFileStore>;
 
 export type OpenFile = (file: LeasedFile, signal: AbortSignal) => Promise<Readable>;
 
@@ -54,8 +36,13 @@ interface Entry extends Kept {
 const keyOf = (tenant: string, { sha256 }: Pick<LeasedFile, "sha256">): string =>
   `${tenant} ${sha256}`;
 
-/** @param folder Used by this store only, and removed with the agent's process. */
-export function createFileStore(folder: string, maxBytes: number): FileStore {
+/**
+ * The input files of jobs on this agent's disk, by tenant and content: each is fetched once, however many jobs of the
+ * tenant have it. Otherwise the start of a job would tell whether other tenants have a file.
+ *
+ * @param folder Used by this store only, and removed with the agent's process.
+ */
+export function createFileStore(folder: string, maxBytes: number) {
   /** By tenant and SHA-256, the least recently used first. */
   const entries = new Map<string, Entry>();
   let givenBack = Promise.withResolvers<void>();
@@ -146,7 +133,19 @@ export function createFileStore(folder: string, maxBytes: number): FileStore {
   }
 
   return {
-    async borrow(tenant, files, open, signal) {
+    /**
+     * Lends the files of a job until they are given back, and fetches those that are missing. Waits while
+     * files in use leave no room for them.
+     *
+     * @param open asks for the bytes of a file, on behalf of this job.
+     * @throws JobRefusal if there can never be room for them; the signal's reason; what `open` throws; the disk's errors.
+     */
+    async borrow(
+      tenant: string,
+      files: readonly LeasedFile[],
+      open: OpenFile,
+      signal: AbortSignal,
+    ): Promise<FileLoan> {
       const wanted = new Map(files.map((file) => [keyOf(tenant, file), file]));
       const needed = sizeOf(wanted.values());
       if (needed > maxBytes) {
@@ -239,27 +238,7 @@ export function toEvict<T extends Kept>(
   return gone;
 }
 
-/** This agent's folder for artifacts on their way from containers to the API. */
-export type SpoolDir = {
-  /** Readable only by its owner and root. */
-  readonly path: string;
-  /**
-   * The folder for the files of one lease. The caller creates it if it has files; disposing removes
-   * it.
-   */
-  readonly folder: (leaseId: string) => AsyncDisposable & { readonly path: string };
-  /** Throws if no file can be written, for example on a full disk. */
-  readonly check: () => Promise<void>;
-  /**
-   * Removes the folders of dead agents; `isAlive` returns null if it cannot tell. The folder of an
-   * agent that is certainly dead stays until `isReported`.
-   */
-  readonly removeLeftOvers: (
-    isAlive: (agentId: string, hostScope: string) => Promise<boolean | null>,
-    isReported: (agentId: string) => boolean,
-  ) => Promise<void>;
-  readonly remove: () => Promise<void>;
-};
+export type SpoolDir = Awaited<ReturnType<typeof openSpoolDir>>;
 
 /** In such a folder only its owner may rename or remove an entry. */
 const STICKY = 0o1000;
@@ -273,15 +252,11 @@ const LEFT_BEHIND_MS = 10 * 60_000;
 const HOST_SCOPE = "host-scope";
 
 /**
- * Opens the agent's own folder in `root`.
+ * Opens the agent's own folder in `root`, for artifacts on their way from containers to the API.
  *
  * @throws ConfigError if another user could replace the folder; the system's errors.
  */
-export async function openSpoolDir(
-  root: string,
-  agentId: string,
-  hostScope: string,
-): Promise<SpoolDir> {
+export async function openSpoolDir(root: string, agentId: string, hostScope: string) {
   const own = join(root, agentId);
   const probe = join(own, "probe");
   makeFolder(root);
@@ -296,18 +271,31 @@ export async function openSpoolDir(
   }
 
   return {
+    /** Readable only by its owner and root. */
     path: own,
-    folder: (leaseId) => {
+    /**
+     * The folder for the files of one lease. The caller creates it if it has files; disposing removes
+     * it.
+     */
+    folder: (leaseId: string): AsyncDisposable & { readonly path: string } => {
       const path = join(own, leaseId);
       // The result is posted by then. What cannot be removed goes with the agent's folder.
       return { path, [Symbol.asyncDispose]: () => remove(path).catch(() => {}) };
     },
-    check: async () => {
+    /** Throws if no file can be written, for example on a full disk. */
+    check: async (): Promise<void> => {
       await writeFile(probe, "airlock\n");
       // With `force`, because two agents may check at once.
       await rm(probe, { force: true });
     },
-    removeLeftOvers: async (isAlive, isReported) => {
+    /**
+     * Removes the folders of dead agents; `isAlive` returns null if it cannot tell. The folder of an
+     * agent that is certainly dead stays until `isReported`.
+     */
+    removeLeftOvers: async (
+      isAlive: (agentId: string, hostScope: string) => Promise<boolean | null>,
+      isReported: (agentId: string) => boolean,
+    ): Promise<void> => {
       const others = (await readdir(root)).filter((name) => name !== agentId && isAgentId(name));
       for (const name of others) {
         const path = join(root, name);

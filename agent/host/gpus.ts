@@ -1,16 +1,4 @@
-/**
- * The host's GPUs. Each belongs to one container at a time, from before its creation until the
- * engine has removed it.
- */
-export type Gpus = {
-  readonly total: number;
-  /** GPUs that are not leased, less those that leases are waiting for. */
-  readonly free: () => number;
-  /** Asks for `count` GPUs; leases are granted in the order of the calls. */
-  readonly lease: (count: number) => GpuLease;
-  /** Holds leased GPUs until the returned function is called, even after the lease has ended. */
-  readonly hold: (ids: readonly string[]) => () => void;
-};
+export type Gpus = ReturnType<typeof createGpus>;
 
 /** Ends when it is disposed, whether it was granted or not. */
 export type GpuLease = Disposable & {
@@ -23,10 +11,10 @@ const none: GpuLease = { ids: Promise.resolve([]), [Symbol.dispose]: () => {} };
 type Waiting = { readonly count: number; readonly grant: (ids: readonly string[]) => void };
 
 /**
- * `ids`: indices or UUIDs, as the engine accepts them. `changed` is called when GPUs are given
- * back.
+ * The host's GPUs. Each belongs to one container at a time, from before its creation until the engine has removed it.
+ * `ids`: indices or UUIDs, as the engine accepts them. `changed` is called when GPUs are given back.
  */
-export function createGpus(ids: readonly string[], changed: () => void): Gpus {
+export function createGpus(ids: readonly string[], changed: () => void) {
   const free = [...ids];
   const waiting: Waiting[] = [];
   /** How many holders each granted group of GPUs has. */
@@ -50,6 +38,7 @@ export function createGpus(ids: readonly string[], changed: () => void): Gpus {
     changed();
   }
 
+  /** Asks for `count` GPUs; leases are granted in the order of the calls. */
   function lease(count: number): GpuLease {
     if (count === 0) return none;
     const { promise, resolve } = Promise.withResolvers<readonly string[]>();
@@ -68,6 +57,7 @@ export function createGpus(ids: readonly string[], changed: () => void): Gpus {
     };
   }
 
+  /** Holds leased GPUs until the returned function is called, even after the lease has ended. */
   function hold(granted: readonly string[]): () => void {
     const count = holders.get(granted);
     if (count === undefined) return () => {};
@@ -76,7 +66,9 @@ export function createGpus(ids: readonly string[], changed: () => void): Gpus {
   }
 
   const asked = (): number => waiting.reduce((sum, { count }) => sum + count, 0);
-  return { total: ids.length, free: () => Math.max(0, free.length - asked()), lease, hold };
+  /** GPUs that are not leased, less those that leases are waiting for. */
+  const unasked = (): number => Math.max(0, free.length - asked());
+  return { total: ids.length, free: unasked, lease, hold };
 }
 
 function once(task: () => void): () => void {

@@ -118,15 +118,7 @@ function above<T>(
   return `${key} is ${String(most)}, less than ${String(asked)}`;
 }
 
-/** Checks what the API asks for against the operator's policy. Pulls and starts nothing. */
-export type Admission = {
-  /** @throws JobRefusal; EngineError; the signal's reason. */
-  readonly admitJob: (job: JobAsked, runtime: string | null, signal: AbortSignal) => Promise<void>;
-  /** @throws JobRefusal; EngineError; the signal's reason. */
-  readonly admitBuild: (build: LeasedBuild, signal: AbortSignal) => Promise<void>;
-  /** An image to be fetched, under all names that it will have here. @throws JobRefusal */
-  readonly admitImage: (jobType: string, names: readonly string[]) => void;
-};
+export type Admission = ReturnType<typeof createAdmission>;
 
 /** A job, or the known part of a job that may come. */
 type JobAsked = Pick<LeasedJob, "job_type" | "image"> &
@@ -141,10 +133,12 @@ type AdmissionDeps = {
   readonly engine: { readonly health: () => Pick<EngineHealth, "runtimes"> };
 };
 
-export function createAdmission({ policy, images, engine }: AdmissionDeps): Admission {
+/** Checks what the API asks for against the operator's policy. Pulls and starts nothing. */
+export function createAdmission({ policy, images, engine }: AdmissionDeps) {
   const runtimeName = (runtime: string | null): string =>
     runtime ?? engine.health().runtimes[0] ?? "a runtime that is not known";
 
+  /** @throws JobRefusal; EngineError; the signal's reason. */
   async function admitJob(job: JobAsked, runtime: string | null, signal: AbortSignal) {
     const { job_type, image, timeout_s = 0, caps } = job;
     const refusal = explainRefusal(policy, {
@@ -165,6 +159,8 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
   /**
    * A build runs on the engine's default runtime. Its own image names are checked too, because it
    * may overwrite them.
+   *
+   * @throws JobRefusal; EngineError; the signal's reason.
    */
   async function admitBuild(build: LeasedBuild, signal: AbortSignal) {
     const { job_type, base_image, repository, tags } = build;
@@ -179,6 +175,7 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps): Admi
     if (refusal) throw refused("build", refusal);
   }
 
+  /** An image to be fetched, under all names that it will have here. @throws JobRefusal */
   function admitImage(jobType: string, names: readonly string[]): void {
     const refusal = explainRefusal(policy, {
       jobType,

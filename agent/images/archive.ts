@@ -471,21 +471,18 @@ function refuse(what: string): never {
   throw new ImageArchiveError(`a layer holds ${what}`);
 }
 
-/** A stream of bytes that is read in amounts that the reader chooses. */
-interface ByteSource {
-  /** Yields exactly `count` bytes, in pieces as they arrive. */
-  pieces(count: number): AsyncGenerator<Buffer>;
-  /** Returns exactly `count` bytes in one buffer; for small amounts. */
-  whole(count: number): Promise<Buffer>;
-  /** Whether nothing more comes. */
-  isAtEnd(): Promise<boolean>;
-}
+type ByteSource = ReturnType<typeof byteSource>;
 
-/** @throws (its methods) Error if the bytes end too early; what `bytes` throws. */
-function byteSource(bytes: AsyncIterable<Buffer>): ByteSource {
+/**
+ * A stream of bytes that is read in amounts that the reader chooses.
+ *
+ * @throws (its methods) Error if the bytes end too early; what `bytes` throws.
+ */
+function byteSource(bytes: AsyncIterable<Buffer>) {
   const incoming = bytes[Symbol.asyncIterator]();
   let rest: Buffer = Buffer.alloc(0);
 
+  /** Whether nothing more comes. */
   async function isAtEnd(): Promise<boolean> {
     while (rest.length === 0) {
       const next = await incoming.next();
@@ -495,6 +492,7 @@ function byteSource(bytes: AsyncIterable<Buffer>): ByteSource {
     return false;
   }
 
+  /** Yields exactly `count` bytes, in pieces as they arrive. */
   async function* pieces(count: number): AsyncGenerator<Buffer> {
     for (let left = count; left > 0;) {
       if (await isAtEnd()) throw new Error("it ends too early");
@@ -505,6 +503,7 @@ function byteSource(bytes: AsyncIterable<Buffer>): ByteSource {
     }
   }
 
+  /** Returns exactly `count` bytes in one buffer; for small amounts. */
   async function whole(count: number): Promise<Buffer> {
     const parts: Buffer[] = [];
     for await (const piece of pieces(count)) parts.push(piece);

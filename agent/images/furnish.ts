@@ -8,17 +8,6 @@ import { abortable } from "../waiting.ts";
 import { readSmallFile, tarEnd, tarHeader, tarPadding } from "./archive.ts";
 import { FURNISHED, REPOSITORY, STANDS_IN_FOR, STEP } from "./images.ts";
 
-/**
- * Images with the files that forks get when their image is unpacked (python/unpack.py, `furnish`). The root of a
- * container is read-only, so that an engine writes nothing into it: its image must have them. Nothing of the image runs.
- */
-export interface FurnishedImages {
-  /** Starts containers on such images. Each is made before the first container that needs it. */
-  readonly startOn: (start: StartSandbox) => StartSandbox;
-  /** Those that containers of this process start on. */
-  readonly used: () => Promise<string[]>;
-}
-
 /** Their names: a label could come from any image. The number is that of what is added. */
 const NAME = "airlock/furnished";
 export const furnishedName = (imageId: string): string =>
@@ -32,7 +21,11 @@ const MAKE_MS = 60_000;
 /** How long containers start on the image itself after a failure. */
 const PAUSE_MS = 60_000;
 
-export function createFurnishedImages(engine: Engine, log: Logger): FurnishedImages {
+/**
+ * Images with the files that forks get when their image is unpacked (python/unpack.py, `furnish`). The root of a
+ * container is read-only, so that an engine writes nothing into it: its image must have them. Nothing of the image runs.
+ */
+export function createFurnishedImages(engine: Engine, log: Logger) {
   /** By image. */
   const known = new Map<string, Promise<string>>();
 
@@ -50,16 +43,20 @@ export function createFurnishedImages(engine: Engine, log: Logger): FurnishedIma
   }
 
   return {
-    startOn: (start) => async (spec, signal) => {
-      const startOnce = async () =>
-        start({ ...spec, image: await abortable(imageFor(spec), signal) }, signal);
-      return startOnce().catch((error: unknown) => {
-        if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
-        // Another agent may have removed it.
-        known.delete(spec.image);
-        return startOnce();
-      });
-    },
+    /** Starts containers on such images. Each is made before the first container that needs it. */
+    startOn:
+      (start: StartSandbox): StartSandbox =>
+      async (spec, signal) => {
+        const startOnce = async () =>
+          start({ ...spec, image: await abortable(imageFor(spec), signal) }, signal);
+        return startOnce().catch((error: unknown) => {
+          if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
+          // Another agent may have removed it.
+          known.delete(spec.image);
+          return startOnce();
+        });
+      },
+    /** Those that containers of this process start on. */
     used: () => Promise.all(known.values()),
   };
 }

@@ -22,7 +22,7 @@ import {
   type UnpackBounds,
   unpackImage,
 } from "./archive.ts";
-import { createFurnishedImages, type FurnishedImages, furnishedName } from "./furnish.ts";
+import { createFurnishedImages, furnishedName } from "./furnish.ts";
 import { collectImages } from "./images.ts";
 import { createFetchedImages, type FetchedImages } from "./transfer.ts";
 
@@ -290,7 +290,10 @@ describe("fetched images", () => {
 });
 
 /** The images that containers start on where jobs have these images. */
-async function startOn(furnished: FurnishedImages, ...images: string[]): Promise<string[]> {
+async function startOn(
+  furnished: ReturnType<typeof createFurnishedImages>,
+  ...images: string[]
+): Promise<string[]> {
   const started = images.map(async (image) => {
     let used = "";
     const start = furnished.startOn((spec) => {

@@ -17,7 +17,6 @@ import { createImages, createInventory, type ImageStore, type Inventory } from "
 import {
   createImageFetcher,
   type FetcherDeps,
-  type ImageFetcher,
   PushError,
   type ShareDeps,
   shareImage,
@@ -372,7 +371,7 @@ describe("fetch images", () => {
   let pull: () => Promise<void>;
   let architecture: string;
   let needed: number;
-  let fetcher: ImageFetcher;
+  let fetcher: ReturnType<typeof createImageFetcher>;
 
   beforeEach(() => {
     clock = createTestClock();

@@ -6,24 +6,8 @@ import { JobRefusal } from "../host/policy.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
 import { abortable, type ChangeSignal } from "../waiting.ts";
 
-export type Images = {
-  /**
-   * The id, `sha256:…`, of the image to use for `reference`: that image, an image labelled as its
-   * stand-in, or the one pulled from a registry.
-   *
-   * @throws JobRefusal if there is none; EngineError; the signal's reason.
-   */
-  readonly resolve: (reference: string, signal: AbortSignal) => Promise<string>;
-  /**
-   * The names of `reference`: itself; if it may be an id, the image's id and all names that the
-   * engine has for it.
-   *
-   * @throws EngineError; the signal's reason.
-   */
-  readonly namesOf: (reference: string, signal: AbortSignal) => Promise<string[]>;
-  /** Call this when the engine no longer has the image: the next `resolve` looks it up again. */
-  readonly forget: (reference: string) => void;
-};
+export type Images = ReturnType<typeof createImages>;
+export type Inventory = ReturnType<typeof createInventory>;
 
 /** The engine's store of images. */
 export type ImageStore = Pick<Engine, "imageId" | "imageNames" | "labelledImageId" | "pull">;
@@ -45,9 +29,15 @@ export function createImages(
   end: AbortSignal,
   authFor: (reference: string) => RegistryAuth | undefined = () => undefined,
   used: (reference: string) => void = () => {},
-): Images {
+) {
   const lookups = new Map<string, Promise<string>>();
 
+  /**
+   * The id, `sha256:…`, of the image to use for `reference`: that image, an image labelled as its
+   * stand-in, or the one pulled from a registry.
+   *
+   * @throws JobRefusal if there is none; EngineError; the signal's reason.
+   */
   async function resolve(reference: string, signal: AbortSignal): Promise<string> {
     used(reference);
     const lookup = lookups.get(reference) ?? start(reference);
@@ -62,10 +52,17 @@ export function createImages(
     return lookup;
   }
 
+  /** Call this when the engine no longer has the image: the next `resolve` looks it up again. */
   function forget(reference: string): void {
     lookups.delete(reference);
   }
 
+  /**
+   * The names of `reference`: itself; if it may be an id, the image's id and all names that the
+   * engine has for it.
+   *
+   * @throws EngineError; the signal's reason.
+   */
   async function namesOf(reference: string, signal: AbortSignal): Promise<string[]> {
     return ID.test(reference) ? store.imageNames(reference, signal) : [reference];
   }
@@ -121,25 +118,10 @@ function notFound(reference: string, cause: unknown): JobRefusal {
 }
 
 /** Knows which of the images that the API asks about are on the engine. */
-export type Inventory = {
-  readonly present: () => readonly string[];
-  /**
-   * Takes the list of images that the API asks about. Returns false if some of them are new: they
-   * have been looked up now, but the API does not know the result yet.
-   */
-  readonly want: (references: readonly string[], signal: AbortSignal) => Promise<boolean>;
-  /** Looks up every image again. */
-  readonly refresh: (signal: AbortSignal) => Promise<void>;
-  /** Notes an image that has just been made. */
-  readonly add: (reference: string) => void;
-  /** The images that the API asks about; null before it has told. */
-  readonly asked: () => readonly string[] | null;
-};
-
 export function createInventory(
   store: Pick<ImageStore, "imageId" | "labelledImageId">,
   changes: ChangeSignal,
-): Inventory {
+) {
   /** Images built here; they are looked up even before the API asks about them. */
   const made: string[] = [];
   let asked: readonly string[] | null = null;
@@ -152,12 +134,17 @@ export function createInventory(
     if (!isSame) changes.notify();
   }
 
+  /** Looks up every image again. */
   async function refresh(signal: AbortSignal): Promise<void> {
     const sought = wanted;
     const ids = await Promise.all(sought.map((one) => findImage(store, one, signal)));
     set(sought.filter((_one, n) => ids[n] !== null));
   }
 
+  /**
+   * Takes the list of images that the API asks about. Returns false if some of them are new: they
+   * have been looked up now, but the API does not know the result yet.
+   */
   async function want(references: readonly string[], signal: AbortSignal): Promise<boolean> {
     asked = references;
     const isKnown = references.every((one) => wanted.includes(one));
@@ -167,13 +154,16 @@ export function createInventory(
     return isKnown;
   }
 
+  /** Notes an image that has just been made. */
   function add(reference: string): void {
     made.push(reference);
     wanted = [...new Set([...wanted, reference])];
     set([...new Set([...present, reference])]);
   }
 
-  return { present: () => present, want, refresh, add, asked: () => asked };
+  /** The images that the API asks about; null before it has told. */
+  const listed = (): readonly string[] | null => asked;
+  return { present: () => present, want, refresh, add, asked: listed };
 }
 
 /** Label of an image that stands in for the image that it names. */

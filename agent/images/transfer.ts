@@ -16,18 +16,6 @@ import { otherIds, packImage, unpackImage } from "./archive.ts";
 import { furnishedName } from "./furnish.ts";
 import type { Inventory } from "./images.ts";
 
-/** Fetches images that other hosts have built. */
-export type ImageFetcher = {
-  /**
-   * Takes the list of images that the API wants here, and fetches the missing ones, one at a time.
-   */
-  readonly want: (references: readonly string[]) => void;
-  /**
-   * The wanted images that could not be fetched, with the reason. A new array after each change.
-   */
-  readonly missing: () => Missing;
-};
-
 export type Missing = NonNullable<EngineHealth["missing_images"]>;
 
 export type FetcherDeps = FetchDeps & {
@@ -47,8 +35,8 @@ const REASON_MAX_LENGTH = 500;
 
 type Failure = { readonly count: number; readonly againMs: number; readonly reason: string | null };
 
-/** Fetches until `end`. A failed fetch is repeated after growing waits. */
-export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFetcher {
+/** Fetches images that other hosts have built, until `end`. A failed fetch is repeated after growing waits. */
+export function createImageFetcher(deps: FetcherDeps, end: AbortSignal) {
   const { inventory, changes, clock, log } = deps;
   const failures = new Map<string, Failure>();
   let wanted: readonly string[] = [];
@@ -105,6 +93,7 @@ export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFe
     );
   }
 
+  /** Takes the list of images that the API wants here, and fetches the missing ones, one at a time. */
   function want(references: readonly string[]): void {
     wanted = references;
     const forgotten = [...failures.keys()].filter((image) => !references.includes(image));
@@ -115,7 +104,9 @@ export function createImageFetcher(deps: FetcherDeps, end: AbortSignal): ImageFe
     void work().finally(() => (isBusy = false));
   }
 
-  return { want, missing: () => missing };
+  /** The wanted images that could not be fetched, with the reason. A new array after each change. */
+  const unfetched = (): Missing => missing;
+  return { want, missing: unfetched };
 }
 
 /** The image is not for this agent, or no source has it: not reported to the operator. */
@@ -241,20 +232,7 @@ export const FETCHED = "airlock-fetched";
 /** Longer than any job waits from lease to container; from then on the engine keeps the image. */
 const IN_USE_MS = 15 * 60_000;
 
-/** The images on this host's engine that other agents have built. */
-export type FetchedImages = {
-  /** Notes that a job is about to run on this image. */
-  readonly used: (image: string) => void;
-  /**
-   * Removes images, least recently used first, until their total size is within the limit. Keeps
-   * those that are needed or in use.
-   *
-   * @returns the total size of the images that are left, in bytes; shared layers count once per
-   *   image.
-   * @throws EngineError; the signal's reason.
-   */
-  readonly prune: (needed: readonly string[], signal: AbortSignal) => Promise<number>;
-};
+export type FetchedImages = ReturnType<typeof createFetchedImages>;
 
 type FetchedDeps = {
   readonly imageCalls: Pick<ImageCalls, "imageNames" | "imagesNamed" | "removeName">;
@@ -264,10 +242,19 @@ type FetchedDeps = {
   readonly repository?: string;
 };
 
-export function createFetchedImages(deps: FetchedDeps): FetchedImages {
+/** The images on this host's engine that other agents have built. */
+export function createFetchedImages(deps: FetchedDeps) {
   const { imageCalls, maxBytes, clock, log, repository = FETCHED } = deps;
   const usedMs = new Map<string, number>();
 
+  /**
+   * Removes images, least recently used first, until their total size is within the limit. Keeps
+   * those that are needed or in use.
+   *
+   * @returns the total size of the images that are left, in bytes; shared layers count once per
+   *   image.
+   * @throws EngineError; the signal's reason.
+   */
   async function prune(needed: readonly string[], signal: AbortSignal): Promise<number> {
     const images = await imageCalls.imagesNamed(repository, signal);
     let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
@@ -305,7 +292,9 @@ export function createFetchedImages(deps: FetchedDeps): FetchedImages {
     return true;
   }
 
-  return { used: (image) => void usedMs.set(image, clock.nowMs()), prune };
+  /** Notes that a job is about to run on this image. */
+  const used = (image: string): void => void usedMs.set(image, clock.nowMs());
+  return { used, prune };
 }
 
 export type ShareDeps = {

@@ -6,23 +6,9 @@ import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/files.node.ts";
 import { ownerOf, toEvict } from "../host/files.ts";
 
-/** Caches installed packages for the next job of a tenant with the same requirements. A key begins with `ownerOf`. */
-export type PackageCache = {
-  /** The entry of a key, with its checksum verified; null if it is missing or incomplete. */
-  readonly find: (key: string) => Promise<KeptSet | null>;
-  readonly begin: (key: string) => Promise<KeepWriter>;
-};
+export type PackageCache = Awaited<ReturnType<typeof openPackageCache>>;
 
 export type KeptSet = AsyncDisposable & { readonly pieces: () => AsyncIterable<Uint8Array> };
-
-/** Writes a cache entry. If it cannot be written, it is not cached; the job does not fail. */
-export type KeepWriter = AsyncDisposable & {
-  /** Drops the pieces so far. */
-  readonly restart: () => Promise<void>;
-  readonly write: (piece: Uint8Array) => Promise<void>;
-  /** Completes the entry, so that the next job can use it. */
-  readonly commit: () => Promise<void>;
-};
 
 const ENDING = ".packages";
 const PART = ".part";
@@ -32,17 +18,15 @@ const PIECE_BYTES = 256 * 1024;
 const PART_MAX_AGE_MS = 60 * 60_000;
 
 /**
+ * Caches installed packages for the next job of a tenant with the same requirements. A key begins with `ownerOf`.
  * Opens a folder of files `<key>.packages`: the cached bytes, then their SHA-256. Several agents
  * may share it. It only gets files that root wrote before any code ran.
  */
-export async function openPackageCache(
-  folder: string,
-  maxBytes: number,
-  log: Logger,
-): Promise<PackageCache> {
+export async function openPackageCache(folder: string, maxBytes: number, log: Logger) {
   makeFolder(folder);
   const pathOf = (key: string): string => join(folder, `${key}${ENDING}`);
 
+  /** The entry of a key, with its checksum verified; null if it is missing or incomplete. */
   async function find(key: string): Promise<KeptSet | null> {
     const path = pathOf(key);
     let file: FileHandle | null = null;
@@ -65,7 +49,8 @@ export async function openPackageCache(
     return null;
   }
 
-  async function begin(key: string): Promise<KeepWriter> {
+  /** Writes an entry. If it cannot be written, it is not cached; the job does not fail. */
+  async function begin(key: string) {
     const part = join(folder, `${randomUUID()}${PART}`);
     let hash = createHash("sha256");
     let bytes = 0;
@@ -88,19 +73,21 @@ export async function openPackageCache(
       await giveUp(describeError(error));
     }
     return {
-      async restart() {
+      /** Drops the pieces so far. */
+      async restart(): Promise<void> {
         hash = createHash("sha256");
         bytes = 0;
         await attempt((open) => open.truncate(0));
       },
-      async write(piece) {
+      write: async (piece: Uint8Array): Promise<void> => {
         bytes += piece.length;
         hash.update(piece);
         if (file !== null && bytes > maxBytes) return giveUp("larger than dependency_cache_bytes");
         const at = bytes - piece.length;
         await attempt((open) => open.write(piece, 0, piece.length, at));
       },
-      async commit() {
+      /** Completes the entry, so that the next job can use it. */
+      async commit(): Promise<void> {
         await attempt(async (open) => {
           await open.write(hash.digest(), 0, DIGEST_BYTES, bytes);
           await open.sync();
@@ -112,7 +99,7 @@ export async function openPackageCache(
           log.warn("dependency cache not pruned: {reason}", { reason: describeError(error) });
         });
       },
-      async [Symbol.asyncDispose]() {
+      async [Symbol.asyncDispose](): Promise<void> {
         await file?.close();
         await rm(part, { force: true });
       },

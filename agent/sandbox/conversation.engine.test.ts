@@ -317,17 +317,6 @@ describe("tools", async () => {
     return { ...run, calls };
   }
 
-  test("the code calls functions of the caller, in order with its output", async () => {
-    const { out, err, end, calls } = await runWith(`
-print(add(1, 2))
-print(await later(3))`);
-    expect({ out, err, end }).toEqual({ out: "3\n{'n': 3}\n", err: "", end: "succeeded - 0" });
-    expect(calls).toEqual([
-      { number: 1, name: "add", arguments: { a: 1, b: 2 }, stdoutAt: 0, stderrAt: 0 },
-      { number: 2, name: "later", arguments: { n: 3 }, stdoutAt: 2, stderrAt: 0 },
-    ]);
-  });
-
   test("a call whose arguments are nested too deep for the service raises ToolError", async () => {
     const { out, calls } = await runWith(`
 x = []

@@ -33,6 +33,14 @@ import type { RunReport } from "./verdict.ts";
 
 const never = new AbortController().signal;
 
+/** A supervisor that is ready, and the conversation with it. */
+async function openReady(patience?: Patience) {
+  const supervisor = fakeSupervisor();
+  supervisor.say(ready);
+  const conversation = await openConversation(supervisor.link, never, patience);
+  return { ...supervisor, conversation };
+}
+
 describe("conversation", () => {
   const spoolRoot = tempFolder();
 
@@ -59,9 +67,7 @@ describe("conversation", () => {
 
   /** Runs a job against a supervisor that says `frames` and then ends. */
   async function runAgainst(...frames: Buffer[]): Promise<RunReport> {
-    const { link, output, say } = fakeSupervisor();
-    say(ready);
-    const conversation = await openConversation(link, never);
+    const { conversation, output, say } = await openReady();
     say(...frames);
     output.end();
     return conversation.run(job, optionsWith());
@@ -120,9 +126,7 @@ describe("conversation", () => {
       bytes: readonly Buffer[],
       write: (call: () => Promise<unknown>) => unknown,
     ) {
-      const { link, output, say } = fakeSupervisor();
-      say(ready);
-      const conversation = await openConversation(link, never);
+      const { conversation, output, say } = await openReady();
       const handle = await open("/dev/null");
       const disk = Object.getPrototypeOf(handle) as FileHandle;
       await handle.close();
@@ -223,9 +227,8 @@ describe("conversation", () => {
   });
 
   test("a waiting supervisor that ends is noticed", async () => {
-    const { link, output, say } = fakeSupervisor();
-    say(ready);
-    const { died } = await openConversation(link, never);
+    const { conversation, output } = await openReady();
+    const { died } = conversation;
     expect(died.aborted).toBe(false);
     output.end();
     await once(died, "abort");
@@ -235,8 +238,6 @@ describe("conversation", () => {
   test("a container that ends before its code started is an error, so that the job can be retried", async () => {
     await expect(runAgainst()).rejects.toMatchObject({ name: "EngineError", transient: true });
   });
-
-  const out = encodeFrame("O", Buffer.from("partial"));
 
   test.each([
     ["in the middle of the code", [started, out]],
@@ -268,9 +269,7 @@ describe("conversation", () => {
   const impatient: Patience = { overtimeMs: 0, silenceMs: 20, collectMs: 60_000 };
 
   test("an abort asks the supervisor to cancel, and its report counts", async () => {
-    const { link, heard, say } = fakeSupervisor();
-    say(ready);
-    const conversation = await openConversation(link, never);
+    const { conversation, link, heard, say } = await openReady();
     const cancel = new AbortController();
     say(started);
     const running = conversation.run(
@@ -286,9 +285,7 @@ describe("conversation", () => {
   });
 
   test("a supervisor that ignores the cancel is given up", async () => {
-    const { link, say } = fakeSupervisor();
-    say(ready);
-    const conversation = await openConversation(link, never, impatient);
+    const { conversation, say } = await openReady(impatient);
     const cancel = new AbortController();
     say(started, out);
     const onOutput = (): void => cancel.abort();
@@ -297,18 +294,14 @@ describe("conversation", () => {
   });
 
   test("a job that is cancelled already is never sent", async () => {
-    const { link, heard, say } = fakeSupervisor();
-    say(ready);
-    const conversation = await openConversation(link, never);
+    const { conversation, heard } = await openReady();
     const report = await conversation.run(job, optionsWith({ signal: AbortSignal.abort() }));
     expect(report).toMatchObject({ ending: "cancelled", started: false });
     expect(heard).toEqual([]);
   });
 
   test("an agent without room for artifacts fails instead of losing them", async () => {
-    const { link, say } = fakeSupervisor();
-    say(ready);
-    const conversation = await openConversation(link, never);
+    const { conversation, say } = await openReady();
     say(started, exit, fileHead("x", 1), data("y"), summary);
     const spoolDir = join(spoolRoot, "no-folder");
     writeFileSync(spoolDir, "");
@@ -316,9 +309,7 @@ describe("conversation", () => {
   });
 
   test("code and input of any size arrive in pieces", async () => {
-    const { link, heard, say } = fakeSupervisor();
-    say(ready);
-    const conversation = await openConversation(link, never);
+    const { conversation, heard, say } = await openReady();
     say(started, exit, summary);
     await conversation.run({ ...job, code: "#".repeat(200_000), inputJson: "" }, optionsWith());
     expect(heard).toEqual(["J", "C", "C", "C", "C", "G"]);

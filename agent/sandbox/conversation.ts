@@ -29,29 +29,6 @@ import { startRecorder } from "./output.ts";
 import { EngineError } from "./sandbox.ts";
 import type { RunReport } from "./verdict.ts";
 
-interface Conversation {
-  readonly pythonVersion: string;
-  readonly preloadErrors: Readonly<Record<string, string>>;
-  /** The bytecode of its program, if it was sent as text. */
-  readonly bytecode: Bytecode | null;
-  /** Aborts when the supervisor ends while it waits for a job. */
-  readonly died: AbortSignal;
-  /**
-   * Installs packages before the job.
-   *
-   * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
-   */
-  install(packages: PackageRequest, signal: AbortSignal): Promise<void>;
-  /** As `Sandbox.giveFiles`. */
-  giveFiles(files: readonly InputFile[], signal: AbortSignal): Promise<void>;
-  /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
-  readonly tellRequirements: (requirements: readonly string[]) => void;
-  /** As `Sandbox.beginSession`. */
-  readonly beginSession: (env: Readonly<Record<string, string>>) => void;
-  /** A job that was sent ahead is not sent again. */
-  run(job: SandboxJob, options: RunOptions): Promise<RunReport>;
-}
-
 /** Milliseconds between SIGINT and SIGKILL in a session, as in python/session.py; more while it compiles long code. */
 const interruptMs = 2000;
 const compileMs = ({ call, code }: SandboxJob): number =>
@@ -85,7 +62,7 @@ export async function openConversation(
   signal: AbortSignal,
   patience: Patience = defaultPatience,
   ahead: SandboxJob | null = null,
-): Promise<Conversation> {
+) {
   signal.throwIfAborted();
   if (ahead) sendJob(link.input, ahead);
   const frames = readFrames(link);
@@ -103,9 +80,16 @@ export async function openConversation(
     return {
       pythonVersion: ready.python_version,
       preloadErrors: ready.preload_errors,
+      /** The bytecode of its program, if it was sent as text. */
       bytecode,
+      /** Aborts when the supervisor ends while it waits for a job. */
       died: died.signal,
-      install: async (packages, limit) => {
+      /**
+       * Installs packages before the job.
+       *
+       * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
+       */
+      install: async (packages: PackageRequest, limit: AbortSignal): Promise<void> => {
         await install(
           link,
           async () => {
@@ -117,10 +101,15 @@ export async function openConversation(
           limit,
         );
       },
-      giveFiles: (files, limit) => giveFiles(link, files, died.signal, limit),
-      tellRequirements: (requirements) => tellRequirements(link, requirements),
-      beginSession: (env) => sendSession(link.input, env),
-      async run(job, options) {
+      /** As `Sandbox.giveFiles`. */
+      giveFiles: (files: readonly InputFile[], limit: AbortSignal) =>
+        giveFiles(link, files, died.signal, limit),
+      /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
+      tellRequirements: (requirements: readonly string[]) => tellRequirements(link, requirements),
+      /** As `Sandbox.beginSession`. */
+      beginSession: (env: Readonly<Record<string, string>>) => sendSession(link.input, env),
+      /** A job that was sent ahead is not sent again. */
+      async run(job: SandboxJob, options: RunOptions): Promise<RunReport> {
         if (ahead && job !== ahead) throw new Error("another job was sent ahead");
         if (!job.call) {
           if (!ahead && !options.signal.aborted) sendJob(link.input, job);

@@ -1,14 +1,12 @@
-import { type Duplex, PassThrough } from "node:stream";
+import type { Duplex } from "node:stream";
 import { expect, test } from "vitest";
+import { fakeSupervisor, job, json, ready } from "../testing/fake-supervisor.ts";
 import { openConversation } from "./conversation.ts";
-import { encodeFrame, type Frame, frameDecoder, FrameError, type Link } from "./frames.ts";
+import { encodeFrame, type Frame, frameDecoder, FrameError } from "./frames.ts";
 import { explainPipFailure, openTunnel } from "./install-packages.ts";
 import type { PipSource } from "./job.ts";
 import { EngineError } from "./sandbox.ts";
 
-const json = (type: string, value: unknown): Buffer =>
-  encodeFrame(type, Buffer.from(JSON.stringify(value)));
-const ready = json("R", { python_version: "3.13.5", preload_errors: {} });
 const ended = {
   exit_status: 0,
   exit_signal: null,
@@ -24,19 +22,11 @@ const never = new AbortController().signal;
 
 /** A supervisor that says what it is told to say once it hears of packages. */
 async function open(...frames: Buffer[]) {
-  const input = new PassThrough();
-  const output = new PassThrough();
-  const decode = frameDecoder();
-  input.on("data", (chunk: Buffer) => {
-    for (const { type } of decode(chunk)) if (type === "P") output.write(Buffer.concat(frames));
+  const { link, output, heard, say } = fakeSupervisor();
+  link.input.on("data", () => {
+    if (heard.splice(0).includes("P")) say(...frames);
   });
-  const link: Link = {
-    input,
-    output,
-    diagnostics: () => "its last words",
-    destroy: () => output.destroy(),
-  };
-  output.write(ready);
+  say(ready);
   return { conversation: await openConversation(link, never), output };
 }
 const pip = (more: Partial<PipSource> = {}): PipSource => ({
@@ -82,12 +72,6 @@ test("no connection is opened after the installation, and open ones are closed",
   await new Promise(setImmediate);
   expect(closed).toBe(true);
   output.write(encodeFrame("o", Buffer.from([0, 0, 0, 2])));
-  const job = {
-    code: "",
-    inputJson: "{}",
-    timeoutMs: 1,
-    caps: { streamBytes: 1, artifactBytes: 1 },
-  };
   const run = conversation.run(job, { signal: never, spoolDir: "/nonexistent" });
   await expect(run).rejects.toThrow("a frame o out of turn");
 });
@@ -112,7 +96,7 @@ test("an end of the stream ends it, and so does a signal", async () => {
   const { conversation, output } = await open();
   const installed = conversation.install({ requirements, from: pip() }, never);
   output.end();
-  await expect(installed).rejects.toThrow("its last words");
+  await expect(installed).rejects.toThrow("Traceback: its own");
 
   const other = await open();
   const giveUp = new AbortController();

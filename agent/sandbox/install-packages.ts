@@ -154,17 +154,6 @@ export function explainPipFailure(log: string, exitCode: number): string {
   return withHint(said) || `It ended with exit code ${exitCode}.`;
 }
 
-/**
- * The agent's end of the tunnel out of a sandbox; python/packages.py is the other end and describes
- * the protocol.
- */
-interface Tunnel {
-  /** @throws FrameError on a frame that does not belong. */
-  take(frame: Frame): void;
-  /** Ends every connection. */
-  close(): void;
-}
-
 /** Bytes of a connection that may be sent but not yet passed on, in each direction. */
 const windowBytes = 256 * 1024;
 /** More than the other end allows, because it forgets a connection sooner. */
@@ -172,12 +161,12 @@ const maxConnections = 64;
 /** Bytes in all, both directions. */
 const maxBytes = 8 * 1024 ** 3;
 
-/** `serve` gets each opened connection and closes it; the end of the tunnel closes it too. */
-export function openTunnel(
-  send: (frame: Buffer) => void,
-  serve: (connection: Duplex) => void,
-): Tunnel {
-  const connections = new Map<number, Connection>();
+/**
+ * The agent's end of the tunnel out of a sandbox; python/packages.py is the other end and describes
+ * the protocol. `serve` gets each opened connection and closes it; the end of the tunnel closes it too.
+ */
+export function openTunnel(send: (frame: Buffer) => void, serve: (connection: Duplex) => void) {
+  const connections = new Map<number, ReturnType<typeof createConnection>>();
   let opened = 0;
   let bytes = 0;
 
@@ -192,7 +181,8 @@ export function openTunnel(
   }
 
   return {
-    take({ type, payload }) {
+    /** @throws FrameError on a frame that does not belong. */
+    take({ type, payload }: Frame): void {
       if (payload.length < 4) throw new FrameError(`a frame ${type} without a connection`);
       const number = payload.readUInt32BE(0);
       if (type === "o") return open(number);
@@ -200,22 +190,18 @@ export function openTunnel(
       connections.get(number)?.take(type, payload.subarray(4));
       if (bytes > maxBytes) throw new FrameError("too many bytes over the tunnel");
     },
-    close() {
+    /** Ends every connection. */
+    close(): void {
       for (const { stream } of connections.values()) stream.destroy();
     },
   };
-}
-
-interface Connection {
-  readonly stream: Duplex;
-  take(type: string, data: Buffer): void;
 }
 
 function createConnection(
   number: number,
   send: (frame: Buffer) => void,
   count: (bytes: number) => void,
-): Connection {
+) {
   const head = Buffer.alloc(4);
   head.writeUInt32BE(number);
   let credit = windowBytes;

@@ -29,27 +29,14 @@ const invalidCall = "The call is not valid: its arguments may be nested too deep
 const markerBytes = 100;
 
 /**
- * Turns the frames of one run into its report, and checks them against the protocol and the caps.
+ * Turns the frames of one run into its report, and checks them against the protocol and the caps. `send` writes frames
+ * to the supervisor.
  */
-interface Recorder {
-  readonly progress: "sent" | "started" | "exited" | "complete";
-  /** @throws FrameError on a frame that does not belong; file system errors as they are. */
-  take(frame: Frame): Promise<void>;
-  /**
-   * What is known so far. `ending` applies if the supervisor reported none; `lostReason` says why
-   * no more frames will come.
-   */
-  report(ending: Ending, lostReason: string | null): Promise<RunReport>;
-  /** Drops an incomplete file; safe to call twice. */
-  close(): Promise<void>;
-}
-
-/** `send` writes frames to the supervisor. */
 export function startRecorder(
   job: SandboxJob,
   options: RunOptions,
   send: (frames: Iterable<Buffer>) => void,
-): Recorder {
+) {
   const streams = { stdout: createByteLog(), stderr: createByteLog() };
   const items = createItems(job.tools?.functions.map(({ name }) => name));
   const calls = new Map<number, string>();
@@ -75,7 +62,7 @@ export function startRecorder(
     return told;
   }
 
-  function progress(): Recorder["progress"] {
+  function progress() {
     if (summary !== null) return "complete";
     if (exit !== null) return "exited";
     return startedAtMs === null ? "sent" : "started";
@@ -119,7 +106,8 @@ export function startRecorder(
     get progress() {
       return progress();
     },
-    async take({ type, payload }) {
+    /** @throws FrameError on a frame that does not belong; file system errors as they are. */
+    async take({ type, payload }: Frame): Promise<void> {
       if (!expected[progress()].includes(type)) throw new FrameError(`a frame ${type} out of turn`);
       switch (type) {
         case "S":
@@ -147,8 +135,13 @@ export function startRecorder(
           return spool.finish(summary);
       }
     },
+    /** Drops an incomplete file; safe to call twice. */
     close: () => spool.abandon(),
-    async report(ending, lostReason) {
+    /**
+     * What is known so far. `ending` applies if the supervisor reported none; `lostReason` says why
+     * no more frames will come.
+     */
+    async report(ending: Ending, lostReason: string | null): Promise<RunReport> {
       await spool.abandon();
       const seenMs = startedAtMs === null ? 0 : performance.now() - startedAtMs;
       return {
@@ -198,26 +191,13 @@ function signalName(number: number): string {
   return signalNames.get(number) ?? `SIG${number}`;
 }
 
-/** What the code shows and calls in one run, from the pieces in which it comes. All of it is numbered together. */
-interface Items {
-  readonly shown: readonly DisplayItem[];
-  /** Whether an item was none: the code made it, not cells.py. */
-  readonly hasInvalid: boolean;
-  /** Returns the item that a piece completes. @throws FrameError on more than PID 1 relays. */
-  takeItem(frame: Buffer, at: Lengths): DisplayItem | undefined;
-  /**
-   * The same for a tool call, with the id that its answer needs (0 if it has none). Without a call if its arguments are
-   * nested too deep, or the code made it, not tools.py.
-   */
-  takeCall(frame: Buffer, at: Lengths): { id: number; call?: CallItem } | undefined;
-}
-
 type Lengths = Readonly<Record<StreamName, number>>;
 
 /** The item of an agent's post is nested in it. */
 const callDepthMax = limits.jsonDepthMax - 8;
 
-export function createItems(names: readonly string[] = []): Items {
+/** What the code shows and calls in one run, from the pieces in which it comes. All of it is numbered together. */
+export function createItems(names: readonly string[] = []) {
   const shown: DisplayItem[] = [];
   const displays = assemble(limits.resultItemMaxBytes, limits.resultItemsMax);
   const calls = assemble(limits.toolCallMaxBytes, limits.toolCallsMax, limits.toolCallsMaxBytes);
@@ -232,10 +212,12 @@ export function createItems(names: readonly string[] = []): Items {
 
   return {
     shown,
+    /** Whether an item was none: the code made it, not cells.py. */
     get hasInvalid() {
       return hasInvalid;
     },
-    takeItem(frame, now) {
+    /** Returns the item that a piece completes. @throws FrameError on more than PID 1 relays. */
+    takeItem(frame: Buffer, now: Lengths): DisplayItem | undefined {
       const whole = displays(frame, now);
       if (whole === undefined) return undefined;
       const told = parseItem(whole.text);
@@ -247,7 +229,11 @@ export function createItems(names: readonly string[] = []): Items {
       shown.push(item);
       return item;
     },
-    takeCall(frame, now) {
+    /**
+     * The same for a tool call, with the id that its answer needs (0 if it has none). Without a call if its arguments
+     * are nested too deep, or the code made it, not tools.py.
+     */
+    takeCall(frame: Buffer, now: Lengths): { id: number; call?: CallItem } | undefined {
       const whole = calls(frame, now);
       if (whole === undefined) return undefined;
       const told = parseCall(whole.text);
@@ -308,20 +294,6 @@ function parseCall(text: string): Call | undefined {
 /** As tools.py writes it, also where the rest cannot be parsed. */
 const idOf = (text: string): number => Number(/^\{"id":(\d{1,4}),/.exec(text)?.[1] ?? 0);
 
-/** Writes the files of one /output to numbered files of the agent as they arrive. */
-interface Spool {
-  readonly artifacts: readonly SpooledArtifact[];
-  readonly result: ResultFile;
-  /** @throws FrameError on a head out of turn, over a cap or with an unsafe name. */
-  begin(head: FileHead): Promise<void>;
-  /** @throws FrameError on data that no head announced; file system errors as they are. */
-  write(bytes: Buffer): Promise<void>;
-  /** @throws FrameError if a file is not complete. */
-  finish(summary: OutputSummary): void;
-  /** Drops an incomplete file. */
-  abandon(): Promise<void>;
-}
-
 /** Receives the bytes of one file; `keep` or `discard` ends it. */
 interface Sink {
   write(bytes: Buffer): Promise<void>;
@@ -329,8 +301,11 @@ interface Sink {
   discard(): Promise<void>;
 }
 
-/** With `mayDrop`, a piece without bytes drops the file that has begun. */
-function openSpool(folder: string, maxBytes: number, mayDrop = false): Spool {
+/**
+ * Writes the files of one /output to numbered files of the agent as they arrive. With `mayDrop`, a piece without bytes
+ * drops the file that has begun.
+ */
+function openSpool(folder: string, maxBytes: number, mayDrop = false) {
   const artifacts: SpooledArtifact[] = [];
   const names = new Set<string>();
   let hasResult = false;
@@ -420,13 +395,15 @@ function openSpool(folder: string, maxBytes: number, mayDrop = false): Spool {
     get result() {
       return result;
     },
-    async begin(head) {
+    /** @throws FrameError on a head out of turn, over a cap or with an unsafe name. */
+    async begin(head: FileHead): Promise<void> {
       check(head);
       const sink = head.result ? resultSink() : await artifactSink(head.name);
       current = { sink, missingBytes: head.size };
       await advance(0);
     },
-    async write(bytes) {
+    /** @throws FrameError on data that no head announced; file system errors as they are. */
+    async write(bytes: Buffer): Promise<void> {
       if (mayDrop && bytes.length === 0) return drop();
       // Empty pieces could go on forever.
       if (current === null || bytes.length === 0 || bytes.length > current.missingBytes) {
@@ -435,12 +412,14 @@ function openSpool(folder: string, maxBytes: number, mayDrop = false): Spool {
       await current.sink.write(bytes);
       await advance(bytes.length);
     },
-    finish({ result_problem }) {
+    /** @throws FrameError if a file is not complete. */
+    finish({ result_problem }: OutputSummary): void {
       if (current !== null) throw new FrameError("a file that is cut short");
       if (result_problem !== null) {
         result = { kind: "invalid", problem: resultProblems[result_problem] ?? result_problem };
       }
     },
+    /** Drops an incomplete file. */
     abandon: drop,
   };
 }
@@ -499,18 +478,12 @@ export function isArtifactName(name: string): boolean {
   );
 }
 
-/** Bytes that come in pieces of any size. */
-interface ByteLog {
-  readonly length: number;
-  add(bytes: Uint8Array): void;
-  all(): Buffer;
-}
-
 /** Smaller pieces are copied together: each stored piece has an overhead of 200 bytes. */
 const smallBytes = 4096;
 const blockBytes = 64 * 1024;
 
-export function createByteLog(): ByteLog {
+/** Bytes that come in pieces of any size. */
+export function createByteLog() {
   const pieces: Uint8Array[] = [];
   /** Buffer for small pieces; its filled part becomes a piece when another one follows. */
   let block = Buffer.alloc(0);
@@ -527,7 +500,7 @@ export function createByteLog(): ByteLog {
     get length() {
       return length;
     },
-    add(bytes) {
+    add(bytes: Uint8Array): void {
       length += bytes.length;
       if (bytes.length >= smallBytes) {
         closeBlock();

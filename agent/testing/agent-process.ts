@@ -1,4 +1,4 @@
-import { type ChildProcess, fork } from "node:child_process";
+import { fork } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
@@ -6,22 +6,10 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { programOf } from "../../shared/testing/program.ts";
 
-/** The agent's entry point in its own process. */
-export type AgentProcess = {
-  readonly process: ChildProcess;
-  /** The first message to its parent; rejects if it ends before. */
-  readonly ready: Promise<unknown>;
-  /** Its exit code; null for a signal. */
-  readonly exit: Promise<number | null>;
-  /** All of its standard error, once it has ended. */
-  readonly stderr: Promise<string>;
-};
+export type AgentProcess = ReturnType<typeof startAgent>;
 
-/** Starts it with these AIRLOCK_ variables; `enter` is a command that runs it on another host. */
-export function startAgent(
-  env: Record<string, string | undefined>,
-  enter: readonly string[] = [],
-): AgentProcess {
+/** Starts the agent's entry point in its own process with these AIRLOCK_ variables; `enter` is a command that runs it on another host. */
+export function startAgent(env: Record<string, string | undefined>, enter: readonly string[] = []) {
   const [program = process.execPath, ...command] = enter.length ? [...enter, process.execPath] : [];
   const { entry, flags } = programOf("agent/main.ts");
   const agent = fork(entry, {
@@ -31,8 +19,11 @@ export function startAgent(
     stdio: ["ignore", "ignore", "pipe", "ipc"],
     env: { PATH: process.env["PATH"], AIRLOCK_AGENT_TOKEN: "a-token-of-16-characters", ...env },
   });
+  /** All of its standard error, once it has ended. */
   const stderr = text(agent.stderr!);
+  /** Its exit code; null for a signal. */
   const exit = once(agent, "exit").then(([code]) => code as number | null);
+  /** The first message to its parent; rejects if it ends before. */
   const ready = Promise.race([
     once(agent, "message").then(([message]) => message as unknown),
     exit.then(async () => {
@@ -65,24 +56,14 @@ function statusBytes(pid: number, row: string): number {
   return Number(kib) * 1024;
 }
 
-/** A proxy in front of a real engine that can go away and come back. */
-export type EngineProxy = AsyncDisposable & {
-  readonly host: string;
-  /** Requests to the engine so far, such as "POST /containers/create". */
-  readonly requests: readonly string[];
-  /** Bytes that came from the engine so far. */
-  readonly bytesOut: () => number;
-  /** Cuts all connections and stops listening. */
-  readonly cut: () => Promise<void>;
-  readonly restore: () => Promise<void>;
-};
+export type EngineProxy = Awaited<ReturnType<typeof startEngineProxy>>;
 
-export async function startEngineProxy(
-  engineHost: string,
-  socketPath: string,
-): Promise<EngineProxy> {
+/** A proxy in front of a real engine that can go away and come back. */
+export async function startEngineProxy(engineHost: string, socketPath: string) {
   const sockets = new Set<Socket>();
+  /** Requests to the engine so far, such as "POST /containers/create". */
   const requests: string[] = [];
+  /** Bytes that came from the engine so far. */
   let bytesOut = 0;
   let server: Server | undefined;
 
@@ -117,6 +98,7 @@ export async function startEngineProxy(
     await once(server, "listening");
   }
 
+  /** Cuts all connections and stops listening. */
   async function cut(): Promise<void> {
     server?.close();
     for (const socket of sockets) socket.destroy();

@@ -20,7 +20,7 @@ import {
   type Wheel,
   writeWheels,
 } from "./package-index.ts";
-import { rawEngine, removeContainersOf, removeImages } from "./raw-engine.ts";
+import { rawEngine, removeContainersOf, removeImages, shell } from "./raw-engine.ts";
 import { testJob } from "./test-agent.ts";
 
 export const host = engineHost(process.env["AIRLOCK_DOCKER_HOST"], process.env);
@@ -139,26 +139,8 @@ export async function untilRunning(kind: string): Promise<void> {
 export async function bundlesInVolume(agentName: string): Promise<string[]> {
   const { image } = await testEngine();
   const { bundles } = motherSpec({ id: "", name: agentName } as never, 1, null, 0);
-  const container = await rawEngine.createContainer({
-    Image: image,
-    Entrypoint: ["sh", "-c"],
-    Cmd: ["ls /bundles"],
-    Tty: true,
-    HostConfig: { Binds: [`${bundles}:/bundles:ro`] },
-  });
-  try {
-    const stream = await container.attach({ stream: true, stdout: true });
-    const said = new Promise<string>((resolve) => {
-      let text = "";
-      stream.on("data", (chunk: Buffer) => (text += chunk.toString()));
-      stream.on("end", () => resolve(text));
-    });
-    await container.start();
-    await container.wait();
-    return (await said).split(/\s+/).filter(Boolean);
-  } finally {
-    await container.remove({ force: true });
-  }
+  const listed = await shell(image, "ls /bundles", `${bundles}:/bundles:ro`);
+  return listed.split(/\s+/).filter(Boolean);
 }
 
 const builtPackage = { name: "airlock_probe", version: "1.2.0", source: "answer = 42\n" };
@@ -167,10 +149,16 @@ export const printAnswer = "import airlock_probe; print(airlock_probe.answer)";
 
 const limits = buildLimits({ agent_builds: true, max_built_bytes: 20 * 1024 ** 3 });
 
-export const soon = (): AbortSignal => AbortSignal.timeout(60_000);
+export const soon = (): AbortSignal => AbortSignal.timeout(120_000);
 
 /** Steps that install packages of Python. */
 export const pipSteps = (...packages: string[]) => [{ kind: "pip" as const, packages }];
+
+interface BuildOptions {
+  readonly engine?: Engine;
+  readonly onLog?: () => void;
+  readonly signal?: AbortSignal;
+}
 
 /** A real engine, and a package to build images with: airlock_probe, as a wheel in `folder`. */
 export async function openBuildWorld() {
@@ -213,19 +201,20 @@ export async function openBuildWorld() {
     };
   }
 
-  /** Containers that build now. */
-  const containers = () => engine.list(labels.agentName, repository, soon());
-
-  /** Builds an image, and checks that no container is left. */
-  async function build(pip: Partial<PipConfig>, changes: Partial<ImageRequest> = {}) {
+  /** Builds an image. */
+  async function build(
+    pip: Partial<PipConfig>,
+    changes: Partial<ImageRequest> = {},
+    { engine: on = engine, onLog = () => {}, signal = soon() }: BuildOptions = {},
+  ) {
     const log: Uint8Array[] = [];
-    try {
-      const request = await requestFor(pip, changes);
-      const result = await makeImage(engine, request, (bytes) => log.push(bytes), soon());
-      return { ...result, log: Buffer.concat(log).toString("utf8") };
-    } finally {
-      expect(await containers()).toEqual([]);
-    }
+    const request = await requestFor(pip, changes);
+    const keep = (bytes: Uint8Array): void => {
+      log.push(bytes);
+      onLog();
+    };
+    const result = await makeImage(on, request, keep, signal);
+    return { ...result, log: Buffer.concat(log).toString("utf8") };
   }
 
   return {
@@ -236,13 +225,14 @@ export async function openBuildWorld() {
     limits,
     made,
     requestFor,
-    containers,
     build,
     /** A package index with airlock_probe. */
     serve: (options: Partial<IndexOptions> = {}): Promise<PackageIndex> =>
       startIndex({ wheels: [builtPackage], ...options }),
+    /** Removes the images, and checks that no container is left. */
     async close() {
       await removeImages(...made);
+      expect(await engine.list(labels.agentName, repository, soon())).toEqual([]);
     },
   };
 }

@@ -38,43 +38,15 @@ export type Answer =
   /** The connection is cut. */
   | "cut";
 
+export type FakeApi = Awaited<ReturnType<typeof startFakeApi>>;
+
+const PREFIX = "/agent/v1";
+
 /**
  * The API's side of the agent protocol over real HTTP; it records every request and answers as the
  * test says.
  */
-export type FakeApi = AsyncDisposable & {
-  readonly url: string;
-  readonly received: readonly Received[];
-  intervals: Intervals;
-  imagesWanted: string[];
-  /** What a new agent is told to keep containers ready for. */
-  keepReady: ReadyKind[];
-  /** Leases that replies call lost. */
-  readonly lost: string[];
-  /** Leases that replies want cancelled. */
-  readonly cancel: string[];
-  /** Offers a job to the pending or the next poll with free slots. */
-  readonly offer: (...jobs: LeasedJob[]) => void;
-  /** Offers a build to the pending or the next poll that has room for one. */
-  readonly offerBuild: (build: LeasedBuild) => void;
-  /** Offers a session to the pending or the next poll that has room for one. */
-  readonly offerSession: (session: LeasedSession) => void;
-  /** Offers a call to the pending or the next poll. */
-  readonly offerCall: (call: LeasedJob) => void;
-  /** Answers pending polls now. */
-  readonly wake: () => void;
-  /** Cuts all connections. */
-  readonly cut: () => void;
-  /** Answers the next requests to paths with this ending, one answer each. */
-  readonly answer: (pathEnd: string, ...answers: Answer[]) => void;
-  /** The n-th request (from 1) to a path with this ending, as soon as it is there. */
-  readonly request: (pathEnd: string, n?: number) => Promise<Received>;
-  readonly count: (pathEnd: string) => number;
-};
-
-const PREFIX = "/agent/v1";
-
-export async function startFakeApi(): Promise<FakeApi> {
+export async function startFakeApi() {
   const received: Received[] = [];
   const jobs = createDelivery<LeasedJob>();
   const builds = createDelivery<LeasedBuild>();
@@ -167,6 +139,7 @@ export async function startFakeApi(): Promise<FakeApi> {
   const matching = (pathEnd: string): Received[] =>
     received.filter(({ path }) => path.endsWith(pathEnd));
 
+  /** The n-th request (from 1) to a path with this ending, as soon as it is there. */
   async function request(pathEnd: string, n = 1): Promise<Received> {
     const { promise, resolve } = Promise.withResolvers<Received>();
     const look = (): void => {
@@ -178,42 +151,46 @@ export async function startFakeApi(): Promise<FakeApi> {
     return promise.finally(() => watchers.delete(look));
   }
 
+  /** Answers pending polls now. */
   const wake = (): void => pendingPolls.forEach((resolve) => resolve());
-  const api: FakeApi = {
+  /** Offers work to the pending or the next poll that has room for it. */
+  const offering =
+    <Work extends { readonly lease_id: string }>({ add }: Delivery<Work>) =>
+    (...work: Work[]): void => {
+      add(...work);
+      wake();
+    };
+  const intervals: Intervals = { poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 };
+  const api = {
     url,
     received,
-    intervals: { poll_wait_s: 25, lease_ttl_s: 30, renew_every_s: 8 },
-    imagesWanted: [],
-    keepReady: [],
-    lost: [],
-    cancel: [],
-    offer: (...offered) => {
-      jobs.add(...offered);
-      wake();
-    },
-    offerBuild: (build) => {
-      builds.add(build);
-      wake();
-    },
-    offerSession: (session) => {
-      sessions.add(session);
-      wake();
-    },
-    offerCall: (call) => {
-      calls.add(call);
-      wake();
-    },
+    intervals,
+    imagesWanted: [] as string[],
+    /** What a new agent is told to keep containers ready for. */
+    keepReady: [] as ReadyKind[],
+    /** Leases that replies call lost. */
+    lost: [] as string[],
+    /** Leases that replies want cancelled. */
+    cancel: [] as string[],
+    offer: offering(jobs),
+    offerBuild: offering(builds),
+    offerSession: offering(sessions),
+    offerCall: offering(calls),
     wake,
+    /** Cuts all connections. */
     cut: hangUp,
-    answer: (pathEnd, ...more) => {
+    /** Answers the next requests to paths with this ending, one answer each. */
+    answer: (pathEnd: string, ...more: Answer[]): void => {
       answers.push(...more.map((answer) => ({ pathEnd, answer })));
     },
     request,
-    count: (pathEnd) => matching(pathEnd).length,
+    count: (pathEnd: string) => matching(pathEnd).length,
     [Symbol.asyncDispose]: close,
   };
   return api;
 }
+
+type Delivery<Work extends { readonly lease_id: string }> = ReturnType<typeof createDelivery<Work>>;
 
 /**
  * Work for an agent. What it was given is given again until it has mentioned the lease: the answer

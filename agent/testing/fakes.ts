@@ -9,34 +9,18 @@ import { createContainerSource, type StartSandbox } from "../backends/containers
 import { connectEngine, type Engine } from "../engine/engine.ts";
 import type { PipConfig } from "../packages/proxy.ts";
 import type { InputFile, RunOptions, SandboxJob } from "../sandbox/job.ts";
-import type { Sandbox, SandboxRequest, SandboxSource, SandboxSpec } from "../sandbox/sandbox.ts";
+import type { Sandbox, SandboxRequest, SandboxSpec } from "../sandbox/sandbox.ts";
 import type { RunReport, Verdict } from "../sandbox/verdict.ts";
-import type { Clock } from "../waiting.ts";
 import { reportWith, specWith } from "./engine.ts";
 
-/** A container that does what the test says and records what it was asked to do. */
-export type FakeSandbox = Sandbox & {
-  /** Ends it while it waits. */
-  readonly die: (why?: { readonly outOfMemory: boolean }) => void;
-  /** The variables of the session that it serves. */
-  readonly sessionEnv: () => Readonly<Record<string, string>> | null;
-  /** Resolves with the job and options once it runs. */
-  readonly running: Promise<{ readonly job: SandboxJob; readonly options: RunOptions }>;
-  /** Files that it was given. */
-  readonly given: readonly InputFile[];
-  /** Ends the run with a report. */
-  readonly finish: (report?: Partial<RunReport>) => void;
-  /** Ends the run with an error. */
-  readonly fail: (error: Error) => void;
-  /** Resolves once it has been closed. */
-  readonly closed: Promise<void>;
-  /** How often it was closed. */
-  readonly closings: () => number;
-};
+export type FakeSandbox = ReturnType<typeof createFakeSandbox>;
 
-/** After `run` the code starts, unless the test says otherwise; an abort gives a cancelled report. */
-export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
-  const running = Promise.withResolvers<Awaited<FakeSandbox["running"]>>();
+/**
+ * A container that does what the test says and records what it was asked to do. After `run` the code starts, unless the
+ * test says otherwise; an abort gives a cancelled report.
+ */
+export function createFakeSandbox({ begins = true } = {}) {
+  const running = Promise.withResolvers<{ job: SandboxJob; options: RunOptions }>();
   const dying = new AbortController();
   let why: { readonly outOfMemory: boolean } | null = null;
   let sessionEnv: Readonly<Record<string, string>> | null = null;
@@ -45,22 +29,16 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
   const given: InputFile[] = [];
   let closings = 0;
   ended.promise.catch(() => {});
+  /** Ends the run with a report. */
   const finish = (report: Partial<RunReport> = {}): void => ended.resolve(reportOf(report));
-  return {
+  const sandbox: Sandbox = {
     backend: "engine",
     containerId: "c0ffee",
     pythonVersion: "3.13.5",
     preloadErrors: {},
     startupMs: 1,
     died: dying.signal,
-    die: (reason) => {
-      why = reason ?? null;
-      finish({ ending: "lost", lostReason: "died", outOfMemory: reason?.outOfMemory ?? false });
-      dying.abort();
-    },
-    sessionEnv: () => sessionEnv,
     install: () => Promise.resolve(),
-    given,
     giveFiles: (files) => {
       given.push(...files);
       return Promise.resolve();
@@ -73,13 +51,28 @@ export function createFakeSandbox({ begins = true } = {}): FakeSandbox {
       running.resolve({ job, options });
       return ended.promise;
     },
-    closings: () => closings,
     close: () => {
       closings += 1;
       closed.resolve();
       finish({ ending: "lost", lostReason: "closed" });
       return Promise.resolve();
     },
+  };
+  return {
+    ...sandbox,
+    /** Ends it while it waits. */
+    die: (reason?: { readonly outOfMemory: boolean }): void => {
+      why = reason ?? null;
+      finish({ ending: "lost", lostReason: "died", outOfMemory: reason?.outOfMemory ?? false });
+      dying.abort();
+    },
+    /** The variables of the session that it serves. */
+    sessionEnv: () => sessionEnv,
+    /** Files that it was given. */
+    given,
+    /** How often it was closed. */
+    closings: () => closings,
+    /** Resolves with the job and options once it runs. */
     running: running.promise,
     finish,
     fail: ended.reject,
@@ -151,41 +144,28 @@ export const idleMs = 600_000;
 const quietMs = 100;
 const tickMs = 15_000;
 
-/** A source of containers over a fake engine and a clock that stands still. */
-export interface PoolWorld extends AsyncDisposable {
-  readonly pool: SandboxSource;
-  readonly clock: TestClock;
-  /** Containers in the order of their starts; the n-th, from 1, has the id `container-<n>`. */
-  readonly started: { spec: SandboxSpec; sandbox: FakeSandbox; died: AbortController }[];
-  /** A test replaces it to make the engine fail or hang. */
-  start: StartSandbox;
-  readonly engine: { isWell: boolean; checks: number };
-  /** Acquires a container and returns its id. */
-  readonly take: (request?: SandboxRequest) => Promise<string>;
-  readonly ready: () => number;
-  /** Resolves once this many containers wait. */
-  readonly warm: (count: number) => Promise<void>;
-  /** Lets the pause before a refill pass. */
-  readonly refill: () => Promise<void>;
-  /** Lets time pass, tick by tick. */
-  readonly pass: (ms: number) => Promise<void>;
-}
+export type PoolWorld = ReturnType<typeof createPoolWorld>;
 
-export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): PoolWorld {
+/** A source of containers over a fake engine and a clock that stands still. */
+export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}) {
   const clock = createTestClock();
   const engine = { isWell: true, checks: 0 };
-  const world: PoolWorld = {
+  const started: { spec: SandboxSpec; sandbox: FakeSandbox; died: AbortController }[] = [];
+  const start: StartSandbox = (spec) => {
+    const died = new AbortController();
+    const sandbox = { ...createFakeSandbox(), died: died.signal };
+    const containerId = `container-${started.push({ spec, sandbox, died })}`;
+    return Promise.resolve({ ...sandbox, containerId });
+  };
+  const world = {
     clock,
-    started: [],
+    /** Containers in the order of their starts; the n-th, from 1, has the id `container-<n>`. */
+    started,
     engine,
-    start: (spec) => {
-      const died = new AbortController();
-      const sandbox = { ...createFakeSandbox(), died: died.signal };
-      const containerId = `container-${world.started.push({ spec, sandbox, died })}`;
-      return Promise.resolve({ ...sandbox, containerId });
-    },
+    /** A test replaces it to make the engine fail or hang. */
+    start,
     pool: createContainerSource({
-      start: (spec, signal) => world.start(spec, signal),
+      start: (spec, signal): Promise<Sandbox> => world.start(spec, signal),
       starters: 2,
       least,
       most,
@@ -197,24 +177,29 @@ export function createPoolWorld(least: number, { most = 100, slots = 4 } = {}): 
       changed: () => {},
       log: getLogger(["airlock", "agent"]),
     }),
-    take: async (wanted = request()) => idOf(await world.pool.acquire(wanted, never)),
-    ready: () => world.pool.stats().reduce((sum, { ready }) => sum + ready, 0),
-    warm: async (count) => {
+    /** Acquires a container and returns its id. */
+    take: async (wanted = request()): Promise<string> =>
+      idOf(await world.pool.acquire(wanted, never)),
+    ready: (): number => world.pool.stats().reduce((sum, { ready }) => sum + ready, 0),
+    /** Resolves once this many containers wait. */
+    warm: async (count: number): Promise<void> => {
       while (world.ready() !== count) await settle();
     },
-    refill: async () => {
+    /** Lets the pause before a refill pass. */
+    refill: async (): Promise<void> => {
       await clock.sleeping(quietMs);
       clock.advance(quietMs);
       await settle();
     },
-    pass: async (ms) => {
+    /** Lets time pass, tick by tick. */
+    pass: async (ms: number): Promise<void> => {
       for (let left = ms; left > 0; left -= tickMs) {
         await clock.sleeping(tickMs);
         clock.advance(Math.min(left, tickMs));
         await settle();
       }
     },
-    [Symbol.asyncDispose]: () => world.pool.close(),
+    [Symbol.asyncDispose]: (): Promise<void> => world.pool.close(),
   };
   return world;
 }
@@ -230,17 +215,12 @@ export function request(over: Partial<SandboxSpec> = {}, jobType = "default"): S
   return { jobType, tenant: "default", spec, packages: null, imports: [], files: [] };
 }
 
-/** A clock that stands still until a test advances it. */
-export type TestClock = Clock & {
-  /** Lets time pass and wakes each sleeper at its time. */
-  readonly advance: (ms: number) => void;
-  /** Resolves with the time of a sleep once someone sleeps for a time between the two. */
-  readonly sleeping: (ms: number, mostMs?: number) => Promise<number>;
-};
+export type TestClock = ReturnType<typeof createTestClock>;
 
 type Sleeper = { readonly ms: number; readonly dueMs: number; readonly wake: () => void };
 
-export function createTestClock(): TestClock {
+/** A clock that stands still until a test advances it. */
+export function createTestClock() {
   let nowMs = Date.UTC(2026, 10, 21);
   const sleepers = new Set<Sleeper>();
   const watchers = new Set<() => void>();
@@ -259,6 +239,7 @@ export function createTestClock(): TestClock {
     });
   }
 
+  /** Lets time pass and wakes each sleeper at its time. */
   function advance(ms: number): void {
     nowMs += ms;
     for (const sleeper of sleepers) {
@@ -266,6 +247,7 @@ export function createTestClock(): TestClock {
     }
   }
 
+  /** Resolves with the time of a sleep once someone sleeps for a time between the two. */
   async function sleeping(ms: number, mostMs = ms): Promise<number> {
     const { promise, resolve } = Promise.withResolvers<number>();
     const look = (): void => {

@@ -86,18 +86,7 @@ export function hostileCases(cases: (scene: Scene) => void): void {
   });
 }
 
-/** What hostile jobs must leave as it was. */
-export interface HostWatch {
-  /** A host file that only its owner can read; `secret` is its content. */
-  readonly canary: { readonly path: string; readonly secret: string };
-  /** Fails if the canary has changed, or if a container, mount, process or control group is left. */
-  isClean(): Promise<void>;
-  /** Fails if the agent's process has more descriptors or memory than before. */
-  isFlat(): Promise<void>;
-  /** The invariant: both hold. */
-  holds(): Promise<void>;
-  close(): void;
-}
+export type HostWatch = Awaited<ReturnType<typeof watchHost>>;
 
 /** Milliseconds within which everything that is being removed must be gone. */
 const patienceMs = 60_000;
@@ -107,10 +96,11 @@ const idleConnections = 16;
 const roomBytes = 160 * 1024 * 1024;
 
 /**
- * Watches the containers of one agent, the canary, and the agent's process (by default this one).
+ * Watches what hostile jobs must leave as it was: the containers of one agent, the canary, and the agent's process (by default this one).
  * Checks processes and mounts if the engine is on this machine.
  */
-export async function watchHost(agentName: string, pid = process.pid): Promise<HostWatch> {
+export async function watchHost(agentName: string, pid = process.pid) {
+  /** A host file that only its owner can read; `secret` is its content. */
   const canary = {
     path: join(homedir(), `.airlock-canary-${randomUUID()}`),
     secret: `canary-${randomUUID()}`,
@@ -128,11 +118,13 @@ export async function watchHost(agentName: string, pid = process.pid): Promise<H
 
   const soon = { timeout: patienceMs, interval: 50 };
 
+  /** Fails if the canary has changed, or if a container, mount, process or control group is left. */
   async function isClean(): Promise<void> {
     expect(stateOf(canary.path)).toEqual(planted);
     await vi.waitFor(async () => expect(await leftovers()).toEqual([]), soon);
   }
 
+  /** Fails if the agent's process has more descriptors or memory than before. */
   async function isFlat(): Promise<void> {
     const most = before.descriptors + idleConnections;
     await vi.waitFor(() => expect(countDescriptors(pid)).toBeLessThanOrEqual(most), soon);
@@ -144,11 +136,12 @@ export async function watchHost(agentName: string, pid = process.pid): Promise<H
     canary,
     isClean,
     isFlat,
-    async holds() {
+    /** The invariant: both hold. */
+    async holds(): Promise<void> {
       await isClean();
       await isFlat();
     },
-    close() {
+    close(): void {
       containers.stop();
       rmSync(canary.path);
     },

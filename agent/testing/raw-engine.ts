@@ -16,14 +16,15 @@ export const rawEngine = new Docker(
     : { host: new URL(host).hostname, port: new URL(host).port },
 );
 
-/** Runs a shell script as root in a container of an image, and returns what it printed. */
-export async function shell(image: string, script: string): Promise<string> {
+/** Runs a shell script as root in a container of an image, with these volumes, and returns what it printed. */
+export async function shell(image: string, script: string, ...Binds: string[]): Promise<string> {
   const container = await rawEngine.createContainer({
     Image: image,
     Entrypoint: ["sh", "-c"],
     Cmd: [script],
     User: "0:0",
     Tty: true,
+    HostConfig: { Binds },
   });
   try {
     const output = await container.attach({ stream: true, stdout: true, stderr: true });
@@ -172,27 +173,24 @@ export async function bridgeAddress(): Promise<string> {
   return config?.Gateway ?? config!.Subnet.replace(/\.0\/\d+$/, ".1");
 }
 
-/** A signal that code in containers waits for; the test sends it once everything else is in place. */
-export type CodeSignal = {
-  /** Python that waits for it. */
-  readonly wait: string;
-  /**
-   * Sends it to all containers that agents of this name run now, and to the jobs that are forked in
-   * them; some may end meanwhile.
-   */
-  readonly sendTo: (agentName: string, docker?: Docker) => Promise<void>;
-};
+export type CodeSignal = ReturnType<typeof makeCodeSignal>;
 
-export function makeCodeSignal(): CodeSignal {
+/** A signal that code in containers waits for; the test sends it once everything else is in place. */
+export function makeCodeSignal() {
   // A container that got another signal must still get this one.
   const file = `/tmp/signal-${randomUUID()}`;
   return {
+    /** Python that waits for it. */
     wait: `
 import os, time
 while not os.path.exists("${file}"):
     time.sleep(0.05)
 `,
-    sendTo: async (agentName, docker = rawEngine) => {
+    /**
+     * Sends it to all containers that agents of this name run now, and to the jobs that are forked in
+     * them; some may end meanwhile.
+     */
+    sendTo: async (agentName: string, docker = rawEngine): Promise<void> => {
       const filters = { label: [`io.airlock.owner=${agentName}`], status: ["running"] };
       const running = await docker.listContainers({ filters });
       const touch = running.map(({ Id, Labels }) => {

@@ -25,56 +25,22 @@ import { createAdmission, createRuntimeChoice } from "../host/policy.ts";
 import { createImages, createInventory } from "../images/images.ts";
 import type { SandboxSpec } from "../sandbox/sandbox.ts";
 import { createChangeSignal } from "../waiting.ts";
-import { createLeases, type Lease } from "../work/leases.ts";
+import { createLeases } from "../work/leases.ts";
 import { runLease } from "../work/run.ts";
-import { type FakeApi, startFakeApi } from "./fake-api.ts";
+import { startFakeApi } from "./fake-api.ts";
 import {
   createFakeSandbox,
   createTestClock,
   type FakeSandbox,
   judgeSimply,
   pipConfig,
-  type TestClock,
 } from "./fakes.ts";
 
 export const testImage = `sha256:${"ab".repeat(32)}`;
 export const goodEngine: EngineHealth = { available: true, version: "test", runtimes: ["runc"] };
 
-/** The parts of an agent around a fake API, a fake engine and a clock that stands still. */
-export type TestAgent = AsyncDisposable & {
-  readonly api: FakeApi;
-  readonly clock: TestClock;
-  readonly deps: AgentDeps;
-  /** What the engine answers to a probe; an Error is thrown. */
-  health: EngineHealth | Error;
-  /** Makes images; a test replaces it to make it fail or hang. */
-  makeImage: MakeImage;
-  /** Shares images; a test replaces it to make it fail. */
-  shareImage: ShareImage;
-  /** The images that each poll asked the agent to fetch. */
-  readonly imagesAsked: (readonly string[])[];
-  /** Starts containers; a test replaces it to make it fail or hang. */
-  start: StartSandbox;
-  /** The n-th container, from 0, as soon as it is started. */
-  readonly sandbox: (n: number) => Promise<FakeSandbox>;
-  readonly specs: SandboxSpec[];
-  /** Marks the engine as working without asking it. */
-  readonly assumeGoodEngine: () => void;
-  /** Adds the lease of a job and runs the job, without the rest of the agent. */
-  readonly begin: (job?: Partial<LeasedJob>) => {
-    readonly lease: Lease;
-    readonly ended: Promise<unknown>;
-  };
-  /** Starts the whole agent. */
-  readonly run: () => RunningAgent;
-};
-
-export type RunningAgent = {
-  readonly stop: () => void;
-  readonly abort: () => void;
-  /** Settles when the agent has ended. */
-  readonly ended: Promise<boolean>;
-};
+export type TestAgent = Awaited<ReturnType<typeof createTestAgent>>;
+export type RunningAgent = ReturnType<TestAgent["run"]>;
 
 const noLanguages = {};
 
@@ -101,11 +67,12 @@ export async function replaceTestAgent(options: AgentOptions = {}): Promise<void
 
 type AgentOptions = { slots?: number; maxSessions?: number; gpuIds?: string[] };
 
+/** The parts of an agent around a fake API, a fake engine and a clock that stands still. */
 export async function createTestAgent({
   slots = 2,
   maxSessions = 0,
   gpuIds = [],
-}: AgentOptions = {}): Promise<TestAgent> {
+}: AgentOptions = {}) {
   const api = await startFakeApi();
   const clock = createTestClock();
   const changes = createChangeSignal();
@@ -124,6 +91,7 @@ export async function createTestAgent({
   const runs: Promise<unknown>[] = [];
   const started: PromiseWithResolvers<FakeSandbox>[] = [];
   const specs: SandboxSpec[] = [];
+  const imagesAsked: (readonly string[])[] = [];
   const nth = (n: number) => (started[n] ??= Promise.withResolvers<FakeSandbox>());
 
   const client = createClient(
@@ -132,11 +100,11 @@ export async function createTestAgent({
   );
   const engine = createEngineMonitor({
     ping: async () => {
-      if (self.health instanceof Error) throw self.health;
+      if (own.health instanceof Error) throw own.health;
     },
     describe: async () => {
-      if (self.health instanceof Error) throw self.health;
-      return self.health;
+      if (own.health instanceof Error) throw own.health;
+      return own.health;
     },
     forkProblem: () => null,
     sweep: () => Promise.resolve(),
@@ -171,15 +139,15 @@ export async function createTestAgent({
     sessions: createLeases<LeasedSession>({ clock, changes }, maxSessions, api.intervals),
     openSessions: new Map(),
     inventory: createInventory(store, changes),
-    makeImage: (order, onLog, signal) => self.makeImage(order, onLog, signal),
-    shareImage: (...asked) => self.shareImage(...asked),
-    fetchImages: (references) => self.imagesAsked.push(references),
+    makeImage: (order, onLog, signal) => own.makeImage(order, onLog, signal),
+    shareImage: (...asked) => own.shareImage(...asked),
+    fetchImages: (references) => imagesAsked.push(references),
     missingImages: () => [],
     languages: { known: () => noLanguages, lookInto: () => {} },
     pip: pipConfig(),
     images,
     sandboxes: createContainerSource({
-      start: withGpus((spec, signal) => self.start(spec, signal), gpus, clock, end.signal),
+      start: withGpus((spec, signal) => own.start(spec, signal), gpus, clock, end.signal),
       starters: 2,
       least: 0,
       most: 0,
@@ -201,21 +169,38 @@ export async function createTestAgent({
     polled: () => {},
     drainGraceMs: 10_000,
   };
-  const self: TestAgent = {
-    api,
-    clock,
-    deps,
+  /** What a test replaces. */
+  const own: {
+    /** What the engine answers to a probe; an Error is thrown. */
+    health: EngineHealth | Error;
+    makeImage: MakeImage;
+    shareImage: ShareImage;
+    start: StartSandbox;
+  } = {
     health: goodEngine,
     makeImage: () => Promise.resolve({ digest: testImage, pythonVersion: "3.13.5" }),
     shareImage: () => Promise.resolve(null),
-    imagesAsked: [],
     start: (spec) => {
       const sandbox = createFakeSandbox();
       nth(specs.push(spec) - 1).resolve(sandbox);
       return Promise.resolve(sandbox);
     },
-    sandbox: (n) => nth(n).promise,
+  };
+  const self = Object.assign(own, {
+    api,
+    clock,
+    deps,
+    /** The images that each poll asked the agent to fetch. */
+    imagesAsked,
+    /** The n-th container, from 0, as soon as it is started. */
+    sandbox: (n: number) => nth(n).promise,
+    /** The same, with what it runs, once it does. */
+    running: async (n = 0) => {
+      const sandbox = await nth(n).promise;
+      return { sandbox, ...(await sandbox.running) };
+    },
     specs,
+    /** Marks the engine as working without asking it. */
     assumeGoodEngine: () => {
       const good: EngineMonitor = {
         ...engine,
@@ -224,10 +209,12 @@ export async function createTestAgent({
       };
       Object.assign(deps, { engine: good });
     },
-    begin: (job) => {
+    /** Adds the lease of a job and runs the job, without the rest of the agent. */
+    begin: (job?: Partial<LeasedJob>) => {
       const lease = deps.leases.take(testJob(job), clock.nowMs());
       return { lease, ended: runLease(deps, lease) };
     },
+    /** Starts the whole agent. */
     run: () => {
       const stop = new AbortController();
       const ended = runAgent(deps, { stop: stop.signal, abort: abort.signal });
@@ -244,7 +231,7 @@ export async function createTestAgent({
       await client.close();
       await api[Symbol.asyncDispose]();
     },
-  };
+  });
   return self;
 }
 

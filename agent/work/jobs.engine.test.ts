@@ -36,7 +36,7 @@ import {
 } from "../testing/raw-engine.ts";
 import { testJob } from "../testing/test-agent.ts";
 import { createChangeSignal } from "../waiting.ts";
-import { createLanguageFinder } from "./acquire.ts";
+import { createLanguageFinder } from "./place.ts";
 
 describe("job type", () => {
   /** What a job type says, seen from inside its containers. */

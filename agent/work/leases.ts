@@ -44,7 +44,7 @@ export type Lease<Work extends Leased = LeasedJob> = {
    */
   isReporting: boolean;
   /** Whether somebody follows the job. */
-  readonly followed: Followed;
+  readonly followed: ReturnType<typeof createFollowed>;
   /** Whether it takes a place. Once its sandbox is gone, another lease may have the place. */
   readonly holdsPlace: () => boolean;
   /** Gives the place back while files are uploaded, unless as many leases as there are places have done so. */
@@ -56,41 +56,7 @@ type Leased = LeasedJob | LeasedBuild | LeasedSession;
 /** The part of a reply that concerns leases. */
 export type LeaseReply = Pick<RenewReply, "cancel" | "lost" | "intervals" | "watch">;
 
-export type Leases<Work extends Leased = LeasedJob> = {
-  readonly size: number;
-  /** Places that no lease takes. Leases that are only uploaded take none. */
-  readonly free: () => number;
-  /** Leases that are only uploaded. */
-  readonly left: () => number;
-  readonly isIdle: () => boolean;
-  readonly has: (leaseId: string) => boolean;
-  readonly all: () => Lease<Work>[];
-  /** Held leases, without those that the API has already reported as lost. */
-  readonly ids: () => string[];
-  /** Held leases that are being cancelled already. */
-  readonly cancelling: () => string[];
-  /** Held leases that the agent knows to be followed. */
-  readonly followed: () => string[];
-  readonly intervals: () => Intervals;
-  /** Whether a lease that was requested at `askedMs` lasts long enough to be renewed. */
-  readonly isFresh: (askedMs: number) => boolean;
-  /** Holds the lease of a job that was requested at `askedMs`. */
-  readonly take: (job: Work, askedMs: number) => Lease<Work>;
-  readonly end: (lease: Lease<Work>) => void;
-  /** Ends a lease and holds another job's lease in the same slot, with no free slot in between. */
-  readonly replace: (ended: Lease<Work>, job: Work, askedMs: number) => Lease<Work>;
-  /** Whether the lease ended here recently: its code must not run a second time. */
-  readonly hasEnded: (leaseId: string) => boolean;
-  /**
-   * Whether a lease that is not in `listed` has been held for `ms` or longer: its cancellation
-   * would not reach the agent.
-   */
-  readonly isMissing: (listed: readonly string[], ms: number) => boolean;
-  /** Applies the reply to a request that listed the leases `listed` and was sent at `askedMs`. */
-  readonly learn: (reply: LeaseReply, listed: readonly string[], askedMs: number) => void;
-  readonly cancelAll: () => void;
-  readonly dropAll: () => void;
-};
+export type Leases<Work extends Leased = LeasedJob> = ReturnType<typeof createLeases<Work>>;
 
 type Held<Work extends Leased> = {
   readonly lease: Lease<Work>;
@@ -111,7 +77,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   { clock, changes }: { clock: Clock; changes: ChangeSignal },
   size: number,
   defaults: Intervals,
-): Leases<Work> {
+) {
   const held = new Map<string, Held<Work>>();
   const ended = new Map<string, true>();
   let intervals = defaults;
@@ -119,6 +85,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
   const leftMs = (askedMs: number): number =>
     askedMs + intervals.lease_ttl_s * 1000 * (1 - MARGIN) - clock.nowMs();
 
+  /** Whether a lease that was requested at `askedMs` lasts long enough to be renewed. */
   function isFresh(askedMs: number): boolean {
     const { lease_ttl_s, renew_every_s } = intervals;
     return leftMs(askedMs) >= Math.min(renew_every_s, lease_ttl_s / 4) * 1000;
@@ -134,6 +101,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
     if (!signal.aborted) entry.lease.drop.abort(new LeaseDropped("not renewed in time"));
   }
 
+  /** Holds the lease of a job that was requested at `askedMs`. */
   function take(job: Work, askedMs: number): Lease<Work> {
     const cancel = new AbortController();
     const drop = new AbortController();
@@ -171,11 +139,16 @@ export function createLeases<Work extends Leased = LeasedJob>(
     changes.notify();
   }
 
+  /** Ends a lease and holds another job's lease in the same slot, with no free slot in between. */
   function replace(ended: Lease<Work>, job: Work, askedMs: number): Lease<Work> {
     forget(ended);
     return take(job, askedMs);
   }
 
+  /**
+   * Whether a lease that is not in `listed` has been held for `ms` or longer: its cancellation
+   * would not reach the agent.
+   */
   function isMissing(listed: readonly string[], ms: number): boolean {
     const before = clock.nowMs() - ms;
     return [...held.values()].some(
@@ -184,6 +157,7 @@ export function createLeases<Work extends Leased = LeasedJob>(
     );
   }
 
+  /** Applies the reply to a request that listed the leases `listed` and was sent at `askedMs`. */
   function learn(reply: LeaseReply, listed: readonly string[], askedMs: number): void {
     intervals = reply.intervals;
     for (const id of reply.cancel) held.get(id)?.lease.cancel.abort(new RunCancelled("request"));
@@ -209,20 +183,25 @@ export function createLeases<Work extends Leased = LeasedJob>(
     if (entry) entry.renewedMs = Math.max(entry.renewedMs, askedMs);
   }
 
+  /** Leases that are only uploaded. */
   const left = (): number => [...held.values()].filter(({ hasLeft }) => hasLeft).length;
   const all = (): Lease<Work>[] => [...held.values()].map(({ lease }) => lease);
   return {
     size,
+    /** Places that no lease takes. Leases that are only uploaded take none. */
     free: () => size - held.size + left(),
     left,
     isIdle: () => held.size === 0,
-    has: (leaseId) => held.has(leaseId),
+    has: (leaseId: string) => held.has(leaseId),
     all,
+    /** Held leases, without those that the API has already reported as lost. */
     ids: () => [...held].filter(([, { isLost }]) => !isLost).map(([id]) => id),
+    /** Held leases that are being cancelled already. */
     cancelling: () =>
       all()
         .filter(({ cancel }) => cancel.signal.aborted)
         .map(({ job }) => job.lease_id),
+    /** Held leases that the agent knows to be followed. */
     followed: () =>
       all()
         .filter(({ followed }) => followed.isOn())
@@ -232,7 +211,8 @@ export function createLeases<Work extends Leased = LeasedJob>(
     take,
     end,
     replace,
-    hasEnded: (leaseId) => ended.has(leaseId),
+    /** Whether the lease ended here recently: its code must not run a second time. */
+    hasEnded: (leaseId: string) => ended.has(leaseId),
     isMissing,
     learn,
     cancelAll: () => all().forEach(({ cancel }) => cancel.abort(new RunCancelled("stop"))),
@@ -247,24 +227,18 @@ export function isStopped({ cancel }: Pick<Lease, "cancel">): boolean {
 }
 
 /** Whether somebody follows a job: then its output is posted as it comes. */
-type Followed = {
-  readonly isOn: () => boolean;
-  /** Applies an answer of the API. An answer without the field changes nothing. */
-  readonly learn: (told: { readonly watch?: boolean | undefined }) => void;
-  /** Calls the listener when somebody begins to follow the job. Disposing the result ends that. */
-  readonly subscribe: (listener: () => void) => Disposable;
-};
-
-function createFollowed(isFollowed = false): Followed {
+function createFollowed(isFollowed = false) {
   const changes = createChangeSignal();
   let isOn = isFollowed;
   return {
     isOn: () => isOn,
-    learn({ watch = isOn }) {
+    /** Applies an answer of the API. An answer without the field changes nothing. */
+    learn({ watch = isOn }: { readonly watch?: boolean | undefined }): void {
       const begins = watch && !isOn;
       isOn = watch;
       if (begins) changes.notify();
     },
+    /** Calls the listener when somebody begins to follow the job. Disposing the result ends that. */
     subscribe: changes.subscribe,
   };
 }

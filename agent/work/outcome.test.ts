@@ -5,7 +5,7 @@ import { configure, reset } from "@logtape/logtape";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { formatLogLine } from "../../shared/log-line.ts";
 import type { SandboxSource } from "../sandbox/sandbox.ts";
-import type { SpooledArtifact } from "../sandbox/verdict.ts";
+import type { RunReport, SpooledArtifact } from "../sandbox/verdict.ts";
 import { reportWith } from "../testing/engine.ts";
 import { judgeSimply } from "../testing/fakes.ts";
 import { t, useTestAgent } from "../testing/test-agent.ts";
@@ -27,8 +27,7 @@ const puts = () => t.api.received.filter(({ method }) => method === "PUT");
 
 async function runWithArtifacts(count: number): Promise<void> {
   const { ended } = t.begin();
-  const sandbox = await t.sandbox(0);
-  const { options } = await sandbox.running;
+  const { sandbox, options } = await t.running();
   const numbers = Array.from({ length: count }, (_, n) => n);
   const artifacts = await Promise.all(numbers.map((n) => spool(options.spoolDir, n)));
   sandbox.finish({ artifacts });
@@ -49,8 +48,7 @@ describe("artifacts", () => {
     Object.assign(t.deps, { sandboxes: { ...sandboxes, ...noted } });
     t.api.answer("0.txt", "silence");
     const { lease, ended } = t.begin();
-    const sandbox = await t.sandbox(0);
-    const { options } = await sandbox.running;
+    const { sandbox, options } = await t.running();
     sandbox.finish({ artifacts: [await spool(options.spoolDir, 0)] });
     await t.api.request("0.txt");
     expect(told).toEqual(["given back"]);
@@ -84,8 +82,7 @@ describe("artifacts", () => {
 
   it("that the agent's disk has lost end the job, which keeps its output", async () => {
     const { ended } = t.begin();
-    const sandbox = await t.sandbox(0);
-    const { options } = await sandbox.running;
+    const { sandbox, options } = await t.running();
     const lost = await spool(options.spoolDir, 0);
     await rm(lost.path);
     sandbox.finish({ artifacts: [lost], stdout: Buffer.from("kept") });
@@ -108,11 +105,16 @@ describe("artifacts", () => {
 });
 
 describe("posting the result", () => {
+  /** Runs a job that ends at once, until its lease is over. */
+  async function post(report: Partial<RunReport> = {}): Promise<void> {
+    const { ended } = t.begin();
+    (await t.sandbox(0)).finish(report);
+    await ended;
+  }
+
   it("is repeated with the same body until the API has it", async () => {
     t.api.answer("/result", { status: 503 }, "cut");
-    const { ended } = t.begin();
-    (await t.sandbox(0)).finish({ stdout: Buffer.from("once") });
-    await ended;
+    await post({ stdout: Buffer.from("once") });
     const bodies = t.api.received
       .filter(({ path }) => path.endsWith("/result"))
       .map(({ bytes }) => bytes.toString());
@@ -122,9 +124,7 @@ describe("posting the result", () => {
 
   it("ends when the API says that the lease is another's", async () => {
     t.api.answer("/result", { status: 409 });
-    const { ended } = t.begin();
-    (await t.sandbox(0)).finish();
-    await ended;
+    await post();
     expect(t.api.count("/result")).toBe(1);
   });
 
@@ -144,17 +144,13 @@ describe("posting the result", () => {
 
   it("is abandoned when the API stays away until the lease expires", async () => {
     t.api.answer("/result", "cut", "cut", "cut", "cut");
-    const { ended } = t.begin();
-    (await t.sandbox(0)).finish();
-    await ended;
+    await post();
     expect(t.api.count("/result")).toBe(4);
   });
 
   it("falls back to a failure without output if the API refuses it", async () => {
     t.api.answer("/result", { status: 413 });
-    const { ended } = t.begin();
-    (await t.sandbox(0)).finish({ stdout: Buffer.from("long") });
-    await ended;
+    await post({ stdout: Buffer.from("long") });
     expect((await t.api.request("/result", 2)).json).toMatchObject({
       status: "failed",
       error: { type: "internal_error", message: "The result could not be stored." },
@@ -164,9 +160,7 @@ describe("posting the result", () => {
 
   it("stops the agent if the token is refused", async () => {
     t.api.answer("/result", { status: 401 });
-    const { ended } = t.begin();
-    (await t.sandbox(0)).finish();
-    await expect(ended).rejects.toMatchObject({ kind: "unauthorized" });
+    await expect(post()).rejects.toMatchObject({ kind: "unauthorized" });
   });
 });
 
@@ -191,8 +185,7 @@ describe("the log line of a job", () => {
     const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     for (const [n, told] of [{ traceparent }, {}].entries()) {
       const { ended } = t.begin(told);
-      const sandbox = await t.sandbox(n);
-      await sandbox.running;
+      const { sandbox } = await t.running(n);
       sandbox.finish({});
       await ended;
     }

@@ -15,7 +15,7 @@ import {
   type Verdict,
 } from "../sandbox/verdict.ts";
 import { OVER } from "../waiting.ts";
-import type { Acquired } from "./acquire.ts";
+import type { Acquired } from "./place.ts";
 import { isStopped, type Lease } from "./leases.ts";
 
 /** The times of one job, milliseconds on the agent's clock. */

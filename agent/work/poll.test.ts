@@ -130,7 +130,6 @@ describe("poll", () => {
     t.api.offer(job);
     expect((await t.api.request("/poll", 3)).json).toMatchObject({ leases: [], free_slots: 2 });
     expect(t.specs).toHaveLength(0);
-    t.api.offer(job);
     await t.sandbox(0);
     expect((await t.api.request("/poll", 4)).json).toMatchObject({ leases: [job.lease_id] });
   });
@@ -152,9 +151,7 @@ describe("poll", () => {
     const [a, b] = [testJob(), testJob()];
     await runIdle();
     t.api.offer(a, b);
-    await (
-      await t.sandbox(0)
-    ).running;
+    await t.running();
     await t.api.request("/poll", 3);
     t.api.cancel.push(a.lease_id);
     t.api.wake();
@@ -168,8 +165,7 @@ describe("poll", () => {
     const job = testJob();
     await runIdle();
     t.api.offer(job);
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
+    const { sandbox } = await t.running();
     await t.api.request("/poll", 3);
     t.api.lost.push(job.lease_id);
     t.api.wake();
@@ -305,8 +301,7 @@ describe("take", () => {
   async function fillAndAnswerWith(next = testJob()) {
     t.api.offer(testJob());
     t.api.answer("/result", { status: 200, body: { jobs: [next] } });
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
+    const { sandbox } = await t.running();
     const poll = await t.api.request("/poll", 3);
     expect(poll.json).toMatchObject({ free_slots: 0 });
     sandbox.finish();
@@ -317,7 +312,7 @@ describe("take", () => {
     const { next, poll } = await fillAndAnswerWith();
     const { headers } = await t.api.request("/result", 1);
     expect(headers["x-airlock-take"]).toBe("1");
-    const { job } = await (await t.sandbox(1)).running;
+    const { job } = await t.running(1);
     expect(job.code).toBe(next.code);
     expect(t.deps.leases.ids()).toEqual([next.lease_id]);
     expect(poll.isHungUp()).toBe(false);
@@ -328,9 +323,7 @@ describe("take", () => {
 
   it("polls again when such a job takes long, so that it learns of a cancellation", async () => {
     const { next, poll } = await fillAndAnswerWith();
-    await (
-      await t.sandbox(1)
-    ).running;
+    await t.running(1);
     await t.clock.sleeping(MISSING_MS);
     t.clock.advance(MISSING_MS);
     expect((await t.api.request("/poll", 4)).json).toMatchObject({ leases: [next.lease_id] });
@@ -339,17 +332,14 @@ describe("take", () => {
 
   it("hands a job back instead of running it a second time under the same lease", async () => {
     const { next } = await fillAndAnswerWith();
-    const sandbox = await t.sandbox(1);
-    await sandbox.running;
+    const { sandbox } = await t.running(1);
     sandbox.finish();
     await t.api.request("/poll", 4);
     t.api.answer("/release", { status: 409 });
     t.api.offer(next);
     expect((await t.api.request("/release")).path).toContain(next.lease_id);
     t.api.offer(testJob());
-    await (
-      await t.sandbox(2)
-    ).running;
+    await t.running(2);
     expect(t.specs).toHaveLength(3);
   });
 
@@ -363,21 +353,18 @@ describe("take", () => {
     const [first, second] = [await t.sandbox(0), await t.sandbox(1)];
     await Promise.all([first.running, second.running]);
     first.finish();
-    await (
-      await t.sandbox(2)
-    ).running;
+    await t.running(2);
     second.finish();
     await t.api.request("/result", 2);
     await t.deps.changes.waitUntil(() => t.deps.leases.free() === 1);
     t.api.offer(testJob());
-    expect((await (await t.sandbox(3)).running).job.code).not.toBe(next.code);
+    expect((await t.running(3)).job.code).not.toBe(next.code);
     expect(t.deps.leases.ids()).toHaveLength(2);
   });
 
   it("asks for no job when it stops", async () => {
     t.api.offer(testJob());
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
+    const { sandbox } = await t.running();
     agent.stop();
     sandbox.finish();
     expect((await t.api.request("/result")).headers).not.toHaveProperty("x-airlock-take");
@@ -397,8 +384,7 @@ describe("take", () => {
     await t.api.request("/poll", 2);
     t.api.answer("/artifacts/a", "silence");
     t.api.offer(testJob());
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
+    const { sandbox } = await t.running();
     const poll = await t.api.request("/poll", 3);
     expect(poll.json).toMatchObject({ free_slots: 1 });
     sandbox.finish({ artifacts: oneFile() });
@@ -414,8 +400,7 @@ describe("take", () => {
     await t.api.request("/artifacts/a", 1);
     await t.deps.changes.waitUntil(() => t.deps.leases.free() === 1);
     t.api.offer(testJob());
-    const second = await t.sandbox(1);
-    await second.running;
+    const { sandbox: second } = await t.running(1);
     expect(t.deps.leases.free()).toBe(0);
     expect(t.deps.leases.ids()).toHaveLength(2);
     second.finish({ artifacts });
@@ -427,8 +412,7 @@ describe("take", () => {
     await replaceTestAgent();
     t.run();
     t.api.offer(testJob());
-    const sandbox = await t.sandbox(0);
-    await sandbox.running;
+    const { sandbox } = await t.running();
     sandbox.finish();
     expect((await t.api.request("/result")).headers).not.toHaveProperty("x-airlock-take");
   });

@@ -102,7 +102,7 @@ function waitS(leases: Leases): number {
 async function pollOnce(
   deps: PollDeps,
   asking: Pick<PollRequest, "wait_s" | "is_new">,
-  outage: OutageLog,
+  outage: ReturnType<typeof createOutageLog>,
   stop: AbortSignal,
 ): Promise<boolean> {
   const { client, leases, calls, builds, sessions, inventory, changes, clock } = deps;
@@ -325,12 +325,7 @@ async function renewOnce(deps: RenewDeps, end: AbortSignal): Promise<void> {
  * Logs one line when an outage of the API begins and one when it ends; failures in between are
  * logged at debug level.
  */
-type OutageLog = {
-  readonly failed: (error: unknown, waitMs: number) => void;
-  readonly answered: () => void;
-};
-
-function createOutageLog({ log, clock }: { log: Logger; clock: Clock }): OutageLog {
+function createOutageLog({ log, clock }: Pick<PollDeps, "log" | "clock">) {
   let sinceMs: number | null = null;
 
   function failed(error: unknown, waitMs: number): void {

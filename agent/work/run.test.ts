@@ -3,13 +3,14 @@ import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it, test } from "vitest";
 import type { OutputPart, StreamName } from "../../shared/wire/executions.ts";
+import type { EngineHealth } from "../../shared/wire/health.ts";
 import { protocolHeader, protocolVersion } from "../../shared/wire/leases.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
-import { classify } from "../sandbox/verdict.ts";
+import { classify, type RunReport } from "../sandbox/verdict.ts";
 import { createFakeSandbox } from "../testing/fakes.ts";
-import { t, testImage, testJob, useTestAgent } from "../testing/test-agent.ts";
+import { goodEngine, t, testImage, testJob, useTestAgent } from "../testing/test-agent.ts";
 import { RunCancelled } from "./leases.ts";
-import { createUnsent, type Unsent } from "./run.ts";
+import { createUnsent } from "./run.ts";
 
 useTestAgent({ hasGoodEngine: true });
 
@@ -113,8 +114,7 @@ describe("while the code runs", () => {
 
   it("sends new output each second, and nothing twice", async () => {
     const { ended } = t.begin();
-    const sandbox = await t.sandbox(0);
-    const { options } = await sandbox.running;
+    const { sandbox, options } = await t.running();
     options.onOutput?.("stdout", Buffer.from("one "));
     options.onOutput?.("stdout", Buffer.from("two"));
     await t.clock.sleeping(50);
@@ -145,8 +145,7 @@ describe("while the code runs", () => {
   it("sends what the code shows at once while somebody follows, and the rest with the result", async () => {
     const { lease, ended } = t.begin();
     lease.followed.learn({ watch: true });
-    const sandbox = await t.sandbox(0);
-    const { options } = await sandbox.running;
+    const { sandbox, options } = await t.running();
     const item = (number: number) => {
       return { number, main: false, data: { "text/plain": "x" }, stdoutAt: number, stderrAt: 0 };
     };
@@ -184,7 +183,7 @@ describe("while the code runs", () => {
     ["stop", "The agent was stopped while the code ran."],
   ] as const)("is cancelled by %s, with what it printed", async (by, message) => {
     const { lease, ended } = t.begin();
-    const { options } = await (await t.sandbox(0)).running;
+    const { options } = await t.running();
     expect(options.signal.aborted).toBe(false);
     lease.cancel.abort(new RunCancelled(by));
     await ended;
@@ -209,8 +208,7 @@ describe("input files", () => {
     const given: string[] = [];
     for (const n of [0, 1]) {
       const { ended } = t.begin({ files });
-      const sandbox = await t.sandbox(n);
-      await sandbox.running;
+      const { sandbox } = await t.running(n);
       given.push(...sandbox.given.map(({ name, path }) => `${name} ${readFileSync(path, "utf8")}`));
       sandbox.finish({});
       await ended;
@@ -267,88 +265,39 @@ describe("input files", () => {
 });
 
 describe("a container that is lost", () => {
-  it("before the code started hands the lease back", async () => {
-    const sandbox = createFakeSandbox({ begins: false });
-    t.start = () => Promise.resolve(sandbox);
-    const { ended } = t.begin();
-    sandbox.finish({ ending: "lost", started: false, lostReason: "gone" });
-    await ended;
-    expect((await t.api.request("/release")).json).toMatchObject({
-      error: { type: "internal_error", phase: "startup" },
-    });
-    expect(t.api.count("/result")).toBe(0);
+  const dead = new EngineError("unavailable", "connect ECONNREFUSED");
+  const failed = { status: "failed", error: { type: "internal_error", phase: "execution" } };
+  const released = (message: string, phase: string) => ({
+    error: { type: "internal_error", message, phase },
   });
+  const notStarted = released("The container could not be started.", "startup");
+  const engineLost = released("The container engine was lost while the code ran.", "execution");
+  const motherLost = "The container in which jobs are forked was lost while the code ran.";
+  const ofMother = { isHostLost: true } as const;
 
-  it("with running code fails the job if the engine works, and the job never runs again", async () => {
-    const { ended } = t.begin();
-    (await t.sandbox(0)).finish({ ending: "lost", lostReason: "gone" });
-    await ended;
-    expect((await t.api.request("/result")).json).toMatchObject({
-      status: "failed",
-      error: { type: "internal_error", phase: "execution" },
-    });
-    expect(t.api.count("/release")).toBe(0);
-  });
-
-  it("with running code hands the lease back if the engine is gone too", async () => {
-    const { ended } = t.begin();
-    const sandbox = await t.sandbox(0);
-    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
-    sandbox.finish({ ending: "lost", lostReason: "gone" });
-    await ended;
-    expect((await t.api.request("/release")).json).toEqual({
-      error: {
-        type: "internal_error",
-        message: "The container engine was lost while the code ran.",
-        phase: "execution",
-      },
-    });
-    expect(t.api.count("/result")).toBe(0);
-    expect(t.deps.engine.breaker().failure_count).toBe(1);
-  });
-
-  it("with running code, but not with its mother, fails the job although the engine is out of reach", async () => {
-    const { ended } = t.begin();
-    const sandbox = await t.sandbox(0);
-    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
-    sandbox.finish({ ending: "lost", lostReason: "gone", isHostLost: false });
-    await ended;
-    expect((await t.api.request("/result")).json).toMatchObject({
-      status: "failed",
-      error: { type: "internal_error", phase: "execution" },
-    });
-    expect(t.api.count("/release")).toBe(0);
-  });
-
-  it.each([
-    [
-      "with its mother",
-      { isHostLost: true as const },
-      "The container engine was lost while the code ran.",
-    ],
-    ["before the code started", { started: false }, "The container could not be started."],
-  ])("%s and the engine hands the lease back once that is known", async (_, how, message) => {
-    const sandbox = createFakeSandbox({ begins: !("started" in how) });
+  it.each<[string, Partial<RunReport>, EngineHealth | Error, object]>([
+    ["before the code started hands the lease back", { started: false }, goodEngine, notStarted],
+    ["with the engine, before the code started: also", { started: false }, dead, notStarted],
+    ["with running code fails the job if the engine works", {}, goodEngine, failed],
+    ["with running code and the engine hands the lease back", {}, dead, engineLost],
+    ["but not with its mother, fails the job also then", { isHostLost: false }, dead, failed],
+    ["with its mother", ofMother, goodEngine, released(motherLost, "execution")],
+    ["with its mother and the engine", ofMother, dead, engineLost],
+    ["because of memory is the code's fault", { outOfMemory: true }, dead, { status: "oom" }],
+  ])("%s: posted once that is known, and the job is not both", async (_what, how, engine, body) => {
+    Object.assign(t.deps, { judge: classify });
+    const sandbox = createFakeSandbox({ begins: how.started !== false });
     t.start = () => Promise.resolve(sandbox);
     const { ended } = t.begin();
     await sandbox.running;
-    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
+    t.health = engine;
     sandbox.finish({ ending: "lost", lostReason: "gone", ...how });
-    const { json } = await t.api.request("/release");
-    expect(t.deps.engine.breaker().failure_count).toBe(1);
-    expect(json).toMatchObject({ error: { message } });
+    const [posted, other] = "status" in body ? ["/result", "/release"] : ["/release", "/result"];
+    expect((await t.api.request(posted)).json).toMatchObject(body);
+    const isEngineBlamed = engine === dead && posted === "/release";
+    expect(t.deps.engine.breaker().failure_count).toBe(isEngineBlamed ? 1 : 0);
     await ended;
-  });
-
-  it("because of memory is the code's fault, whatever state the engine is in", async () => {
-    Object.assign(t.deps, { judge: classify });
-    const { ended } = t.begin();
-    const sandbox = await t.sandbox(0);
-    t.health = new EngineError("unavailable", "connect ECONNREFUSED");
-    sandbox.finish({ ending: "lost", lostReason: "gone", outOfMemory: true });
-    await ended;
-    expect((await t.api.request("/result")).json).toMatchObject({ status: "oom" });
-    expect(t.api.count("/release")).toBe(0);
+    expect(t.api.count(other)).toBe(0);
   });
 
   it("because the agent's disk is full is tried once more", async () => {
@@ -373,7 +322,7 @@ describe("a container that is lost", () => {
   });
 });
 
-function takeAll(unsent: Unsent): OutputPart[][] {
+function takeAll(unsent: ReturnType<typeof createUnsent>): OutputPart[][] {
   const posts: OutputPart[][] = [];
   for (let post = unsent.take(); post; post = unsent.take()) posts.push(post);
   return posts;
@@ -441,8 +390,7 @@ test("code that changes the stream at every byte costs the agent little memory",
 
 it("posts a call at once with what came before it, and asks for answers only while one is missing", async () => {
   const { ended } = t.begin();
-  const sandbox = await t.sandbox(0);
-  const { options } = await sandbox.running;
+  const { sandbox, options } = await t.running();
   const place = (number: number) => ({ number, stdoutAt: 0, stderrAt: 0 });
   const data = { "text/plain": "x" };
   const call = (number: number) => ({ ...place(number), name: "f", arguments: { a: 1 } });

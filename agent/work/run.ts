@@ -10,8 +10,7 @@ import { JobRefusal } from "../host/policy.ts";
 import type { CallAnswer, CallItem, DisplayItem } from "../sandbox/job.ts";
 import { EngineError } from "../sandbox/sandbox.ts";
 import type { RunReport, Verdict } from "../sandbox/verdict.ts";
-import { type Clock, createChangeSignal, OVER } from "../waiting.ts";
-import { type Acquired, filesOf, type JobFilesDeps } from "./acquire.ts";
+import { createChangeSignal, OVER } from "../waiting.ts";
 import { isStopped, type Lease, LeaseDropped } from "./leases.ts";
 import {
   engineLost,
@@ -22,24 +21,23 @@ import {
   resultOfReport,
   toRunItem,
 } from "./outcome.ts";
-import { type FindPlace, openJobPlace, type PlaceDeps } from "./place.ts";
+import { type Acquired, filesOf, type FindPlace, openJobPlace, type PlaceDeps } from "./place.ts";
 
-export type RunDeps = PlaceDeps &
-  JobFilesDeps & {
-    readonly client: Pick<
-      Client,
-      "started" | "logs" | "items" | "answers" | "upload" | "result" | "release" | "inputFile"
-    >;
-    readonly spool: Pick<SpoolDir, "folder">;
-    readonly gpus: Pick<Gpus, "lease">;
-    readonly judge: (report: RunReport) => Verdict;
-    readonly log: Logger;
-  };
+export type RunDeps = PlaceDeps & {
+  readonly client: Pick<
+    Client,
+    "started" | "logs" | "items" | "answers" | "upload" | "result" | "release"
+  >;
+  readonly spool: Pick<SpoolDir, "folder">;
+  readonly gpus: Pick<Gpus, "lease">;
+  readonly judge: (report: RunReport) => Verdict;
+  readonly log: Logger;
+};
 
 /** The state of one run. */
 type Run = {
   readonly lease: Lease;
-  readonly live: LiveReport;
+  readonly live: ReturnType<typeof createLiveReport>;
   installMs: number;
   startedMs: number | null;
 };
@@ -151,26 +149,6 @@ function timesOf({ clock }: RunDeps, { lease, installMs, startedMs }: Run) {
   return { takenMs: lease.takenMs, installMs, startedMs, endedMs: clock.nowMs() };
 }
 
-/** Reports the run to the API while the code runs, and never delays the code. */
-type LiveReport = {
-  readonly started: (jobRef: string) => void;
-  readonly output: (stream: StreamName, bytes: Uint8Array) => void;
-  readonly item: (item: DisplayItem) => void;
-  /** Brings a call to the API, and its answer back. */
-  readonly call: (call: CallItem, answer: (given: CallAnswer) => void) => void;
-  /** Items up to this number are stored. */
-  readonly lastItemSent: () => number;
-  /** The code has ended: no more output is sent; the result contains all of it. */
-  readonly ended: () => void;
-  /** Aborts posts that are still pending. */
-  readonly close: () => Promise<void>;
-};
-
-type LiveReportDeps = {
-  readonly client: Pick<Client, "started" | "logs" | "items" | "answers">;
-  readonly clock: Clock;
-};
-
 /** Code that ends sooner reports only its result: two posts at once would delay each other. */
 const STARTED_AFTER_MS = 50;
 /** Pause between posts of output that nobody follows. */
@@ -178,7 +156,8 @@ const UNFOLLOWED_EVERY_MS = 1000;
 /** Shortest time between two posts of output that somebody follows. */
 const FOLLOWED_EVERY_MS = 100;
 
-function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): LiveReport {
+/** Reports the run to the API while the code runs, and never delays the code. */
+function createLiveReport({ client, clock }: Pick<RunDeps, "client" | "clock">, lease: Lease) {
   const { lease_id } = lease.job;
   const { followed } = lease;
   const end = new AbortController();
@@ -253,24 +232,28 @@ function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): Live
   }
 
   return {
-    started: (jobRef) => void tasks.push(report(jobRef)),
-    output: (stream, bytes) => {
+    started: (jobRef: string) => void tasks.push(report(jobRef)),
+    output: (stream: StreamName, bytes: Uint8Array): void => {
       unsent.add(stream, bytes);
       written.notify();
     },
-    item: (item) => {
+    item: (item: DisplayItem): void => {
       items.add(item);
       written.notify();
     },
-    call: (call, answer) => {
+    /** Brings a call to the API, and its answer back. */
+    call: (call: CallItem, answer: (given: CallAnswer) => void): void => {
       items.add(call);
       tasks.push(attempt(async (signal) => items.sendUpTo(call.number, signal)));
       if (!answers.expect(call.number, answer)) return;
       tasks.push(attempt(async (signal) => answers.fetch(AbortSignal.any([signal, end.signal]))));
     },
+    /** Items up to this number are stored. */
     lastItemSent: items.lastSent,
+    /** The code has ended: no more output is sent; the result contains all of it. */
     ended: finish,
-    close: async () => {
+    /** Aborts posts that are still pending. */
+    close: async (): Promise<void> => {
       finish();
       closing.abort(OVER);
       for (const task of tasks) await task;
@@ -278,19 +261,14 @@ function createLiveReport({ client, clock }: LiveReportDeps, lease: Lease): Live
   };
 }
 
-/** Output that has not been posted yet, in the order in which the code wrote it. */
-export type Unsent = {
-  readonly add: (stream: StreamName, bytes: Uint8Array) => void;
-  readonly isEmpty: () => boolean;
-  /** Takes what fits into one post; null if there is nothing. */
-  readonly take: () => OutputPart[] | null;
-};
-
 const POST_MAX_BYTES = 256 * 1024;
 const POST_MAX_PARTS = 1000;
 
-/** Code may change the stream at every byte, so a change costs one number and no object. */
-export function createUnsent(): Unsent {
+/**
+ * Output that has not been posted yet, in the order in which the code wrote it. Code may change the stream at every
+ * byte, so a change costs one number and no object.
+ */
+export function createUnsent() {
   const waiting = { stdout: createByteQueue(), stderr: createByteQueue() };
   const sent = { stdout: 0, stderr: 0 };
   /** Bytes of each part in order, negative for stderr; those before `next` are taken. */
@@ -306,6 +284,7 @@ export function createUnsent(): Unsent {
     else runs.push(run);
   }
 
+  /** Takes what fits into one post; null if there is nothing. */
   function take(): OutputPart[] | null {
     const parts: OutputPart[] = [];
     let room = POST_MAX_BYTES;
@@ -352,24 +331,13 @@ function createByteQueue() {
   };
 }
 
-/** What the code shows and calls until the API has it. It is posted in its order, one post at a time. */
-interface UnsentItems {
-  readonly add: (item: DisplayItem | CallItem) => void;
-  readonly isEmpty: () => boolean;
-  /** Number of the last item that the API has; 0 if it has none. */
-  readonly lastSent: () => number;
-  /** Posts the next few. */
-  readonly send: (signal: AbortSignal) => Promise<void>;
-  /** Posts all up to the one with this number. */
-  readonly sendUpTo: (number: number, signal: AbortSignal) => Promise<void>;
-}
-
 /** Each has up to a megabyte. */
 const ITEMS_AT_ONCE = 8;
 
+/** What the code shows and calls until the API has it. It is posted in its order, one post at a time. */
 function createUnsentItems(
   post: (items: (DisplayItem | CallItem)[], signal: AbortSignal) => Promise<void>,
-): UnsentItems {
+) {
   let items: (DisplayItem | CallItem)[] = [];
   let last = 0;
   let turn = Promise.resolve();
@@ -383,6 +351,7 @@ function createUnsentItems(
     last = end.number;
   }
 
+  /** Posts the next few. */
   async function send(signal: AbortSignal): Promise<void> {
     const own = turn.catch(() => {}).then(async () => sendNext(signal));
     turn = own;
@@ -390,37 +359,34 @@ function createUnsentItems(
   }
 
   return {
-    add: (item) => void items.push(item),
+    add: (item: DisplayItem | CallItem) => void items.push(item),
     isEmpty: () => items.length === 0,
+    /** Number of the last item that the API has; 0 if it has none. */
     lastSent: () => last,
     send,
-    async sendUpTo(number, signal) {
+    /** Posts all up to the one with this number. */
+    async sendUpTo(number: number, signal: AbortSignal): Promise<void> {
       const isSent = (): boolean => last >= number;
       while (!isSent()) await send(signal);
     },
   };
 }
 
-/** Calls of one run that wait for their answers. */
-interface Answers {
-  /** `answer` gets the answer. Returns whether somebody must fetch answers from now on. */
-  readonly expect: (number: number, answer: (given: CallAnswer) => void) => boolean;
-  /** Asks the API until no call waits. */
-  readonly fetch: (signal: AbortSignal) => Promise<void>;
-}
-
 const ANSWERS_WAIT_S = 20;
 
-function createAnswers(client: Pick<Client, "answers">, leaseId: string): Answers {
+/** Calls of one run that wait for their answers. */
+function createAnswers(client: Pick<Client, "answers">, leaseId: string) {
   const pending = new Map<number, (given: CallAnswer) => void>();
   let received = 0;
 
   return {
-    expect(number, answer) {
+    /** `answer` gets the answer. Returns whether somebody must fetch answers from now on. */
+    expect(number: number, answer: (given: CallAnswer) => void): boolean {
       pending.set(number, answer);
       return pending.size === 1;
     },
-    async fetch(signal) {
+    /** Asks the API until no call waits. */
+    async fetch(signal: AbortSignal): Promise<void> {
       while (pending.size > 0) {
         const { answers } = await client.answers(leaseId, received, ANSWERS_WAIT_S, signal);
         for (const { number, result_json: resultJson = "null", error } of answers) {

@@ -28,7 +28,7 @@ describe("hold session", () => {
   async function callIn(session: ReturnType<typeof testSession>, changes = {}) {
     const call = testCall(session, changes);
     t.api.offerCall(call);
-    const { job } = await (await t.sandbox(0)).running;
+    const { job } = await t.running();
     return { call, job };
   }
 

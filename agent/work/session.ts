@@ -1,4 +1,3 @@
-import type { Logger } from "@logtape/logtape";
 import { parseBytes } from "../../shared/bytes.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { putLast } from "../../shared/lru.ts";
@@ -16,10 +15,9 @@ import type { CallFile, SandboxCall } from "../sandbox/job.ts";
 import { type Sandbox, withRun } from "../sandbox/sandbox.ts";
 import type { SpooledArtifact } from "../sandbox/verdict.ts";
 import type { ChangeSignal } from "../waiting.ts";
-import { type Acquired, sandboxJob } from "./acquire.ts";
 import { type Lease, type Leases, RunCancelled } from "./leases.ts";
 import { failureOutcome } from "./outcome.ts";
-import { type FindPlace, openPlace } from "./place.ts";
+import { type Acquired, type FindPlace, openPlace, sandboxJob } from "./place.ts";
 import { type RunDeps, runLease } from "./run.ts";
 
 export type SessionDeps = CallDeps & {
@@ -153,16 +151,8 @@ async function release(
   }
 }
 
-/** A session that is ready here. */
-interface OpenSession {
-  /** Where its calls run. */
-  readonly findPlace: FindPlace;
-}
-
-/** The sessions that are ready here, by their leases. */
-type OpenSessions = Map<string, OpenSession>;
-
-type CallDeps = RunDeps & { readonly openSessions: OpenSessions; readonly log: Logger };
+/** Where the calls of the sessions run that are ready here, by the leases of the sessions. */
+type CallDeps = RunDeps & { readonly openSessions: Map<string, FindPlace> };
 
 /** Runs a call in the sandbox of its session. Returns the next call, as `runLease` does, unless the session has ended. */
 export async function runCall(
@@ -171,7 +161,7 @@ export async function runCall(
   takes: () => boolean,
 ): Promise<readonly LeasedJob[]> {
   const id = lease.job.call?.session_lease_id ?? "";
-  const findPlace = deps.openSessions.get(id)?.findPlace ?? findNone;
+  const findPlace = deps.openSessions.get(id) ?? findNone;
   return runLease(deps, lease, () => takes() && deps.openSessions.has(id), findPlace);
 }
 
@@ -179,7 +169,7 @@ const findNone: FindPlace = () =>
   Promise.reject(new JobRefusal("internal_error", "The session has ended at its agent."));
 
 /** Calls run in the sandbox of `acquired`, one at a time. `over` resolves once the API knows that the session has ended. */
-function openSession(acquired: Acquired<null>, over: Promise<void>): OpenSession {
+function openSession(acquired: Acquired<null>, over: Promise<void>): FindPlace {
   const { sandbox } = acquired;
   const files = createBroughtFiles();
   /** A file is sent again if it has changed. */
@@ -188,30 +178,28 @@ function openSession(acquired: Acquired<null>, over: Promise<void>): OpenSession
   const isNew = (file: SpooledArtifact): boolean =>
     file.name.startsWith("_fetched/") || !known.learn(file);
 
-  return {
-    async findPlace(deps, { job, cancel, drop }, given) {
-      const signal = AbortSignal.any([cancel.signal, drop.signal]);
-      await deps.admission.admitJob(job, acquired.runtime, signal);
-      const brought = await given.fetch(signal);
-      files.admit(brought, parseBytes(job.job_type.memory_limit) / 4);
-      for (const file of brought) if (file.to === "work") known.learn(file);
-      return {
-        acquired: {
-          ...acquired,
-          job: { ...sandboxJob(job), call: job.call && sandboxCall(job.call, brought) },
-          sandbox: withRun(sandbox, async (own, options) => {
-            try {
-              const report = await sandbox.run(own, options);
-              return { ...report, artifacts: report.artifacts.filter(isNew) };
-            } finally {
-              // Else the API leases the next call after the result of this one, and that one fails.
-              if (sandbox.died.aborted) await over;
-            }
-          }),
-        },
-        [Symbol.asyncDispose]: () => Promise.resolve(),
-      };
-    },
+  return async (deps, { job, cancel, drop }, given) => {
+    const signal = AbortSignal.any([cancel.signal, drop.signal]);
+    await deps.admission.admitJob(job, acquired.runtime, signal);
+    const brought = await given.fetch(signal);
+    files.admit(brought, parseBytes(job.job_type.memory_limit) / 4);
+    for (const file of brought) if (file.to === "work") known.learn(file);
+    return {
+      acquired: {
+        ...acquired,
+        job: { ...sandboxJob(job), call: job.call && sandboxCall(job.call, brought) },
+        sandbox: withRun(sandbox, async (own, options) => {
+          try {
+            const report = await sandbox.run(own, options);
+            return { ...report, artifacts: report.artifacts.filter(isNew) };
+          } finally {
+            // Else the API leases the next call after the result of this one, and that one fails.
+            if (sandbox.died.aborted) await over;
+          }
+        }),
+      },
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    };
   };
 }
 
@@ -221,16 +209,12 @@ function sandboxCall(call: LeasedCall, files: readonly CallFile[]): SandboxCall 
 }
 
 /** Files that calls bring. Those in /input stay, and use the memory of the session. */
-interface BroughtFiles {
-  /** Takes the files of a call, all or none. @throws JobRefusal if they have no room. */
-  readonly admit: (files: readonly CallFile[], mostBytes: number) => void;
-}
-
-export function createBroughtFiles(mostInputs = 1000): BroughtFiles {
+export function createBroughtFiles(mostInputs = 1000) {
   /** Bytes of the files in /input by name. */
   let inputs = new Map<string, number>();
   return {
-    admit(files, mostBytes) {
+    /** Takes the files of a call, all or none. @throws JobRefusal if they have no room. */
+    admit: (files: readonly CallFile[], mostBytes: number): void => {
       const all = new Map(inputs);
       let bytes = 0;
       for (const { name, to, sizeBytes } of files) {
@@ -268,17 +252,15 @@ const tooLarge = refusal(
   "The files that the calls of the session have brought have more bytes than a quarter of its memory limit.",
 );
 
-/** Which content of which file the API has. */
-interface KnownFiles {
-  /** Whether it has this content, which it then has. */
-  readonly learn: (file: { readonly name: string; readonly sha256: string }) => boolean;
-}
-
-/** Knows the last `most` names: code makes as many as it likes. A file that is forgotten is sent again. */
-export function createKnownFiles(most = 10_000): KnownFiles {
+/**
+ * Which content of which file the API has. Knows the last `most` names: code makes as many as it likes. A file that is
+ * forgotten is sent again.
+ */
+export function createKnownFiles(most = 10_000) {
   const hashes = new Map<string, string>();
   return {
-    learn({ name, sha256 }) {
+    /** Whether the API has this content, which it then has. */
+    learn({ name, sha256 }: { readonly name: string; readonly sha256: string }): boolean {
       const isKnown = hashes.get(name) === sha256;
       putLast(hashes, name, sha256, most);
       return isKnown;

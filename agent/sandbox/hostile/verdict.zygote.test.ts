@@ -233,22 +233,8 @@ hostileCases(({ run, canaryPath }) => {
 hostileCases(({ run }) => {
   // NUL in the source is 400: api/testing/contract/requests.ts.
   describe("hostile 14: sources that python3 runs", () => {
-    test.each([
-      ["a byte order mark", "\u{feff}print('ran')", "ran\n"],
-      ["CR LF", "if 1:\r\n    print('ran')\r\n", "ran\n"],
-      ["CR alone", "if 1:\r    print('ran')\r", "ran\n"],
-      ["CR LF in a string", 'print(repr("""a\r\nb"""))', "'a\\nb'\n"],
-      ["a line of a megabyte", `x = "${"y".repeat(1_000_000)}"; print(len(x))`, "1000000\n"],
-      ["a form feed", "\fprint('ran')", "ran\n"],
-      ["no code at all", "", ""],
-    ])("%s", async (_what, code, out) => {
-      expect(await run(code)).toMatchObject({ end: "succeeded - 0", out, err: "" });
-    });
-
-    test("a coding cookie decides how the bytes are read", async () => {
-      const code = Buffer.from("# -*- coding: latin-1 -*-\nprint(ascii('\u00e4'))", "latin1");
-      const { end, out } = await run("", { job: { code } });
-      expect({ end, out }).toEqual({ end: "succeeded - 0", out: "'\\xe4'\n" });
+    test("no code at all", async () => {
+      expect(await run("")).toMatchObject({ end: "succeeded - 0", out: "", err: "" });
     });
 
     test("a coding cookie that contradicts a byte order mark is a syntax error", async () => {
@@ -386,22 +372,11 @@ thread = threading.Thread(target=lambda: ${code}); thread.start(); thread.join()
 const place = await testEngine();
 
 test.each([
-  ["syntax_error", "def"],
-  ["syntax_error", "if 1:\nprint(1)"],
   ["import_error", "import no_such_module"],
-  ["type_error", "1 + 'a'"],
-  ["value_error", "int('x')"],
-  ["key_error", "{}['x']"],
-  ["index_error", "[][0]"],
-  ["attribute_error", "None.x"],
-  ["name_error", "x"],
-  ["assertion_error", "assert False"],
   ["division_error", "1 / 0"],
   ["overflow_error", "import math; math.exp(1000)"],
   ["encoding_error", "b'\\xff'.decode()"],
-  ["json_error", "import json; json.loads('{')"],
   ["network_timeout", "raise TimeoutError"],
-  ["runtime_error", "class E(Exception): pass\nraise E('x')"],
 ])("%s: %s", async (type, code) => {
   expect((await runCode(place, code)).end).toBe(`failed ${type} 1`);
 });
