@@ -6,7 +6,7 @@ import { sweepLeases, wakeForWaiting } from "./agents/poll.ts";
 import { ArtifactOutage, type Deps } from "./deps.ts";
 import { keepNeeded, removeExpiredFiles } from "./files/sql.ts";
 import { forgetWindowsBefore } from "./http/rate-limit.ts";
-import { dropArchives, sweepBuilds } from "./images/builds.ts";
+import { dropArchives, rebuildLost, sweepBuilds } from "./images/builds.ts";
 import { forgetBatches } from "./jobs/batch-sql.ts";
 import { pruneDeadLetters } from "./jobs/executions.ts";
 import { readQueueStats } from "./jobs/sql.ts";
@@ -35,7 +35,7 @@ export async function sweep(deps: Deps): Promise<void> {
   await removeOld(deps);
 }
 
-/** Expires leases, ends jobs that waited too long and sessions whose time is over, forgets silent agents, and wakes polls for what waits. Clients wait for this. It writes only if something is due. */
+/** Expires leases, ends jobs that waited too long and sessions whose time is over, has lost images built, forgets silent agents, and wakes polls for what waits. Clients wait for this. It writes only if something is due. */
 export async function expire(deps: Deps): Promise<void> {
   // Together, because what they read shares a request to the database's server.
   const steps = [
@@ -43,6 +43,7 @@ export async function expire(deps: Deps): Promise<void> {
     sweepLeases,
     endOverdueJobs,
     sweepBuilds,
+    rebuildLost,
     forgetSilent,
     wakeForWaiting,
   ];

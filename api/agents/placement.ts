@@ -378,7 +378,7 @@ export function whyNobodyRuns(
   const able = labelled.filter((agent) => isEquipped(agent, environment));
   if (able.length === 0) return tooFewGpus(environment, labelled);
   if (built && !able.some((agent) => agent.images.includes(built.digest))) {
-    if (build) return whyNoImage(environment, live, build);
+    if (build || isGone(environment, live)) return whyNoImage(environment, live, build);
     const takers = able.filter((agent) => accepts(agent, environment));
     if (isShared(built) && takers.length > 0) return onItsWay(built, takers);
     return `No connected agent has the image ${built.imageRef} (${built.digest}). Connect the agent that built it, or build it again: POST /job-types/${jobType.name}/build.`;
@@ -396,6 +396,12 @@ function onItsWay({ imageRef, digest }: BuiltImage, takers: AgentReport[]): stri
   return faults.every((fault) => fault !== undefined)
     ? `${image} is on no agent that could run it; ${faults[0]}. It is tried again.`
     : `${image} is on its way to ${count(takers.length, "agent")}.`;
+}
+
+/** Whether an image that a build makes by itself was made, and neither a store nor one of these agents has it now. */
+export function isGone({ built, buildsItself }: Environment, live: AgentReport[]): boolean {
+  if (!built || !buildsItself || isShared(built)) return false;
+  return !live.some(({ images }) => images.includes(built.digest));
 }
 
 /** Whether agents that did not build the image can get it. */

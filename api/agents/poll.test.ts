@@ -148,7 +148,7 @@ describe("poll", () => {
     id: "older",
     jobType: "default",
     tag: "older",
-    spec: JSON.stringify({ base_image: "a", requirements: [] }),
+    spec: JSON.stringify({ base_image: "python:3.13-slim", requirements: [] }),
     imageRef: "a:latest",
     correlationId: "c",
     createdAt: 0,
@@ -311,7 +311,9 @@ describe("poll", () => {
         for (const { request } of waiting) {
           const { due, sessions } = await readTodo(deps, request, environments);
           const builds = await buildableBy(deps, request, environments);
-          const isBuild = queued.some((one) => builds.includes(one.jobType));
+          const isBuild = queued.some((one) =>
+            builds.some(({ jobType }) => jobType.name === one.jobType),
+          );
           expect({
             jobs: due && request.free_slots > 0,
             sessions,

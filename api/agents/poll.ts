@@ -275,21 +275,23 @@ const none = { leased: [], isMore: false };
 /** Another agent may be there to take what this one has not looked for. */
 const notAsked = { leased: [], isMore: true };
 
+const namesOf = (some: Environment[]): string[] => some.map(({ jobType }) => jobType.name);
+
 function wantsOf(
   { free_slots, free_builds, free_sessions = 0, gpus }: PollRequest,
   offered: Offer[],
-  buildable: string[],
+  buildable: Environment[],
   unbuilt: Environment[],
 ): Wants {
   // Any agent's look requests the build of an image that work waits for.
-  const awaiting = unbuilt.map(({ jobType }) => jobType.name);
+  const awaiting = namesOf(unbuilt);
   const typesOf = (offers: Offer[]) =>
     new Set([...offers.map(({ jobType }) => jobType), ...awaiting]);
   const ready = offered.filter((offer) => offer.gpus <= gpus.free);
   return {
     job: { jobTypes: typesOf(ready), atOnce: free_slots },
     session: { jobTypes: typesOf(offered), atOnce: free_sessions },
-    build: { jobTypes: new Set(buildable), atOnce: free_builds },
+    build: { jobTypes: new Set(namesOf(buildable)), atOnce: free_builds },
   };
 }
 

@@ -18,6 +18,7 @@ import type {
 import { limits } from "../../shared/wire/limits.ts";
 import { listAgents, servingKinds } from "../agents/fleet.ts";
 import {
+  isGone,
   isLive,
   mayBuild,
   servingAgents,
@@ -34,14 +35,16 @@ import {
   type BuildSpec,
   type Environment,
   environment as environmentOf,
+  openBuildOf,
   pinnedRef,
   stepsOf,
 } from "../jobs/environment.ts";
 import type { LeaseTerms } from "../jobs/lease.ts";
-import { timestamp } from "../jobs/read.ts";
+import { readEnvironments, timestamp } from "../jobs/read.ts";
 import { failWaiting, tellEnd } from "../jobs/wait.ts";
 import { tellSession } from "../sessions/lease.ts";
 import { advanceSession, queuedSessions } from "../sessions/sql.ts";
+import { perDatabase } from "../store/tenant.ts";
 import { type Actor, service } from "../tenants/sql.ts";
 import {
   advanceBuild,
@@ -125,10 +128,13 @@ export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<
     const at = now();
     const last = await lastBuilds(db, { jobType: name, spec: buildSpec(environment.jobType) });
     const [newest] = last;
-    if (last.some(({ status }) => status !== "failed")) continue;
+    const other = last.find(({ status }) => status !== "failed");
+    // Another process has had it built, or is about to.
+    if (other && other.digest !== environment.built?.digest) continue;
+    const failed = last.slice(0, other && last.indexOf(other));
     // What clients have built meanwhile lengthens no pause.
-    const failures = last.filter(({ createdAt }, n) => {
-      const before = last[n + 1];
+    const failures = failed.filter(({ createdAt }, n) => {
+      const before = failed[n + 1];
       return !before || createdAt >= before.endedAt! + firstRetryMs;
     });
     const waitMs = Math.min(firstRetryMs * 2 ** (failures.length - 1), hourMs);
@@ -148,6 +154,25 @@ export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<
     isRequested = true;
   }
   return isRequested;
+}
+
+/** When this process first missed each image. That of an agent which starts again is missed for a moment alone. */
+const missed = perDatabase(() => ({ since: new Map<string, number>() }));
+const missedMs = 60_000;
+
+/** Requests the builds of images that no agent and no store has had for a minute, if jobs or sessions wait for them. */
+export async function rebuildLost(deps: Deps): Promise<void> {
+  const { config, db, now } = deps;
+  const at = now();
+  const live = (await listAgents(db)).filter((agent) => isLive(agent, config, at));
+  const lost = (await readEnvironments(deps)).filter(
+    (one) => isGone(one, live) && whyNoBuild(one, live) === undefined,
+  );
+  const known = missed(db);
+  const { since } = known;
+  known.since = new Map(lost.map(({ built }) => [built!.digest, since.get(built!.digest) ?? at]));
+  const due = lost.filter(({ built }) => at - known.since.get(built!.digest)! >= missedMs);
+  if (due.length > 0) await serveAwaited(deps, due);
 }
 
 /** Fails the jobs and sessions that wait for an image with the error of its build. */
@@ -180,7 +205,7 @@ async function waitForBuild(
   environment: Environment,
   signal: AbortSignal,
 ): Promise<BuildRow> {
-  const { db, notifier, now } = deps;
+  const { db, notifier } = deps;
   const wakes = notifier.subscribe([`build:${id}`]);
   try {
     for (;;) {
@@ -189,17 +214,19 @@ async function waitForBuild(
       if (!build) throw new Error(`build ${id} is gone`);
       if (build.endedAt !== null || signal.aborted) return build;
       const obstacle = build.status === "queued" && (await whyNotNow(deps, environment));
-      if (obstacle) {
-        const error = { type: "service_unavailable", message: obstacle, phase: "startup" } as const;
-        await advanceBuild(db, { id }, { kind: "withdraw", error }, now());
-        notifier.notify(`build:${id}`);
-      } else {
-        await wakes.next(backstopMs, signal);
-      }
+      if (obstacle) await withdraw(deps, id, obstacle);
+      else await wakes.next(backstopMs, signal);
     }
   } finally {
     wakes.close();
   }
+}
+
+/** Ends a build that nobody makes. */
+async function withdraw({ db, notifier, now }: Deps, id: string, message: string): Promise<void> {
+  const error = { type: "service_unavailable", message, phase: "startup" } as const;
+  await advanceBuild(db, { id }, { kind: "withdraw", error }, now());
+  notifier.notify(`build:${id}`);
 }
 
 function toResult({ jobType, digest, imageRef, error }: BuildRow): BuildResult {
@@ -243,12 +270,10 @@ export async function buildableBy(
   deps: Deps,
   { agent }: PollRequest,
   environments: Environment[],
-): Promise<string[]> {
+): Promise<Environment[]> {
   const serving = await servingKinds(deps, environments);
   const canShareImages = imageTransport(deps.config) !== "none";
-  return environments
-    .filter((environment) => mayBuild(agent, environment, serving, canShareImages))
-    .map(({ jobType }) => jobType.name);
+  return environments.filter((one) => mayBuild(agent, one, serving, canShareImages));
 }
 
 /** Leases builds of these job types to an agent that is free to build. */
@@ -256,20 +281,21 @@ export async function takeBuilds(
   deps: Deps,
   request: PollRequest,
   lease: LeaseTerms,
-  jobTypes: string[],
+  buildable: Environment[],
 ): Promise<{ leased: LeasedBuild[]; isMore: boolean }> {
   const { db } = deps;
   await sweepBuilds(deps);
   const undelivered = await undeliveredBuilds(db, lease, request.builds);
   const free = request.free_builds - undelivered.length;
-  const claimed = free > 0 ? await claimBuilds(db, lease, free, jobTypes) : [];
+  const of = buildable.map(({ jobType }) => ({ jobType: jobType.name, spec: buildSpec(jobType) }));
+  const claimed = free > 0 ? await claimBuilds(db, lease, free, of) : [];
   const open = await openBuilds(db);
   const leased = await Promise.all(
     [...undelivered, ...claimed].map((build) => describe(deps, build)),
   );
   return {
     leased: leased.flat(),
-    isMore: open.some(({ status, jobType }) => status === "queued" && jobTypes.includes(jobType)),
+    isMore: open.some((build) => build.status === "queued" && isKnown(build, buildable)),
   };
 }
 
@@ -302,7 +328,17 @@ async function serveType(deps: Deps, name: string): Promise<void> {
   if (environment && awaitsImage(environment)) await serveAwaited(deps, [environment]);
 }
 
-/** Ends or requeues the builds whose agents are gone, and wakes the requests that wait for them. */
+/** Whether a build makes an image as one of these environments wants it now. */
+const isKnown = (build: BuildRow, environments: Environment[]): boolean =>
+  environments.some((one) => openBuildOf(one, [build]) !== undefined);
+
+/** Longer than two versions of a configuration are in use beside each other. */
+const rolloutMs = 10 * 60_000;
+
+/**
+ * Ends or requeues the builds whose agents are gone, ends those whose configuration no process seems to have any more,
+ * and wakes the requests that wait for them.
+ */
 export async function sweepBuilds(deps: Deps): Promise<void> {
   const { db, now, log } = deps;
   for (const build of await expireBuilds(db, now())) {
@@ -311,6 +347,15 @@ export async function sweepBuilds(deps: Deps): Promise<void> {
       .with({ correlationId })
       .warn("lease of a build of {jobType} expired: now {status}", { jobType, status });
     await tellGivenUp(deps, build);
+  }
+  const old = (await openBuilds(db)).filter(
+    ({ status, createdAt }) => status === "queued" && createdAt <= now() - rolloutMs,
+  );
+  const environments = old.length > 0 ? await readEnvironments(deps) : [];
+  for (const build of old) {
+    if (isKnown(build, environments)) continue;
+    const { id, jobType } = build;
+    await withdraw(deps, id, `The configuration of job type ${jobType} has changed meanwhile.`);
   }
 }
 
@@ -443,7 +488,10 @@ export async function imageSource({ config, db }: Deps, image: string): Promise<
 }
 
 /** The archive of an image. @throws AppError 404 when it is not stored. */
-export async function storedArchive({ db, artifacts }: Deps, image: string): Promise<StoredFile> {
+export async function storedArchive(
+  { db, artifacts, now }: Deps,
+  image: string,
+): Promise<StoredFile> {
   const name = `The archive of image ${image}`;
   const build = await findImage(db, image);
   const sha256 = build?.archiveSha256;
@@ -453,8 +501,10 @@ export async function storedArchive({ db, artifacts }: Deps, image: string): Pro
     size: build.archiveBytes ?? 0,
     open: async (range) => {
       const body = await artifacts.get(archiveKey(build, sha256), range);
-      if (!body) throw notFound(name);
-      return body;
+      if (body) return body;
+      // Who waits for the image must not wait for the store.
+      await dropArchive(db, build.id, now());
+      throw notFound(name);
     },
   });
 }

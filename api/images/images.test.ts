@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { existsSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { type Client } from "@libsql/client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -21,7 +21,14 @@ import { sweep } from "../sweep.ts";
 import { readyReport, ScriptedAgent } from "../testing/scripted-agent.ts";
 import { by, openIn, openTempStore, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { archiveKey, recordBuildResult, serveAwaited, storeImageUpload } from "./builds.ts";
+import {
+  archiveKey,
+  imageSource,
+  recordBuildResult,
+  serveAwaited,
+  storedArchive,
+  storeImageUpload,
+} from "./builds.ts";
 import {
   advanceBuild,
   type BuildEvent,
@@ -159,13 +166,14 @@ describe("builds", () => {
   const built = builtReport(digest);
   const terms = { agentId: "agent", expiresAt: 200, now: 100 };
 
+  const science = { jobType: "science", spec: "{}" };
+  const other = { jobType: "other", spec: "{}" };
   let made = 0;
   function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
     return {
       id: String(++made),
-      jobType: "science",
+      ...science,
       tag: "latest",
-      spec: "{}",
       imageRef: "airlock-science:latest",
       correlationId: "c",
       createdAt: 0,
@@ -175,8 +183,9 @@ describe("builds", () => {
 
   /** Leases the build of a request, and returns its lease. */
   async function leased(changes: Partial<NewBuild> = {}): Promise<string> {
-    await requestBuild(db, newBuild(changes), by());
-    const [build] = await claimBuilds(db, terms, 1, ["science", "other"]);
+    const asked = newBuild(changes);
+    await requestBuild(db, asked, by());
+    const [build] = await claimBuilds(db, terms, 1, [asked]);
     return build?.leaseId ?? "none";
   }
 
@@ -210,7 +219,7 @@ describe("builds", () => {
       const tags = ["v1.0.0", "v2.0.0", "v3.0.0"];
       for (const tag of tags) await requestBuild(db, newBuild({ tag }), by());
       const claims = await Promise.all(
-        Array.from({ length: 9 }, () => claimBuilds(db, terms, 1, ["science"])),
+        Array.from({ length: 9 }, () => claimBuilds(db, terms, 1, [science])),
       );
       expect(claims.flat().map(({ tag }) => tag)).toEqual(tags);
       expect(new Set(claims.flat().map(({ leaseId }) => leaseId)).size).toBe(3);
@@ -220,8 +229,8 @@ describe("builds", () => {
       for (const tag of ["v1.0.0", "v2.0.0", "v3.0.0"])
         await requestBuild(db, newBuild({ tag }), by());
       await requestBuild(db, newBuild({ jobType: "other" }), by());
-      const [first] = await claimBuilds(db, terms, 1, ["science", "other"]);
-      const [second] = await claimBuilds(db, terms, 1, ["science", "other"]);
+      const [first] = await claimBuilds(db, terms, 1, [science, other]);
+      const [second] = await claimBuilds(db, terms, 1, [science, other]);
       expect([first?.tag, second?.jobType]).toEqual(["v1.0.0", "other"]);
     });
   });
@@ -269,7 +278,7 @@ describe("builds", () => {
         "lease_lost",
       );
       await expireBuilds(db, 200);
-      await claimBuilds(db, { ...terms, now: 200, expiresAt: 300 }, 1, ["science"]);
+      await claimBuilds(db, { ...terms, now: 200, expiresAt: 300 }, 1, [science]);
       expect(await stepOf()).toBeNull();
     });
   });
@@ -333,13 +342,13 @@ describe("images", () => {
   /** Builds the job type, and gives the place of its image's archive. */
   async function build(n: number): Promise<string> {
     const { jobType } = environment(deps.config, [], "science")!;
+    const science = { jobType: "science", spec: buildSpec(jobType) };
     await requestBuild(
       deps.db,
       {
         id: `build-${n}`,
-        jobType: "science",
+        ...science,
         tag: "latest",
-        spec: buildSpec(jobType),
         imageRef: "airlock-science:latest",
         correlationId: "c",
         createdAt: clock,
@@ -347,7 +356,7 @@ describe("images", () => {
       by(),
     );
     const terms = { agentId: "a", expiresAt: clock + 1000, now: clock };
-    const [{ leaseId } = { leaseId: null }] = await claimBuilds(deps.db, terms, 1, ["science"]);
+    const [{ leaseId } = { leaseId: null }] = await claimBuilds(deps.db, terms, 1, [science]);
     const row = (await findBuildByLease(deps.db, leaseId!))!;
     const text = `archive ${n}`;
     const announced = {
@@ -381,6 +390,15 @@ describe("images", () => {
     expect([first, second].map((path) => existsSync(path))).toEqual([false, true]);
   });
 
+  test("an archive that the store has lost counts as none once it is asked for", async () => {
+    const path = await build(1);
+    const image = `sha256:${"1".padStart(64, "0")}`;
+    const { open } = await storedArchive(deps, image);
+    rmSync(path);
+    await expect(open()).rejects.toThrow(`The archive of image ${image}`);
+    await expect(imageSource(deps, image)).rejects.toThrow(`Image ${image}`);
+  });
+
   test("an archive that no job type needs is removed after a day", async () => {
     const path = await build(1);
     deps = { ...deps, config: { ...deps.config, job_types: {} } };
@@ -401,13 +419,13 @@ test("an agent has the image that it built once, however often it reports it", a
   const deps = testDeps(store.db, store.folder, () => 10);
   const agent = new ScriptedAgent();
   await recordAgent(store.db, { ...agent.status(), images: ["earlier"] }, "token", 10);
+  const science = { jobType: "science", spec: "{}" };
   await requestBuild(
     store.db,
     {
       id: "build",
-      jobType: "science",
+      ...science,
       tag: "latest",
-      spec: "{}",
       imageRef: "airlock-science:latest",
       correlationId: "c",
       createdAt: 1,
@@ -415,7 +433,7 @@ test("an agent has the image that it built once, however often it reports it", a
     by(),
   );
   const terms = { agentId: agent.id, expiresAt: 1000, now: 10 };
-  const [build] = await claimBuilds(store.db, terms, 1, ["science"]);
+  const [build] = await claimBuilds(store.db, terms, 1, [science]);
   const digest = `sha256:${"0".repeat(64)}`;
   const report = builtReport(digest);
   for (let n = 0; n < 2; n++) await recordBuildResult(deps, build!.leaseId!, report);
@@ -690,6 +708,107 @@ describe("a job of a type that is not built", () => {
     expect((await changed.poll({ images: [next] })).jobs).toMatchObject([
       { execution_id: job_id, image: next },
     ]);
+  });
+
+  test("leaves a queued build to processes with its configuration, and ends it where none takes it for ten minutes", async () => {
+    const client = first.send("POST", "/job-types/science/build");
+    await expect.poll(() => openBuilds(first.deps.db)).toHaveLength(1);
+    const changed = await start({}, ["numpy==2.3.5"]);
+    expect((await changed.poll()).builds).toEqual([]);
+    clock += 10 * 60_000 - 1;
+    await sweep(changed.deps);
+    expect(await first.build()).toMatchObject({ steps: [{ packages: ["numpy==2.3.4"] }, {}] });
+    expect((await changed.poll()).builds).toEqual([]);
+    await first.agent.leave();
+    expect((await changed.poll()).builds).toEqual([]);
+    clock += 1;
+    await sweep(first.deps);
+    expect(await allBuilds()).toMatchObject([{ status: "queued" }]);
+    await sweep(changed.deps);
+    expect(await client).toMatchObject({
+      http: 503,
+      detail: "The configuration of job type science has changed meanwhile.",
+    });
+    expect(await allBuilds()).toMatchObject([{ status: "failed" }]);
+  });
+
+  describe("or whose image is nowhere any more", () => {
+    const gone = { images: [base] };
+    const there = { images: [base, image] };
+    /** Looks a time later, while the agents go on polling. Returns the builds that the agent gets. */
+    const after = async (seconds: number, status = gone) => {
+      clock += seconds * 1000;
+      await first.poll({ ...status, free_slots: 0, free_builds: 0 });
+      await sweep(first.deps);
+      return (await first.poll({ ...status, free_slots: 0 })).builds;
+    };
+    beforeEach(async () => {
+      await first.submit();
+      await first.end((await first.build()).lease_id);
+      const { jobs } = await first.poll(there);
+      await first.agent.result(jobs[0]!.lease_id);
+    });
+
+    test("has it built again when it has been missed for a minute, and runs on the new one", async () => {
+      expect(await after(0)).toEqual([]);
+      const { job_id, message } = await first.submit();
+      expect(message).toBe("Waits for the image of science.");
+      const sync = first.send("POST", "/execute", { code: "1", job_type: "science" });
+      await expect.poll(() => first.send("GET", "/executions")).toMatchObject({ count: 3 });
+      expect(await after(59)).toEqual([]);
+      const [build] = await after(1);
+      expect(build).toMatchObject({ job_type: "science", fresh: true });
+      const next = `sha256:${"8".repeat(64)}`;
+      await first.end(build!.lease_id, builtReport(next));
+      const { jobs } = await first.poll({ images: [next] });
+      expect(jobs).toMatchObject([{ execution_id: job_id, image: next }, { image: next }]);
+      await first.agent.result(jobs[1]!.lease_id);
+      expect(await sync).toMatchObject({ success: true });
+    });
+
+    test("fails with the build, and has the next one made a minute later", async () => {
+      await after(0);
+      const { job_id } = await first.submit();
+      const [build] = await after(60);
+      await first.end(build!.lease_id, failure);
+      expect(await after(1)).toEqual([]);
+      expect(await first.error(job_id)).toEqual(why);
+      const { job_id: early } = await first.submit();
+      expect(await after(58)).toEqual([]);
+      expect(await first.error(early)).toEqual(why);
+      const { job_id: late } = await first.submit();
+      expect(await after(1)).toMatchObject([{ job_type: "science" }]);
+      expect(await first.error(late)).toBeNull();
+    });
+
+    test.each<[string, () => Promise<unknown>]>([
+      ["an agent that has it starts again", () => after(30, there)],
+      [
+        "no agent that would build it is there",
+        async () => {
+          await first.agent.leave();
+          await sweep(first.deps);
+          first = await start();
+        },
+      ],
+    ])("begins the minute anew if %s, and waits for a job", async (_what, meanwhile) => {
+      expect(await after(0)).toEqual([]);
+      expect(await after(100)).toEqual([]);
+      await first.submit();
+      await meanwhile();
+      expect(await after(1)).toEqual([]);
+      expect(await after(59)).toEqual([]);
+      expect(await after(1)).toMatchObject([{ job_type: "science" }]);
+    });
+
+    test("is told how to have it built if nobody does that by itself", async () => {
+      const { submit } = await start({ auto_build: false });
+      await first.poll(gone);
+      const { message } = await submit();
+      expect(message).toMatch("build it again: POST /job-types/science/build.");
+      await after(0);
+      expect(await after(60)).toMatchObject([{ job_type: "science" }]);
+    });
   });
 
   test("runs on the present image while a rebuild is open", async () => {

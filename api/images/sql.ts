@@ -150,6 +150,8 @@ function refuse(refusal: BuildRefusal): BuildTransition {
 
 export type BuildRow = typeof builds.$inferSelect;
 export type NewBuild = typeof builds.$inferInsert;
+/** A job type, and what its image is made of. */
+export type BuildOf = Pick<NewBuild, "jobType" | "spec">;
 
 /** Literal text, since SQLite uses a partial index only if the query has its condition. */
 const isOpen = sql`${builds.status} IN ('queued', 'running')`;
@@ -183,7 +185,7 @@ export async function requestBuild(
 }
 
 /** Builds of a specification, without those that nobody could take. */
-const isOf = ({ jobType, spec }: Pick<NewBuild, "jobType" | "spec">): SQL | undefined =>
+const isOf = ({ jobType, spec }: BuildOf): SQL | undefined =>
   and(
     eq(builds.jobType, jobType),
     eq(builds.spec, spec),
@@ -191,10 +193,7 @@ const isOf = ({ jobType, spec }: Pick<NewBuild, "jobType" | "spec">): SQL | unde
   );
 
 /** The last builds of a specification, newest first. */
-export async function lastBuilds(
-  db: Database,
-  of: Pick<NewBuild, "jobType" | "spec">,
-): Promise<BuildRow[]> {
+export async function lastBuilds(db: Database, of: BuildOf): Promise<BuildRow[]> {
   return db.orm.select().from(builds).where(isOf(of)).orderBy(desc(builds.seq)).limit(10);
 }
 
@@ -387,20 +386,24 @@ const nthOfType = sql`(select count(*) from ${builds} as earlier
   where earlier.status in ('queued', 'running') and earlier.job_type = ${builds.jobType} and earlier.seq < ${builds.seq})`;
 
 /**
- * Leases up to `count` queued builds of these job types in one guarded statement: the oldest of each type first, so
- * that many versions of one do not keep jobs of another waiting.
+ * Leases up to `count` queued builds of these specifications in one guarded statement: the oldest of each type first, so
+ * that many versions of one do not keep jobs of another waiting. Others are left to processes that know them.
  */
 export async function claimBuilds(
   db: Database,
   { agentId, expiresAt, now }: LeaseTerms,
   count: number,
-  jobTypes: string[],
+  of: BuildOf[],
 ): Promise<BuildRow[]> {
   const isQueued = and(isOpen, eq(builds.status, "queued"));
+  const isKnown = inArray(
+    sql`${builds.jobType} || ${builds.spec}`,
+    of.map(({ jobType, spec }) => jobType + spec),
+  );
   const next = db.orm
     .select({ seq: builds.seq })
     .from(builds)
-    .where(and(isQueued, inArray(builds.jobType, jobTypes)))
+    .where(and(isQueued, isKnown))
     .orderBy(nthOfType, builds.seq)
     .limit(count);
   return db.orm

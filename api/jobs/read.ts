@@ -18,6 +18,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import { listAgents } from "../agents/fleet.ts";
 import {
   givesInputs,
+  isGone,
   isLive,
   turnMessage,
   whyNoBuild,
@@ -488,7 +489,7 @@ export async function checkAvailability(
   const found = whyUnavailable(mode, known, config, at);
   if (found) return { refusal: unavailable(found.detail, found.retryAfterS) };
   const live = known.filter((agent) => isLive(agent, config, at));
-  const awaits = awaitsImage(environment);
+  const awaits = awaitsImage(environment) || isGone(environment, live);
   const build = awaits ? openBuildOf(environment, await openBuilds(db)) : undefined;
   const nobody = whyNobodyRuns(environment, live, { inputs, build });
   const missing = language === undefined ? undefined : whyNoLanguage(environment, live, language);
