@@ -32,11 +32,16 @@ export function addTypes(program: Command): void {
   addCommand(program, "build", "build the image of a job type, and show its log")
     .argument("[job-type]", "name of the job type")
     .option("--all", "build every job type whose image no agent has")
+    .option("--log", "only show the log of its last build, also while that runs")
     .option("--version-tag <tag>", "a version for the image, such as v1.2.3")
-    .does(async (tool, name, { all, versionTag }) =>
+    .does(async (tool, name, { all, log, versionTag }) =>
       interruptible(async (signal) => {
         if ((name === undefined) !== (all === true))
           throw new UsageError("give a job type or --all");
+        if (log) {
+          if (all || versionTag !== undefined) throw new UsageError("--log takes a job type alone");
+          return showLog(tool, name!);
+        }
         try {
           return await (all
             ? buildAll(tool, versionTag, signal)
@@ -47,6 +52,14 @@ export function addTypes(program: Command): void {
         }
       }),
     );
+}
+
+async function showLog({ airlock, terminal }: Tool, name: string): Promise<void> {
+  const last = await airlock.api.getBuild({ name });
+  if (terminal.json) return terminal.document(last);
+  await terminal.write(last.log);
+  const outcome = last.version ?? last.error?.message;
+  terminal.note(outcome === undefined ? last.status : `${last.status}: ${outcome}`);
 }
 
 /** Builds one after the other. One that fails does not keep the others from it. */

@@ -69,7 +69,7 @@ test("types shows the preset of a job type, and its packages of each kind", asyn
   expect(stdout).toMatch(/^report .* documents +graphviz .* a==1 .* b@2$/m);
 });
 
-test("run says which image the job waits for, each step once; build --all builds what lacks an image, past one that fails", async () => {
+test("run says which image the job waits for, each step once; build --all builds what lacks an image, past one that fails; build --log shows the log of the last one", async () => {
   const { api, airlock } = await startCommandApi({
     AIRLOCK_AGENT_TOKENS: token,
     AIRLOCK_JOB_TYPES: JSON.stringify({
@@ -104,7 +104,15 @@ test("run says which image the job waits for, each step once; build --all builds
   const { code, stdout, stderr } = await all;
   expect({ code, stdout }).toEqual({ code: 126, stdout: "[]\n" });
   expect(stderr).toMatch(/^building broken\nairlock: Job type broken was not built: gone/);
-  for (const args of [["build"], ["build", "--all", "science"]])
+  expect(await airlock.run(["build", "science", "--log"])).toEqual({
+    code: 0,
+    stdout: "pip",
+    stderr: expect.stringMatching(/^built: science@sha256:\w+\n$/) as string,
+  });
+  const failed = await airlock.run(["build", "broken", "--log"]);
+  expect(failed).toEqual({ code: 0, stdout: "", stderr: "failed: gone\n" });
+  expect((await airlock.run(["build", "broken", "--log", "--json"])).stdout).toContain('"failed"');
+  for (const args of [["build"], ["build", "--all", "science"], ["build", "--all", "--log"]])
     expect(await airlock.run(args)).toMatchObject({ code: 2, stdout: "" });
 });
 
