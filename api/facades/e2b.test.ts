@@ -2,28 +2,12 @@ import { describe, expect, test } from "vitest";
 import type { JobEvent } from "../../shared/wire/executions.ts";
 import type { TakeEvents } from "../http/context.ts";
 import { createTokens } from "./e2b-control.ts";
-import {
-  belowHome,
-  endOf,
-  frame,
-  lastFrame,
-  readEvents,
-  readFrame,
-  toOurs,
-  toTheirs,
-} from "./e2b-envd.ts";
-import { e2b, execute, lineOf, programOf, resultOf } from "./e2b.ts";
+import { belowHome, endOf, frame, readEvents, readFrame, toOurs, toTheirs } from "./e2b-envd.ts";
+import { e2b, execute, programOf, resultOf } from "./e2b.ts";
 import { type Call, Refusal } from "./facade.ts";
 
 describe("frames of Connect", () => {
   const message = { process: { cmd: "é".repeat(200) } };
-
-  test("have flags, a length in bytes, and JSON", () => {
-    const bytes = frame(message);
-    expect([...bytes.subarray(0, 5)]).toEqual([0, 0, 0, 1, 166]);
-    expect(JSON.parse(readFrame(bytes))).toEqual(message);
-    expect([...lastFrame()]).toEqual([2, 0, 0, 0, 2, 123, 125]);
-  });
 
   test.each([
     ["too short", new Uint8Array(4)],
@@ -33,13 +17,6 @@ describe("frames of Connect", () => {
   ])("one that is %s is refused", (_how, bytes) => {
     expect(() => readFrame(bytes)).toThrow(Refusal);
   });
-});
-
-test("a line is ASCII JSON: clients decode it in pieces and end lines at U+2028 and U+0085", () => {
-  const value = { text: "é\u2028\u0085😀\n" };
-  const text = new TextDecoder().decode(lineOf(value));
-  expect(text).toMatch(/^[\x20-\x7e]+\n$/);
-  expect(JSON.parse(text)).toEqual(value);
 });
 
 test.each([

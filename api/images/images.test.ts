@@ -509,22 +509,6 @@ describe("a job of a type that is not built", () => {
   const allBuilds = async () =>
     (await store.db.client.execute("SELECT status, correlation_id FROM builds")).rows;
 
-  test("requests its build, says what it waits for, and runs on the image", async () => {
-    const { job_id, message, correlation_id } = await first.submit();
-    expect(message).toBe("Waits for the image of science.");
-    expect(await first.waits(job_id)).toBe(message);
-    const { lease_id, base_image } = await first.build();
-    expect(base_image).toBe(base);
-    expect(await first.waits(job_id)).toBe(message);
-    await first.agent.postBuild(lease_id, "logs", { offset: 0, data_base64: "", step: 1 });
-    expect(await first.waits(job_id)).toBe("Waits for the image of science: step 1 of 2, pip.");
-    const { rows } = await store.db.client.execute("SELECT * FROM audit");
-    expect(rows).toMatchObject([{ key_name: "service", action: "build.request", correlation_id }]);
-    await first.end(lease_id);
-    const { jobs } = await first.poll({ images: [base, image] });
-    expect(jobs).toMatchObject([{ execution_id: job_id, image, startup_timeout_s: 60 }]);
-  });
-
   test.each<[string, (process: Process) => Promise<unknown>]>([
     [
       "a synchronous job",
@@ -643,7 +627,7 @@ describe("a job of a type that is not built", () => {
   });
 
   test("fails with the build, with its error and the log's address, and so does a session", async () => {
-    const { job_id } = await first.submit();
+    const { job_id, correlation_id } = await first.submit();
     const sync = first.send<SyncResult>("POST", "/execute", { code: "1", job_type: "science" });
     const { session_id } = await first.send<Session>("POST", "/sessions", {
       job_type: "science",
@@ -658,6 +642,9 @@ describe("a job of a type that is not built", () => {
       .poll(() => first.send("GET", "/executions?limit=9"))
       .toMatchObject({ items: { length: 5 } });
     await first.end((await first.build({ free_slots: 0 })).lease_id, failure);
+    const audit = await store.db.client.execute("SELECT * FROM audit");
+    const asked = { key_name: "service", action: "build.request", correlation_id };
+    expect(audit.rows).toMatchObject([asked]);
     expect(await first.error(job_id)).toEqual(why);
     expect(await sync).toMatchObject({ success: false, error: why });
     const ended = { status: "ended", reason: "start_failed", error: why };

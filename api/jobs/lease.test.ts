@@ -206,26 +206,11 @@ describe("finish", () => {
 
   const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-  describe("streams come back byte for byte", () => {
-    test.each([
-      ["nothing", new Uint8Array()],
-      ["NUL in the middle and at the end", utf8("a\0b\0")],
-      [
-        "bytes that are not UTF-8",
-        new Uint8Array([0xff, 0xfe, 0x80, 0xc3, 0x28, 0xed, 0xa0, 0x80]),
-      ],
-      ["a byte order mark", utf8("\u{feff}x")],
-      ["ANSI sequences", utf8("\u001b[31mred\u001b[0m")],
-      ["every byte", Uint8Array.from({ length: 256 }, (_, i) => i)],
-      ["a mebibyte", new Uint8Array(1024 * 1024).fill(0x80)],
-    ])("%s", async (_what, bytes) => {
-      const { payload } = await finishedWith({
-        stdout: bytes,
-        stderr: concatBytes([bytes, bytes]),
-      });
-      expect(payload.stdout).toEqual(bytes);
-      expect(payload.stderr).toEqual(concatBytes([bytes, bytes]));
-    });
+  test("streams come back byte for byte", async () => {
+    const bytes = Uint8Array.from({ length: 1024 * 1024 }, (_, i) => i);
+    const { payload } = await finishedWith({ stdout: bytes, stderr: concatBytes([bytes, bytes]) });
+    expect(payload.stdout).toEqual(bytes);
+    expect(payload.stderr).toEqual(concatBytes([bytes, bytes]));
   });
 
   test("everything in a result is stored", async () => {

@@ -3,7 +3,17 @@ import { setImmediate as nextTick, setTimeout as sleep } from "node:timers/promi
 import type { Client, InStatement, ResultSet } from "@libsql/client";
 import { getLogger } from "@logtape/logtape";
 import Libsql from "libsql";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+} from "vitest";
+import { Config } from "../../shared/config/config.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { createApp } from "../app.ts";
 import type { Notifier } from "../deps.ts";
@@ -15,7 +25,7 @@ import { type RunningDatabase, startEmptySqld, startSqld } from "../testing/star
 import { testDeps } from "../testing/temp-store.ts";
 import { serverClient } from "./libsql-server.ts";
 import { pollingNotifier } from "./notifier.ts";
-import { fileClient } from "./sqlite.node.ts";
+import { fileClient, openDatabase } from "./sqlite.node.ts";
 
 let folder: string;
 let port: number;
@@ -439,4 +449,16 @@ describe("over a server, a poll that waits is woken while a job is being stored"
     const { rows } = await service.client.execute("SELECT status, attempt FROM executions");
     expect(rows).toMatchObject(ids.map(() => ({ status: "running", attempt: 1 })));
   });
+});
+
+test("processes that start at once on an empty server all find its schema up to date", async () => {
+  const empty = await startEmptySqld(tempFolder());
+  onTestFinished(() => empty.close());
+  const config = Config.parse({ database_url: empty.url });
+  const clients = await Promise.all([1, 2, 3].map(() => openDatabase(config)));
+  for (const client of clients) {
+    const { rows } = await client.execute("SELECT count(*) AS n FROM executions");
+    expect(rows[0]?.["n"]).toBe(0);
+    client.close();
+  }
 });

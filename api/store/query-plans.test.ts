@@ -103,6 +103,9 @@ async function searches(run: () => Promise<unknown>): Promise<string[]> {
     .map((step) => step.replace(/ (executions|dead_letters) USING (COVERING )?(INDEX )?/, " "));
 }
 
+const list = (filter: Parameters<typeof listExecutions>[1], tenant?: string) =>
+  listExecutions(handleOf(db, tenant), filter, 10, 0);
+
 const byKey = "SEARCH executions_idempotency_key (tenant=? AND idempotency_key=?)";
 const byId = "SEARCH executions_id_unique (id=?)";
 const byRow = "SEARCH INTEGER PRIMARY KEY (rowid=?)";
@@ -150,86 +153,58 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["an upload", [byLease, byLease], () => recordArtifact(db, artifact, 10, now)],
   ["a download", [byId], () => findArtifact(db, id, "a")],
   ["the queue's numbers", ["SCAN executions_holder"], () => readQueueStats(db)],
-  [
-    "a list by job type",
-    [byJobType],
-    () => listExecutions(handleOf(db), { jobType: "default" }, 10, 0),
-  ],
-  [
-    "a list",
-    ["SEARCH executions_tenant (tenant=?)"],
-    () => listExecutions(handleOf(db), {}, 10, 0),
-  ],
-  [
-    "a list of all tenants' failures",
-    [byRow, byStatus],
-    () => listExecutions(handleOf(db, "*"), { statuses: ["failed"] }, 10, 0),
-  ],
+  ["a list by job type", [byJobType], () => list({ jobType: "default" })],
+  ["a list", ["SEARCH executions_tenant (tenant=?)"], () => list({})],
+  ["a list of all tenants' failures", [byRow, byStatus], () => list({ statuses: ["failed"] }, "*")],
   ["the last use of job types", [byJobType], () => jobTypesUsedSince(db, ["default"], 1)],
-  [
-    "a list of what waits",
-    [byStatus],
-    () => listExecutions(handleOf(db), { statuses: ["queued"] }, 10, 0),
-  ],
+  ["a list of what waits", [byStatus], () => list({ statuses: ["queued"] })],
   ["the counts of the metrics", ["SEARCH executions_oldest"], () => readCounts(db)],
   ["what ended long ago", [byAge], () => endedBefore(db, now, { rows: 1, bytes: 1 })],
   ["a removal", [byId, byId, byId], () => removeExecutions(db, ["none"], now)],
-  [
-    "a list of what ended",
-    [byStatus],
-    () => listExecutions(handleOf(db), { statuses: ["failed"] }, 10, 0),
-  ],
+  ["a list of what ended", [byStatus], () => list({ statuses: ["failed"] })],
   [
     "a list of what ended in one of two ways",
     [byRow, byStatus, byStatus],
-    () => listExecutions(handleOf(db), { statuses: ["failed", "oom"] }, 10, 0),
+    () => list({ statuses: ["failed", "oom"] }),
   ],
   [
     "a list of calls that read or write files",
     ["SEARCH executions_files (tenant=?)"],
-    () => listExecutions(handleOf(db), { kind: "files", jobType: "default" }, 10, 0),
+    () => list({ kind: "files", jobType: "default" }),
   ],
   [
     "a list by error",
     [byRow, byStatus, byStatus, byStatus, byStatus],
-    () => listExecutions(handleOf(db), { statuses: [], error: "text" }, 10, 0),
+    () => list({ statuses: [], error: "text" }),
   ],
   [
     "a list of what runs",
     [byRow, "SCAN executions_holder"],
-    () => listExecutions(handleOf(db), { statuses: ["running"], jobType: "default" }, 10, 0),
+    () => list({ statuses: ["running"], jobType: "default" }),
   ],
   [
     "a list of what ended, by job type",
     [byBoth],
-    () => listExecutions(handleOf(db), { statuses: ["failed"], jobType: "default" }, 10, 0),
+    () => list({ statuses: ["failed"], jobType: "default" }),
   ],
   [
     "a list by parent",
     ["SEARCH executions_parent (parent_execution_id=?)"],
-    () => listExecutions(handleOf(db), { parentId: id, statuses: ["failed"] }, 10, 0),
+    () => list({ parentId: id, statuses: ["failed"] }),
   ],
-  [
-    "a list of a batch",
-    [byBatch],
-    () => listExecutions(handleOf(db), { batchId: "b", statuses: ["failed", "oom"] }, 10, 0),
-  ],
+  ["a list of a batch", [byBatch], () => list({ batchId: "b", statuses: ["failed", "oom"] })],
   ["the counts of a batch", [byBatch], () => findBatch(handleOf(db), "b")],
   ["the cancel of a batch", [byRow, byBatch, byBatch], () => cancelMembers(handleOf(db), "b", now)],
-  [
-    "a list by metadata",
-    [byRow],
-    () => listExecutions(handleOf(db), { metadata: [["a", "b"]] }, 10, 0),
-  ],
+  ["a list by metadata", [byRow], () => list({ metadata: [["a", "b"]] })],
   [
     "the page after a cursor",
     ["SEARCH executions_tenant (tenant=? AND seq<?)"],
-    () => listExecutions(handleOf(db), { before: id }, 10, 0),
+    () => list({ before: id }),
   ],
   [
     "a list by time",
     ["SEARCH executions_tenant (tenant=? AND seq>? AND seq<?)"],
-    () => listExecutions(handleOf(db), { createdAfter: 1, createdBefore: 2 }, 10, 0),
+    () => list({ createdAfter: 1, createdBefore: 2 }),
   ],
   [
     "jobs that waited too long",
@@ -281,9 +256,7 @@ test.each(["default", "*"])(
     for (const [n, one] of filters.entries())
       for (const other of filters.slice(n)) {
         const filter = { ...one, ...other };
-        const plan = await planner.plansOf(() =>
-          listExecutions(handleOf(db, tenant), filter, 10, 0),
-        );
+        const plan = await planner.plansOf(() => list(filter, tenant));
         const isFault = (step: string) =>
           ofAll.test(step) ||
           /SCAN executions (?!.*executions_holder)/.test(step) ||
@@ -296,9 +269,10 @@ test.each(["default", "*"])(
 );
 
 test("a list by time asks for the ids since then before it reads all jobs of the minute before", async () => {
-  const list = () => listExecutions(handleOf(db), { createdAfter: 1 }, 10, 0);
   const near = "SEARCH near USING COVERING INDEX executions_id_unique (id>?)";
-  expect((await planner.plansOf(list)).filter((step) => step === near)).toHaveLength(2);
+  expect(
+    (await planner.plansOf(() => list({ createdAfter: 1 }))).filter((step) => step === near),
+  ).toHaveLength(2);
 });
 
 test("no statement reads all jobs or dead letters of a tenant", async () => {
@@ -315,7 +289,9 @@ test("no statement reads all jobs or dead letters of a tenant", async () => {
   expect(faults).toEqual([]);
 });
 
-const any = { status: undefined, endpoint: undefined, jobId: undefined, before: undefined };
+const anyDelivery = { status: undefined, endpoint: undefined, jobId: undefined, before: undefined };
+const deliveries = (filter: Partial<Parameters<typeof listDeliveries>[1]> = {}) =>
+  listDeliveries(handleOf(db), { ...anyDelivery, ...filter }, 10);
 const part = { stream: "stdout", offset: 0, data: new Uint8Array(1) } as const;
 const attempt = { executionId: id, attempt: 1 };
 const file = {
@@ -332,22 +308,10 @@ const claimTerms = { now, until: 200, most: 10, each: 5, busy: new Map() };
 
 /** Each with the scans of whole tables or indexes that it may make: a LIMIT ends them early, or the table is small. */
 test.each<[string, string[], () => Promise<unknown>]>([
-  ["a list of deliveries", [], () => listDeliveries(handleOf(db), any, 10)],
-  [
-    "a list of deliveries of an endpoint",
-    [],
-    () => listDeliveries(handleOf(db), { ...any, endpoint: "e" }, 10),
-  ],
-  [
-    "a list of deliveries by status",
-    [],
-    () => listDeliveries(handleOf(db), { ...any, status: "failed" }, 10),
-  ],
-  [
-    "a list of deliveries of a job",
-    [],
-    () => listDeliveries(handleOf(db), { ...any, jobId: id }, 10),
-  ],
+  ["a list of deliveries", [], () => deliveries()],
+  ["a list of deliveries of an endpoint", [], () => deliveries({ endpoint: "e" })],
+  ["a list of deliveries by status", [], () => deliveries({ status: "failed" })],
+  ["a list of deliveries of a job", [], () => deliveries({ jobId: id })],
   ["the time of the next call", [], () => nextDue(db, [])],
   ["a claim of deliveries", [], () => claimDue(db, claimTerms)],
   ["a claimed delivery's event", [], () => eventsOf(db, [{ eventSeq: 1 } as never])],
@@ -416,7 +380,7 @@ test.each<[string, string[], () => Promise<unknown>]>([
   ["a list of sessions", [], () => listSessions(handleOf(db), {}, 10, 0)],
   ["a list of open sessions", [], () => listSessions(handleOf(db), { status: "ready" }, 10, 0)],
   ["which sessions are busy", [], () => busySessions(handleOf(db), ["s"])],
-  ["the calls of a session", [], () => listExecutions(handleOf(db), { sessionId: "s" }, 10, 0)],
+  ["the calls of a session", [], () => list({ sessionId: "s" })],
   [
     "news for agents that hold sessions",
     ["SCAN executions USING INDEX executions_rank", "SCAN sessions USING INDEX sessions_queue"],

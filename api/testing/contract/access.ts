@@ -46,13 +46,13 @@ async function statusWith(api: Api, headers: Record<string, string>): Promise<nu
 }
 
 export const authRows = on("with keys", [
-  ...guarded.map(([method, path]) =>
-    test(`${method} ${path} without a key is 401 with WWW-Authenticate`, async (api) => {
+  test("Each endpoint, and a path that is none, is 401 with WWW-Authenticate without a key", async (api) => {
+    for (const [method, path] of guarded) {
       const reply = await api.send(method, path);
-      expect(reply.status).toBe(401);
+      expect([path, reply.status]).toEqual([path, 401]);
       expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
-    }),
-  ),
+    }
+  }),
   test("No shared cache may keep an answer of any endpoint, with a key or without, nor a stream", async (api) => {
     const document = body(await api.get("/openapi.json", bearer(operatorKey)));
     for (const { method, path } of endpointsOf(document as OpenApiDocument)) {
@@ -145,70 +145,49 @@ async function echoed(api: Api, given: string): Promise<string> {
   return reply.headers.get("X-Correlation-ID") ?? "";
 }
 
-/** Refusals with their codes, and whether they name the job. */
-const refusals: [
-  code: ProblemCode,
+/** A request for each way in which an answer is made; of a refusal also its code, and whether it names the job. */
+const requests: [
   status: number,
   (api: Api, id: string) => Promise<Reply>,
+  code?: ProblemCode,
   job?: "names the job",
 ][] = [
-  ["invalid_request", 400, (api) => api.post("/execute", "{")],
-  ["not_found", 404, (api) => api.get("/nowhere")],
-  ["not_found", 404, (api) => api.get("/jobs/x")],
-  ["not_found", 404, (api, id) => api.get(`/jobs/${id}/artifacts/none`), "names the job"],
-  ["method_not_allowed", 405, (api) => api.send("PATCH", "/health")],
+  [200, (api, id) => api.get(`/jobs/${id}`)],
+  [202, (api) => api.post("/execute/async", { code: "1" })],
+  [200, (api, id) => api.get(`/jobs/${id}/artifacts/_code.py`)],
+  [200, (api, id) => api.send("HEAD", `/jobs/${id}/artifacts/_code.py`)],
+  [304, (api, id) => api.get(`/jobs/${id}/artifacts/_code.py`, { "If-None-Match": "*" })],
+  [200, (api) => api.get("/executions")],
+  [200, (api) => api.get("/openapi.json")],
+  [400, (api) => api.post("/execute", "{"), "invalid_request"],
+  [401, (api) => api.post("/agent/v1/poll", {}), "unauthorized"],
+  [404, (api) => api.get("/nowhere"), "not_found"],
+  [404, (api) => api.get("/jobs/x"), "not_found"],
+  [404, (api, id) => api.get(`/jobs/${id}/artifacts/none`), "not_found", "names the job"],
+  [405, (api) => api.send("PATCH", "/health"), "method_not_allowed"],
   [
-    "wait_timeout",
     408,
     (api, id) => api.get(`/jobs/${id}/result?wait=true&timeout=0`),
+    "wait_timeout",
     "names the job",
   ],
-  ["timeout_too_long", 422, (api) => api.post("/execute", { code: "1", timeout: 80_000 })],
-  ["unavailable", 503, (api) => api.post("/execute", { code: "1" })],
-];
-
-/** A request for each way in which an answer is made. */
-const requests: [
-  what: string,
-  status: number,
-  (api: Api, id: string) => Promise<{ status: number }>,
-][] = [
-  ["a success", 200, (api, id) => api.get(`/jobs/${id}`)],
-  ["an accepted job", 202, (api) => api.post("/execute/async", { code: "1" })],
-  ["a file", 200, (api, id) => api.get(`/jobs/${id}/artifacts/_code.py`)],
-  ["the headers of a file", 200, (api, id) => api.send("HEAD", `/jobs/${id}/artifacts/_code.py`)],
-  [
-    "an unchanged file",
-    304,
-    (api, id) => api.get(`/jobs/${id}/artifacts/_code.py`, { "If-None-Match": "*" }),
-  ],
-  ["a page", 200, (api) => api.get("/executions")],
-  ["a document", 200, (api) => api.get("/openapi.json")],
-  ["a bad request", 400, (api) => api.post("/execute", "{")],
-  ["an agent without a token", 401, (api) => api.post("/agent/v1/poll", {})],
-  ["an unknown path", 404, (api) => api.get("/nowhere")],
-  ["a method that is not the path's", 405, (api) => api.send("PATCH", "/health")],
-  ["a wait that is over", 408, (api, id) => api.get(`/jobs/${id}/result?wait=true&timeout=0`)],
-  ["too long a timeout", 422, (api) => api.post("/execute", { code: "1", timeout: 80_000 })],
-  ["no agent", 503, (api) => api.post("/execute", { code: "1" })],
+  [422, (api) => api.post("/execute", { code: "1", timeout: 80_000 }), "timeout_too_long"],
+  [503, (api) => api.post("/execute", { code: "1" }), "unavailable"],
 ];
 
 export const answerRows: Row[] = [
-  ...requests.map(([what, status, send]) =>
-    test(`The answer to ${what} has the security headers and a correlation id`, async (api) => {
-      const { job_id } = await api.submit();
-      // Api.send checks them for every answer.
-      expect((await send(api, job_id)).status).toBe(status);
-    }),
-  ),
-  ...refusals.map(([code, status, send, job]) =>
-    test(`A ${status} has the code ${code}${job ? `, and ${job}` : ""}`, async (api) => {
-      const { job_id } = await api.submit();
-      const problem = problemOf(await send(api, job_id));
+  test("Every answer has the security headers and a correlation id; a refusal has a code, and names the job that it is about", async (api) => {
+    const { job_id } = await api.submit();
+    for (const [status, send, code, job] of requests) {
+      // Api.send checks the headers of every answer.
+      const reply = await send(api, job_id);
+      expect(reply.status).toBe(status);
+      if (code === undefined) continue;
+      const problem = problemOf(reply);
       expect(problem).toMatchObject({ status, code });
       expect(problem.job_id).toBe(job && job_id);
-    }),
-  ),
+    }
+  }),
   test("The type of a refusal is an address on a page that explains every code", async (api) => {
     const { type } = problemOf(await api.get("/jobs/x"));
     const reply = await api.get(type);
@@ -218,34 +197,21 @@ export const answerRows: Row[] = [
     ]);
     for (const code of problemCodes) expect(reply.text).toContain(`id="${code}"`);
   }),
-  ...["a", "req-1", "0a1B2c.:/+=@-_", "x".repeat(128)].map((id) =>
-    test(`A correlation id such as ${id.slice(0, 20)} is echoed`, async (api) =>
-      expect(await echoed(api, id)).toBe(id)),
-  ),
-  ...[
-    "",
-    " ",
-    "a b",
-    "x".repeat(129),
-    "x".repeat(10_000),
-    "a,b",
-    "é",
-    '"',
-    "a;b",
-    "<script>",
-    "[a]",
-  ].map((id) =>
-    test(`A correlation id such as ${JSON.stringify(id.slice(0, 20))} (${id.length}) is replaced`, async (api) =>
-      expect(await echoed(api, id)).toMatch(uuid)),
-  ),
+  test("A correlation id of up to 128 letters, digits and .:/+=@-_ is echoed; any other is replaced", async (api) => {
+    for (const id of ["a", "req-1", "0a1B2c.:/+=@-_", "x".repeat(128)])
+      expect(await echoed(api, id)).toBe(id);
+    const bad = ["", " ", "a b", "a,b", "é", '"', "a;b", "<script>", "[a]"];
+    for (const id of [...bad, "x".repeat(129), "x".repeat(10_000)])
+      expect([id, await echoed(api, id)]).toEqual([id, expect.stringMatching(uuid)]);
+  }),
   test("Each request without a correlation id gets a new one, which a refusal's body shows too", async (api) => {
     const replies = [await api.get("/nowhere"), await api.get("/nowhere")];
     const ids = replies.map((reply) => problemOf(reply).correlation_id);
     expect(ids[0]).toMatch(uuid);
     expect(ids[0]).not.toBe(ids[1]);
   }),
-  ...(
-    [
+  test("A method that a path does not have is 405, with Allow", async (api) => {
+    for (const [method, path, allow] of [
       ["PUT", "/execute", "POST"],
       ["GET", "/execute", "POST"],
       ["OPTIONS", "/execute/async", "POST"],
@@ -254,13 +220,11 @@ export const answerRows: Row[] = [
       ["PATCH", "/job-types/default/build", "GET, HEAD, POST"],
       ["POST", "/health", "GET, HEAD"],
       ["GET", "/dlq/1", "DELETE"],
-    ] as const
-  ).map(([method, path, allow]) =>
-    test(`${method} ${path} is 405, with Allow`, async (api) => {
+    ] as const) {
       const reply = await api.send(method, path);
-      expect([reply.status, reply.headers.get("Allow")]).toEqual([405, allow]);
-    }),
-  ),
+      expect([path, reply.status, reply.headers.get("Allow")]).toEqual([path, 405, allow]);
+    }
+  }),
   test("A job keeps the correlation id of its submission, and its agent gets it", async (api) => {
     await api.post("/execute/async", { code: "1" }, { "X-Correlation-ID": "order-1" });
     expect((await api.agent().takeJob()).correlation_id).toBe("order-1");
@@ -299,23 +263,24 @@ const own = ({ url }: Api): Record<string, string>[] => [
 const evil = { Host: "evil.example" };
 
 export const foreignPageRows: Row[] = [
-  ...foreign.map((headers) =>
-    test(`Without keys a page of another site changes nothing: ${JSON.stringify(headers)}`, async (api) => {
-      const { job_id } = await api.submit();
-      const stored = await api.newest();
+  test("Without keys a page of another site changes nothing", async (api) => {
+    const { job_id } = await api.submit();
+    const stored = await api.newest();
+    for (const headers of foreign) {
       for (const path of [
         `/jobs/${job_id}/cancel`,
         `/jobs/${job_id}/rerun`,
         "/execute/async",
         "/job-types/ml/build",
       ]) {
-        expect((await api.post(path, { code: "1" }, headers)).status).toBe(403);
+        const { status } = await api.post(path, { code: "1" }, headers);
+        expect([headers, path, status]).toEqual([headers, path, 403]);
       }
       expect((await api.send("DELETE", "/dlq/1", { headers })).status).toBe(403);
-      expect(await api.newest()).toEqual(stored);
-      expect(await api.job(job_id)).toMatchObject({ status: "queued" });
-    }),
-  ),
+    }
+    expect(await api.newest()).toEqual(stored);
+    expect(await api.job(job_id)).toMatchObject({ status: "queued" });
+  }),
   test("Without keys, a page of another site can read nothing and does not count against the rate limit", async (api) => {
     for (const headers of foreign) {
       if (headers["Sec-Fetch-Mode"] === "navigate") continue;

@@ -29,25 +29,24 @@ import {
 } from "./api.ts";
 
 export const agentRows: Row[] = [
-  ...[
-    "",
-    "Bearer",
-    "Bearer wrong-token-0123456789",
-    `Basic ${btoa(agentTokens[0])}`,
-    agentTokens[0],
-  ].map((given) =>
-    test(`An agent's request with Authorization "${given.slice(0, 12)}…" is 401`, async (api) => {
+  test("An agent's request without its token as a Bearer is 401", async (api) => {
+    for (const given of [
+      "",
+      "Bearer",
+      "Bearer wrong-token-0123456789",
+      `Basic ${btoa(agentTokens[0])}`,
+      agentTokens[0],
+    ]) {
       const headers = given ? { Authorization: given } : {};
-      for (const path of ["/poll", "/renew", "/leave", "/leases/x/result", "/nowhere"]) {
-        const reply = await api.post(`/agent/v1${path}`, {}, headers);
-        expect(reply.status).toBe(401);
+      const paths = ["/poll", "/renew", "/leave", "/leases/x/result", "/nowhere"];
+      const replies = paths.map((path) => api.post(`/agent/v1${path}`, {}, headers));
+      replies.push(api.send("PUT", "/agent/v1/leases/x/artifacts/a", { headers, body: "" }));
+      for (const reply of await Promise.all(replies)) {
+        expect([given, reply.status]).toEqual([given, 401]);
         expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
       }
-      expect(
-        (await api.send("PUT", "/agent/v1/leases/x/artifacts/a", { headers, body: "" })).status,
-      ).toBe(401);
-    }),
-  ),
+    }
+  }),
   test("An agent that presents a different token than before gets 403", async (api) => {
     const agent = await api.connected();
     const thief = api.agent(agentTokens[1]);
@@ -362,10 +361,10 @@ export const protocolRows: Row[] = [
       expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
     }
   }),
-  ...[{ told: "0" }, { told: "1" }, { told: "1.1" }, { told: "latest" }].map(({ told }) =>
-    test(`An agent that speaks protocol ${told} is refused with words that say what to do`, async (api) => {
-      const agent = api.agent();
-      const poll = JSON.stringify(agent.pollRequest());
+  test("An agent that speaks another protocol is refused with words that say what to do", async (api) => {
+    const agent = api.agent();
+    const poll = JSON.stringify(agent.pollRequest());
+    for (const told of ["0", "1", "1.1", "latest"]) {
       const reply = await agent.send("POST", "/poll", poll, { [protocolHeader]: told });
       expect(reply.status).toBe(400);
       expect((JSON.parse(reply.text) as { detail: string }).detail).toBe(
@@ -373,9 +372,9 @@ export const protocolRows: Row[] = [
           "run the same version of Airlock on both.",
       );
       expect(reply.headers.get(protocolHeader)).toBe(protocolVersion);
-      expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
-    }),
-  ),
+    }
+    expect((await api.get("/pool/stats")).text).not.toContain(agent.id);
+  }),
   test("A refusal to an agent has the protocol header, so that the agent knows it is not from a proxy", async (api) => {
     const paths = ["/agent/v1/poll", "/agent/v1/rotate", "/agent/v1/join"];
     const headers = { Authorization: "Bearer unknown-token-0123456789" };
@@ -400,82 +399,70 @@ export const protocolRows: Row[] = [
   ]),
 ];
 
-/** Every post for a lease, with two different bodies. */
-const posts: [
-  what: string,
-  send: (agent: ScriptedAgent, lease: string, other?: boolean) => Promise<Reply>,
-][] = [
-  [
-    "started",
-    (agent, lease, other) => agent.post(lease, "started", { job_ref: other ? "b" : "a" }),
-  ],
-  ["logs", (agent, lease, other) => agent.post(lease, "logs", log(0, other ? "b" : "a"))],
-  ["an upload", (agent, lease, other) => agent.upload(lease, "a.txt", other ? "b" : "a")],
-  [
-    "a result",
-    (agent, lease, other) =>
-      agent.result(lease, other ? { status: "failed", exit_code: 1, error: failure } : {}),
-  ],
+/** Every post for a lease, with two different bodies; the result ends it. */
+const posts: ((agent: ScriptedAgent, lease: string, other?: boolean) => Promise<Reply>)[] = [
+  (agent, lease, other) => agent.post(lease, "started", { job_ref: other ? "b" : "a" }),
+  (agent, lease, other) => agent.post(lease, "logs", log(0, other ? "b" : "a")),
+  (agent, lease, other) => agent.upload(lease, "a.txt", other ? "b" : "a"),
+  (agent, lease, other) =>
+    agent.result(lease, other ? { status: "failed", exit_code: 1, error: failure } : {}),
 ];
 
+const statusesOf = async (replies: Promise<Reply>[]) =>
+  (await Promise.all(replies)).map(({ status }) => status);
+
 export const leasePostRows: Row[] = [
-  ...[...posts, ["a release", release] as const].map(([what, send]) =>
-    test(`${what} for a lease of an agent with another token is 403, and changes nothing`, async (api) => {
-      const { agent, job_id, lease_id } = await working(api);
-      const before = await api.record(job_id);
-      const thief = api.agent(agentTokens[1]);
-      await thief.poll({ free_slots: 0 });
-      expect((await send(thief, lease_id)).status).toBe(403);
-      expect(await api.record(job_id)).toEqual(before);
-      expect((await agent.result(lease_id)).status).toBe(200);
-      expect((await api.record(job_id)).artifacts).toEqual([]);
-    }),
-  ),
-  ...[...posts, ["a release", release] as const].map(([what, send]) =>
-    test(`${what} for a lease that was given to another agent is 409, and changes nothing`, async (api) => {
-      const { agent, job_id, lease_id } = await working(api);
-      await release(agent, lease_id);
-      const next = api.agent();
-      const again = await next.takeJob();
-      expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });
-      expect(again.lease_id).not.toBe(lease_id);
-      const before = await api.record(job_id);
-      expect((await send(agent, lease_id)).status).toBe(409);
-      expect(await api.record(job_id)).toEqual(before);
-      expect((await next.result(again.lease_id)).status).toBe(200);
-      expect((await api.record(job_id)).artifacts).toEqual([]);
-    }),
-  ),
+  test("Each post for a lease of an agent with another token is 403, and changes nothing", async (api) => {
+    const { agent, job_id, lease_id } = await working(api);
+    const before = await api.record(job_id);
+    const thief = api.agent(agentTokens[1]);
+    await thief.poll({ free_slots: 0 });
+    for (const send of [...posts, release]) expect((await send(thief, lease_id)).status).toBe(403);
+    expect(await api.record(job_id)).toEqual(before);
+    expect((await agent.result(lease_id)).status).toBe(200);
+    expect((await api.record(job_id)).artifacts).toEqual([]);
+  }),
+  test("Each post for a lease that was given to another agent is 409, and changes nothing", async (api) => {
+    const { agent, job_id, lease_id } = await working(api);
+    await release(agent, lease_id);
+    const next = api.agent();
+    const again = await next.takeJob();
+    expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });
+    expect(again.lease_id).not.toBe(lease_id);
+    const before = await api.record(job_id);
+    for (const send of [...posts, release]) expect((await send(agent, lease_id)).status).toBe(409);
+    expect(await api.record(job_id)).toEqual(before);
+    expect((await next.result(again.lease_id)).status).toBe(200);
+    expect((await api.record(job_id)).artifacts).toEqual([]);
+  }),
   test("A post for an unknown lease is 409", async (api) => {
     const agent = api.agent();
     for (const lease of [crypto.randomUUID(), "x", "%00"]) {
-      for (const [, send] of posts) expect((await send(agent, lease)).status).toBe(409);
-      expect((await release(agent, lease)).status).toBe(409);
+      for (const send of [...posts, release]) expect((await send(agent, lease)).status).toBe(409);
     }
   }),
-  ...posts.map(([what, send]) =>
-    test(`${what} posted again is 200, with another body 409`, async (api) => {
-      const { agent, job_id, lease_id } = await working(api);
+  test("Each post for a lease that is posted again is 200, with another body 409", async (api) => {
+    const { agent, job_id, lease_id } = await working(api);
+    for (const send of posts) {
       expect((await send(agent, lease_id)).status).toBe(200);
       const before = await api.record(job_id);
       expect((await send(agent, lease_id)).status).toBe(200);
       expect((await send(agent, lease_id, true)).status).toBe(409);
       expect(await api.record(job_id)).toEqual(before);
-      if (what === "a result") return;
-      await agent.result(lease_id);
-      expect((await send(agent, lease_id)).status).toBe(200);
-      // A result has all output, so logs are no longer needed.
-      const late = (await send(agent, lease_id, true)).status;
-      expect(late).toBe(what === "logs" ? 200 : 409);
-    }),
-  ),
-  ...posts.map(([what, send]) =>
-    test(`${what} posted five times at once is 200 five times`, async (api) => {
-      const { agent, lease_id } = await working(api);
-      const replies = await Promise.all(Array.from({ length: 5 }, () => send(agent, lease_id)));
-      expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
-    }),
-  ),
+    }
+    const again = posts.slice(0, 3);
+    const late = (other: boolean) => statusesOf(again.map((send) => send(agent, lease_id, other)));
+    expect(await late(false)).toEqual([200, 200, 200]);
+    // A result has all output, so logs are no longer needed.
+    expect(await late(true)).toEqual([409, 200, 409]);
+  }),
+  test("Each post for a lease that is posted five times at once is 200 five times", async (api) => {
+    const { agent, lease_id } = await working(api);
+    for (const send of posts) {
+      const five = Array.from({ length: 5 }, () => send(agent, lease_id));
+      expect(await statusesOf(five)).toEqual([200, 200, 200, 200, 200]);
+    }
+  }),
   test("A result that asks for the next job gets the oldest one; a result that does not ask gets none", async (api) => {
     const { agent, lease_id } = await working(api);
     const { job_id: second } = await api.submit();
@@ -530,22 +517,22 @@ export const leasePostRows: Row[] = [
     await agent.result(lease_id);
     expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("a");
   }),
-  ...[
-    { status: "lost" },
-    { status: "succeeded", error: failure },
-    { status: "failed", error: null },
-    { status: "timeout", error: { ...failure, type: "execution_timeout" }, exit_code: 1 },
-    { stdout_base64: "?" },
-    { exit_code: 1.5 },
-    { timing: null },
-  ].map((changes) =>
-    test(`A result with ${JSON.stringify(changes)} is 400, and the job goes on`, async (api) => {
-      const { agent, job_id, lease_id } = await working(api);
-      const reply = await agent.result(lease_id, changes as object);
-      expect(reply.status).toBe(400);
-      expect((await api.job(job_id)).status).toBe("running");
-    }),
-  ),
+  test("A result that is not valid is 400, and the job goes on", async (api) => {
+    const { agent, job_id, lease_id } = await working(api);
+    for (const changes of [
+      { status: "lost" },
+      { status: "succeeded", error: failure },
+      { status: "failed", error: null },
+      { status: "timeout", error: { ...failure, type: "execution_timeout" }, exit_code: 1 },
+      { stdout_base64: "?" },
+      { exit_code: 1.5 },
+      { timing: null },
+    ]) {
+      const { status } = await agent.result(lease_id, changes as object);
+      expect([changes, status]).toEqual([changes, 400]);
+    }
+    expect((await api.job(job_id)).status).toBe("running");
+  }),
 ];
 
 const operator = { "X-API-Key": operatorKey };
@@ -571,9 +558,11 @@ async function stateOf(api: Api, id: string): Promise<string | undefined> {
 }
 
 /** Without keys, only a service that nobody else reaches lets its clients manage hosts. */
-const local = {
-  only: { on: "node", why: "the service on workerd is open to its network" },
-} as const;
+const local = (rows: Row[]): Row[] =>
+  rows.map((row) => ({
+    ...row,
+    only: { on: "node", why: "the service on workerd is open to its network" },
+  }));
 
 const guarded: [method: string, path: string][] = [
   ["GET", "/hosts"],
@@ -585,21 +574,15 @@ const guarded: [method: string, path: string][] = [
 ];
 
 export const hostRows: Row[] = [
-  {
-    ...local,
-    rule: "A host joins with a code from POST /hosts/invitations, under the name that the code gives it",
-    async check(api) {
+  ...local([
+    test("A host joins with a code from POST /hosts/invitations, under the name that the code gives it", async (api) => {
       const { id, token } = await joinedByInvitation(api, "gpu-7");
       expect(await host(api, id)).toMatchObject({ name: "gpu-7", revoked_at: null, agents: [] });
       const agent = api.agent(token);
       await agent.poll({ free_slots: 0 });
       expect(await host(api, id)).toMatchObject({ agents: [agent.id] });
-    },
-  },
-  {
-    ...local,
-    rule: "A code is valid for an hour unless expires_in_s says otherwise",
-    async check(api) {
+    }),
+    test("A code is valid for an hour unless expires_in_s says otherwise", async (api) => {
       const lifetimeS = async (request: object): Promise<number> => {
         const { expires_at } = Invitation.parse(
           body(await api.post("/hosts/invitations", request)),
@@ -610,12 +593,8 @@ export const hostRows: Row[] = [
       expect(await lifetimeS({ expires_in_s: 600 })).toBe(600);
       expectFault(await api.post("/hosts/invitations", { expires_in_s: 1 }), "expires_in_s");
       expectFault(await api.post("/hosts/invitations", { name: "a\u0007" }), "name");
-    },
-  },
-  {
-    ...local,
-    rule: "A revoked host's token is void, and a repeat changes nothing",
-    async check(api) {
+    }),
+    test("A revoked host's token is void, and a repeat changes nothing", async (api) => {
       const { id, token } = await joinedByInvitation(api, "to-revoke");
       const agent = api.agent(token);
       await agent.poll({ free_slots: 0 });
@@ -626,12 +605,8 @@ export const hostRows: Row[] = [
       while ((await agent.send("POST", "/poll", poll)).status !== 401) await sleep(100);
       const { revoked_at } = body(first) as JoinedHost;
       expect(body(await api.post(`/hosts/${id}/revoke`))).toMatchObject({ revoked_at });
-    },
-  },
-  {
-    ...local,
-    rule: "After POST /hosts/{id}/rotate, the waiting poll of the host's agent and every later one is answered with `rotate`, until the new token is used",
-    async check(api) {
+    }),
+    test("After POST /hosts/{id}/rotate, the waiting poll of the host's agent and every later one is answered with `rotate`, until the new token is used", async (api) => {
       const { id, token } = await joinedByInvitation(api, "to-rotate");
       const agent = api.agent(token);
       expect(await agent.poll({ free_slots: 0 })).not.toHaveProperty("rotate");
@@ -648,22 +623,14 @@ export const hostRows: Row[] = [
       const heir = api.agent(next);
       expect(await heir.poll({ free_slots: 0 })).not.toHaveProperty("rotate");
       expect(await host(api, id)).not.toHaveProperty("rotation_asked_at");
-    },
-  },
-  {
-    ...local,
-    rule: "POST /hosts/{id}/rotate of a revoked host is 409, of an unknown one 404",
-    async check(api) {
+    }),
+    test("POST /hosts/{id}/rotate of a revoked host is 409, of an unknown one 404", async (api) => {
       const { id } = await joinedByInvitation(api, "revoked-before");
       await api.post(`/hosts/${id}/revoke`);
       expect((await api.post(`/hosts/${id}/rotate`)).status).toBe(409);
       expect((await api.post("/hosts/none/rotate")).status).toBe(404);
-    },
-  },
-  {
-    ...local,
-    rule: "A drained agent gets no new job and may end what it runs, until it is resumed",
-    async check(api) {
+    }),
+    test("A drained agent gets no new job and may end what it runs, until it is resumed", async (api) => {
       const agent = api.agent();
       await api.submit();
       const job = await agent.takeJob();
@@ -676,38 +643,27 @@ export const hostRows: Row[] = [
       expect((await api.job(job_id)).status).toBe("queued");
       expect(body(await api.post(`/agents/${agent.id}/resume`))).toMatchObject({ state: "idle" });
       expect((await agent.takeJob()).execution_id).toBe(job_id);
-    },
-  },
-  {
-    ...local,
-    rule: "POST /execute is 503 while every agent is draining",
-    async check(api) {
+    }),
+    test("POST /execute is 503 while every agent is draining", async (api) => {
       const agent = await api.connected({ free_slots: 0 });
       await api.post(`/agents/${agent.id}/drain`);
       expect(await stateOf(api, agent.id)).toBe("draining");
       const reply = await api.post("/execute", { code: "print(1)" });
       expect(reply.status).toBe(503);
       expect(problemOf(reply).detail).toContain("draining");
-    },
-  },
-  ...on(
-    "with keys",
-    ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"].map((path) =>
-      test(`POST ${path} is 404`, async (api) => {
+    }),
+  ]),
+  ...on("with keys", [
+    test("A host or agent that there is not is 404 to an operator; with a key that is not an operator's, requests about hosts are 403", async (api) => {
+      for (const path of ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"])
         expect((await api.post(path, undefined, operator)).status).toBe(404);
-      }),
-    ),
-  ),
-  ...on(
-    "with keys",
-    guarded.map(([method, path]) =>
-      test(`${method} ${path} is 403 with a key that is not an operator's`, async (api) => {
+      for (const [method, path] of guarded) {
         const reply = await api.send(method, path, { headers: { "X-API-Key": apiKeys[0] } });
-        expect(reply.status).toBe(403);
+        expect([path, reply.status]).toEqual([path, 403]);
         expect(problemOf(reply).detail).toContain("operator_keys");
-      }),
-    ),
-  ),
+      }
+    }),
+  ]),
   {
     rule: "A service without keys that is open to its network lets nobody manage hosts",
     only: { on: "workerd", why: "the tests' service on Node is on loopback" },

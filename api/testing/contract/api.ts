@@ -213,8 +213,6 @@ export function on(server: ServerName, rows: Row[]): Row[] {
 export const agentTokens = ["agent-token-0-0123456789", "agent-token-1-0123456789"] as const;
 export const apiKeys = ["api-key-0-0123456789abcd", "api-key-1-0123456789abcd"] as const;
 export const operatorKey = "operator-key-0123456789";
-/** For rows beside those that use up the limit of the other key. */
-export const spareOperatorKey = "spare-operator-key-0123456789";
 export const customHeader = "X-Airlock-Key";
 
 export const maxRequestBytes = 64 * 1024;
@@ -290,7 +288,6 @@ export const servers = {
   "with the rate limit of the contract": {
     ...common,
     ...locked,
-    AIRLOCK_OPERATOR_KEYS: `${operatorKey},${spareOperatorKey}`,
     AIRLOCK_API_RATE_LIMIT_ENABLED: "",
   },
   "with a short window": {
@@ -399,6 +396,8 @@ function checkOf(document: string): OpenApiCheck {
   return check;
 }
 
+/** An id that nothing has. */
+export const nobody = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 export const dockerError = { type: "docker_error", message: "gone", phase: "startup" } as const;
 export const failure = { type: "value_error", message: "", phase: "execution" } as const;
 export const log = (offset: number, text: string) => ({

@@ -153,35 +153,15 @@ export const e2bRows = on(server, [
       expect([gone.status, JSON.parse(gone.text)]).toMatchObject([404, { code: 404 }]);
     }
   }),
-  test("E2B: code is a call, and its answer lines of ASCII JSON; a token serves its sandbox's data alone", async (api) => {
+  test("E2B: a token serves its sandbox's data alone, and no more once that has ended", async (api) => {
     const agent = holder(api);
     const [made, other] = [await create(api, agent), await create(api, agent)];
-    const asked = { code: "x", env_vars: { A: "b" } };
+    const asked = { code: "x" };
     const answer = ask(api, "POST", "/execute", dataKeys(made), asked);
-    const call = await agent.takeCall();
-    expect(call).toMatchObject({
-      code: "x",
-      timeout_s: 600,
-      call: { env: { A: "b" }, context: "default" },
-    });
-    const item = { number: 1, main: true, stdout_at: 3, stderr_at: 0 };
-    await agent.result(call.lease_id, {
-      status: "failed",
-      exit_code: 1,
-      stdout_base64: btoa("out"),
-      items: [{ ...item, data: { "text/plain": "é" } }],
-      error: { type: "value_error", message: "ValueError: why", phase: "execution" },
-    });
-    const { status, text, headers } = await answer;
+    await agent.result((await agent.takeCall()).lease_id);
+    const { status, headers } = await answer;
     expect([status, headers.get("Content-Type")]).toEqual([200, "application/x-ndjson"]);
     expect(headers.get("Cache-Control")).toContain("no-transform");
-    expect(text).toMatch(/^[\x20-\x7e\n]+$/);
-    expect(linesOf(text)).toEqual([
-      { type: "error", name: "ValueError", value: "why", traceback: "" },
-      { type: "number_of_executions", execution_count: 1 },
-      { type: "result", is_main_result: true, text: "é" },
-      { type: "stdout", text: "out", timestamp: expect.any(Number) as number },
-    ]);
 
     const [own, stolen] = [dataKeys(made), { ...dataKeys(made), "X-Access-Token": "no" }];
     const swapped = { ...dataKeys(made), "E2b-Sandbox-Id": other.sandboxID };

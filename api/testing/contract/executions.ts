@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import type { ExecutionErrorType } from "../../../shared/wire/errors.ts";
-import { ExecutionPage, ExecutionRecord } from "../../../shared/wire/executions.ts";
+import { ExecutionPage } from "../../../shared/wire/executions.ts";
 import type { ResultReport } from "../../../shared/wire/leases.ts";
 import {
   type DeadLetter,
@@ -14,11 +14,10 @@ import type { Reply } from "../scripted-agent.ts";
 import {
   type Api,
   body,
-  dockerError,
   expectFault,
   maxTimeoutS,
+  nobody,
   problemOf,
-  release,
   type Row,
   test,
   working,
@@ -126,36 +125,6 @@ export const executionRows: Row[] = [
       items: [{ execution_id: job_id, attempt: 1, mode: "async" }],
     });
   }),
-  test("view=all lists every attempt: its agent, when the agent got it, when its code began, when and how it ended", async (api) => {
-    const { agent, job_id, lease_id } = await working(api);
-    await agent.post(lease_id, "started", { job_ref: null });
-    await release(agent, lease_id);
-    const next = api.agent();
-    const again = await next.takeJob();
-    const time = expect.stringMatching(/Z$/) as string;
-    const first = {
-      attempt: 1,
-      agent_id: agent.id,
-      agent: "scripted",
-      claimed_at: time,
-      code_started_at: time,
-      ended_at: time,
-      outcome: "released",
-      error: dockerError,
-    };
-    const running = { ended_at: null, outcome: null, error: null };
-    const second = { ...first, attempt: 2, agent_id: next.id, code_started_at: null, ...running };
-    const { attempts } = await api.record(job_id, "?view=all");
-    expect(attempts).toEqual([first, second]);
-    await next.result(again.lease_id);
-    const ended = [first, { ...second, ended_at: time, outcome: "result" }];
-    const reply = await api.get(`/jobs/${job_id}/result?view=all`);
-    expect(ExecutionRecord.parse(body(reply)).attempts).toEqual(ended);
-    const narrowed = await api.get("/executions?limit=1&fields=attempts");
-    expect(JSON.parse(narrowed.text)).toMatchObject({
-      items: [{ execution_id: job_id, attempts: ended }],
-    });
-  }),
   test("GET /executions/{id} returns the record even if the job has not ended", async (api) => {
     const { job_id, created_at } = await api.submit();
     expect(await api.record(job_id, "")).toEqual({
@@ -175,29 +144,6 @@ export const executionRows: Row[] = [
       timing: null,
     });
   }),
-  ...[
-    "limit=0",
-    "limit=1001",
-    "limit=-1",
-    "limit=x",
-    "limit=",
-    "limit=1.5",
-    "limit=1&limit=2",
-    "offset=-1",
-    "offset=x",
-    "offset=1e999",
-    "status=pending",
-    "status=",
-    "status=failed&status=",
-    "error=",
-    "view=short",
-  ].map((query) =>
-    test(`GET /executions?${query} is 400 with the parameter's name`, async (api) => {
-      const reply = await api.get(`/executions?${query}`);
-      expect(reply.status).toBe(400);
-      expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
-    }),
-  ),
 ];
 
 interface Page {
@@ -234,23 +180,6 @@ export const listRows: Row[] = [
     expect(await api.record(plain.job_id, "")).not.toHaveProperty("metadata");
     expect(await api.record(plain.job_id)).not.toHaveProperty("metadata");
   }),
-  ...(
-    [
-      ["51 entries", Object.fromEntries(Array.from({ length: 51 }, (_, n) => [`k${n}`, ""]))],
-      ["a value that is no text", { a: 1 }],
-      ["a value of 513 characters", { a: "x".repeat(513) }],
-      ["a key with a colon", { "a:b": "" }],
-      ["an empty key", { "": "" }],
-      ["a list", ["a"]],
-      ["NUL in a value", { a: "\0" }],
-    ] as const
-  ).map(([what, metadata]) =>
-    test(`Metadata with ${what} is 400 at that path`, async (api) => {
-      const reply = await api.post("/execute/async", { code: "1", metadata });
-      expect(reply.status).toBe(400);
-      expect((body(reply) as { errors: { path: string }[] }).errors[0]?.path).toMatch(/^metadata/);
-    }),
-  ),
   test("GET /executions filters by metadata: a pair, or all of several, with other filters", async (api) => {
     const run = mark();
     const [a, b] = [
@@ -316,7 +245,6 @@ export const listRows: Row[] = [
     const seen = [...first.items, ...end.items].map(({ execution_id }) => execution_id);
     expect([...seen.slice(0, 2), ...next, ...seen.slice(2)]).toEqual(jobs.toReversed());
     expect(await listedIds(api, `before=${jobs[0]}&metadata=run:${run}`)).toEqual([]);
-    expectFault(await api.get("/executions?before=x"), "before");
   }),
   test("GET /executions?fields= narrows records to these fields and the id", async (api) => {
     const { job_id } = await api.submit({ metadata: { a: "b" } });
@@ -332,22 +260,13 @@ export const listRows: Row[] = [
     expectFault(await api.get("/executions?fields=status,secret"), "fields.1");
   }),
   test("GET /dlq takes a cursor", async (api) => {
-    const failed = async (): Promise<string> => {
-      const { job_id } = await api.submit();
-      const agent = api.agent();
-      const error = { type: "value_error", message: "", phase: "execution" } as const;
-      const { lease_id } = await agent.takeJob();
-      await agent.result(lease_id, { status: "failed", exit_code: 1, error });
-      return job_id;
-    };
-    const [older, newer] = [await failed(), await failed()];
+    const [older, newer] = [await failed(api, "value_error"), await failed(api, "value_error")];
     const letters = async (query: string) =>
       (body(await api.get(`/dlq?limit=1${query}`)) as { items: { id: number; job_id: string }[] })
         .items[0]!;
     const first = await letters("");
     expect(first.job_id).toBe(newer);
     expect((await letters(`&before=${first.id}`)).job_id).toBe(older);
-    expectFault(await api.get("/dlq?before=x"), "before");
   }),
 ];
 
@@ -386,22 +305,22 @@ const deadLetterIds = ({ items }: DeadLetterPage): string[] => items.map(({ job_
 const stats = async (api: Api): Promise<DeadLetterStats> =>
   DeadLetterStats.strict().parse(body(await api.get("/dlq/stats")));
 
-const ends: [what: string, kept: boolean, result: Partial<ResultReport>][] = [
-  ["failed", true, { status: "failed", exit_code: 1, error: errorOf("value_error") }],
-  ["timed out", true, { status: "timeout", exit_code: null, error: errorOf("execution_timeout") }],
-  ["ran out of memory", true, { status: "oom", exit_code: 137, error: errorOf("oom") }],
-  ["was cancelled", false, { status: "cancelled", exit_code: 143, error: errorOf("cancelled") }],
-  ["succeeded", false, {}],
+const ends: [kept: boolean, result: Partial<ResultReport>][] = [
+  [true, { status: "failed", exit_code: 1, error: errorOf("value_error") }],
+  [true, { status: "timeout", exit_code: null, error: errorOf("execution_timeout") }],
+  [true, { status: "oom", exit_code: 137, error: errorOf("oom") }],
+  [false, { status: "cancelled", exit_code: 143, error: errorOf("cancelled") }],
+  [false, {}],
 ];
 
 export const deadLetterRows: Row[] = [
-  ...ends.map(([what, kept, result]) =>
-    test(`A job that ${what} is ${kept ? "in the DLQ, once" : "not in the DLQ"}`, async (api) => {
+  test("A job that failed, timed out or ran out of memory is in the DLQ, once; one that was cancelled or succeeded is not", async (api) => {
+    for (const [kept, result] of ends) {
       const { job_id } = await api.submit();
       await end(api, result);
-      expect((await letterOf(api, job_id)) !== undefined).toBe(kept);
-    }),
-  ),
+      expect([result, (await letterOf(api, job_id)) !== undefined]).toEqual([result, kept]);
+    }
+  }),
   test("A failed synchronous job is not in the DLQ; its failed rerun is", async (api) => {
     const agent = await api.connected();
     const answer = api.post("/execute", { code: "1" });
@@ -461,15 +380,6 @@ export const deadLetterRows: Row[] = [
     expect(all).toMatchObject({ limit: 1000, offset: 0, has_more: false });
     expect(await deadLetterPage(api, "")).toMatchObject({ limit: 100, offset: 0 });
   }),
-  ..."limit=0 limit=1001 limit=x limit=1.0 limit=01 limit=%2B1 limit= offset=-1 offset=1e1 before=1e1 error_type=none error_type="
-    .split(" ")
-    .map((query) =>
-      test(`GET /dlq?${query} is 400 with the parameter's name`, async (api) => {
-        const reply = await api.get(`/dlq?${query}`);
-        expect(reply.status).toBe(400);
-        expect(problemOf(reply).errors?.map(({ path }) => path)).toEqual([query.split("=")[0]]);
-      }),
-    ),
   test("GET /dlq/stats counts the entries in total and by error type", async (api) => {
     const before = await stats(api);
     await failed(api, "index_error");
@@ -493,13 +403,8 @@ export const deadLetterRows: Row[] = [
     expect((await api.record(jobId)).status).toBe("failed");
     expect((await api.send("DELETE", `/dlq/${id}`)).status).toBe(404);
   }),
-  ...["0", "-1", "1.5", "x", "1e3", "99999999999999999999", "%00"].map((id) =>
-    test(`DELETE /dlq/${id} is 404`, async (api) =>
-      expect((await api.send("DELETE", `/dlq/${id}`)).status).toBe(404)),
-  ),
 ];
 
-const nobody = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
 const original = {
   code: "print('original')",
   input_data: { exact: 1.5, list: [1, "ü", null] },
@@ -620,6 +525,9 @@ export const deriveRows: Row[] = [
       expectFault(await send(job_id, { job_type: "nowhere" }), "job_type");
       expectFault(await send(job_id, { input_data: {} }), "input_data");
       expectFault(await send(job_id, { idempotency_key: "" }), "idempotency_key");
+      expectFault(await send(job_id, { run_at: "tomorrow" }), "run_at");
+      expectFault(await send(job_id, { queue_timeout: 0 }), "queue_timeout");
+      expectFault(await send(job_id, { max_attempts: 3 }), "max_attempts");
       const tooLong = await send(job_id, { timeout: maxTimeoutS + 1 });
       expect(tooLong.status).toBe(422);
       expect(problemOf(tooLong).errors?.[0]?.path).toBe("timeout");
@@ -647,8 +555,7 @@ export const removeRows: Row[] = [
   test("DELETE /executions/{id} removes a finished record, its artifacts and its dead letter", async (api) => {
     const { agent, job_id, lease_id } = await working(api);
     expect((await agent.upload(lease_id, "a.txt", "bytes")).status).toBe(200);
-    const error = { type: "value_error", message: "no", phase: "execution" } as const;
-    await agent.result(lease_id, { status: "failed", exit_code: 1, error });
+    await agent.result(lease_id, { status: "failed", exit_code: 1, error: errorOf("value_error") });
     expect((await api.get(`/jobs/${job_id}/artifacts/a.txt`)).text).toBe("bytes");
 
     const reply = await remove(api, job_id);
@@ -667,13 +574,8 @@ export const removeRows: Row[] = [
     expect((await remove(api, job_id)).status).toBe(404);
   }),
   test("Of several DELETEs of one execution, dead letter or file at once, one removes it and the others are 404", async (api) => {
-    const { job_id } = await api.submit();
-    const agent = api.agent();
-    const error = { type: "value_error", message: "no", phase: "execution" } as const;
-    const { lease_id } = await agent.takeJob();
-    await agent.result(lease_id, { status: "failed", exit_code: 1, error });
-    const letters = DeadLetterPage.parse(body(await api.get("/dlq?limit=1000"))).items;
-    const letter = letters.find((one) => one.job_id === job_id)!;
+    const job_id = await failed(api, "value_error");
+    const letter = (await letterOf(api, job_id))!;
     const { file_id } = await uploaded(api, "a.txt", "a");
     for (const path of [`/dlq/${letter.id}`, `/executions/${job_id}`, `/files/${file_id}`]) {
       const replies = await Promise.all(Array.from({ length: 8 }, () => api.send("DELETE", path)));

@@ -117,11 +117,10 @@ export const sessionRows = on("with sessions", [
     expect(await readSession(api, id)).toMatchObject({ reason: "start_failed", error });
     expect(await whyEnded(api, id)).toBe("start_failed");
   }),
-  ...wrongFields.map(([fields, path]) =>
-    test(`POST /sessions with ${JSON.stringify(fields)} is 400 at that field`, async (api) => {
+  test("POST /sessions with a wrong field is 400 at that field", async (api) => {
+    for (const [fields, path] of wrongFields)
       expectFault(await api.post("/sessions", fields), path);
-    }),
-  ),
+  }),
   test("A lifetime above max_session_lifetime is 422, of a new session and of one that is there", async (api) => {
     const tooLong = { lifetime: 86_401 };
     const created = await api.post("/sessions", tooLong);
@@ -201,7 +200,6 @@ export const sessionRows = on("with sessions", [
     expect(await ids("status=queued")).toEqual([[b, a], false]);
     expect(await ids("status=queued&limit=1")).toEqual([[b], true]);
     expect(await ids(`limit=1&before=${b}`)).toMatchObject([[a], expect.anything()]);
-    expectFault(await api.get("/sessions?status=busy"), "status");
   }),
   test("A session id that names nothing is 404", async (api) => {
     const id = crypto.randomUUID();
@@ -236,6 +234,10 @@ async function submitCall(api: Api, id: string, fields: object = {}): Promise<Su
 const resultOf = (reply: Reply): SyncResult => SyncResult.parse(body(reply));
 
 const wrongCalls: [object, string][] = [
+  [{ code: "x", tools: [{ name: "class" }] }, "tools.0.name"],
+  [{ command: ["ls"], ...asked }, "tools"],
+  [{ restart: true, ...asked }, "tools"],
+  [{ code: "x", tool_timeout: 5 }, "tool_timeout"],
   [{}, "code"],
   [{ code: "" }, "code"],
   [{ code: "1", command: ["ls"] }, "command"],
@@ -465,12 +467,11 @@ export const sessionCallRows = on("with sessions", [
     },
     only: { on: "node", why: "wrangler's proxy does not pass on that a client hangs up" },
   },
-  ...wrongCalls.map(([fields, path]) =>
-    test(`A call with ${JSON.stringify(fields)} is 400 at that field`, async (api) => {
-      const id = await queuedSession(api);
+  test("A call with a wrong field is 400 at that field", async (api) => {
+    const id = await queuedSession(api);
+    for (const [fields, path] of wrongCalls)
       expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
-    }),
-  ),
+  }),
 ]);
 
 const octets = { "Content-Type": "application/octet-stream" };
@@ -582,13 +583,6 @@ const answers = async (agent: ScriptedAgent, lease: string) => {
   return AnswersReply.parse(body(reply)).answers;
 };
 
-const refused: [why: string, path: string, fields: object][] = [
-  ["a name that is a keyword", "tools.0.name", { code: "x", tools: [{ name: "class" }] }],
-  ["a command", "tools", { command: ["ls"], ...asked }],
-  ["no code", "tools", { restart: true, ...asked }],
-  ["tool_timeout alone", "tool_timeout", { code: "x", tool_timeout: 5 }],
-];
-
 export const sessionToolRows = on("with sessions", [
   test("POST /sessions/{id}/execute with `tools` brings events, among them the tool calls, whose answers reach the agent; without events it is 400", async (api) => {
     const { id, agent } = await served(api);
@@ -632,10 +626,4 @@ export const sessionToolRows = on("with sessions", [
     const answer = (job: string) => api.post(`/jobs/${job}/tool-calls/1`, { result: 1 });
     expect([(await answer(first)).status, (await answer(second)).status]).toEqual([409, 404]);
   }),
-  ...refused.map(([why, path, fields]) =>
-    test(`A call of a session that has \`tools\` with ${why} is 400 at that path`, async (api) => {
-      const { id } = await served(api);
-      expectFault(await api.post(`/sessions/${id}/execute/async`, fields), path);
-    }),
-  ),
 ]);

@@ -32,7 +32,6 @@ import {
   operatorKey,
   problemOf,
   type Row,
-  spareOperatorKey,
   test,
 } from "./api.ts";
 
@@ -114,9 +113,10 @@ export const tenantRows = on("with keys", [
   }),
   test("PUT /tenants/{name} makes the tenant and replaces its limits; a key sees its own tenant's", async (api) => {
     const put = (limits: object) => api.sendJson("PUT", "/tenants/limited", limits, operator);
-    const first = Tenant.parse(body(await put({ max_queued: 5, max_cpu_s_day: 60 })));
+    const limits = { max_queued: 5, max_cpu_s_day: 60, max_requests: 9 };
+    const first = Tenant.parse(body(await put(limits)));
     expect(first).toMatchObject({ name: "limited", usage: { queued: 0, running: 0 } });
-    expect(first.limits).toMatchObject({ max_queued: 5, max_cpu_s_day: 60, max_running: null });
+    expect(first.limits).toMatchObject({ ...limits, max_running: null });
     const second = Tenant.parse(body(await put({ max_queued: 7 })));
     expect(second.limits).toMatchObject({ max_queued: 7, max_cpu_s_day: null });
     expectFault(await put({ max_queued: -1 }), "max_queued");
@@ -255,14 +255,14 @@ export const keyRows = on("with keys", [
     expect(await statusOf(api, key, "/nowhere")).toBe(404);
     expect((await api.send("PUT", "/executions", { headers: bearer(key) })).status).toBe(405);
   }),
-  ...Scope.options.map((scope) =>
-    test(`A key with the scope ${scope} can read at GET /key what it may do`, async (api) => {
-      const tenant = "own-key";
+  test("A key with any scope can read at GET /key what it may do", async (api) => {
+    const tenant = "own-key";
+    for (const scope of Scope.options) {
       const { key } = await newKey(api, { name: "mine", tenant, scopes: [scope] });
       const own = { name: "mine", tenant, scopes: [scope] };
       expect(OwnKey.strict().parse(body(await api.get("/key", bearer(key))))).toEqual(own);
-    }),
-  ),
+    }
+  }),
   test("GET /key of a configured key names its list; the tenant of a request is not the key's", async (api) => {
     await newKey(api, { tenant: "own-key", scopes: ["read"] });
     for (const tenant of ["own-key", "*"]) {
@@ -298,6 +298,8 @@ export const keyRows = on("with keys", [
     expect(body(await api.get("/keys?tenant=other", operator))).toEqual({ keys: [] });
     expect(await statusOf(api, key)).toBe(200);
     expect(await statusOf(api, key.slice(0, -1))).toBe(401);
+    const two = { "X-API-Key": apiKeys[0], ...bearer(key) };
+    expect((await api.get("/executions", two)).status).toBe(401);
   }),
   test("A key is made and rotated in the form that E2B's clients ask for, if that is wanted", async (api) => {
     const made = await newKey(api, { scopes: ["read"], format: "e2b" });
@@ -387,29 +389,6 @@ export const keyRows = on("with keys", [
     const ofTenant = { ...operator, "X-Airlock-Tenant": "waits" };
     const cancelled = await api.post(`/jobs/${job_id}/cancel`, undefined, ofTenant);
     expect(cancelled.status).toBe(200);
-  }),
-  test("Two different keys in one request are 401, whoever made them", async (api) => {
-    const { key } = await newKey(api, { scopes: ["read"] });
-    const both = async (other: string) =>
-      (await api.get("/executions", { "X-API-Key": other, ...bearer(key) })).status;
-    expect(await both(apiKeys[0])).toBe(401);
-    expect(await both((await newKey(api, { scopes: ["read"] })).key)).toBe(401);
-    expect(await both(key)).toBe(200);
-  }),
-  test("Unknown keys of one client cause a limited number of look-ups; known keys at its address go on, and new ones hold at once", async (api) => {
-    const { key } = await newKey(api, { scopes: ["read"] });
-    expect(await statusOf(api, key)).toBe(200);
-    const answers = new Set<number>();
-    for (let n = 0; n < 100; n++) {
-      answers.add(await statusOf(api, `alk_${randomBytes(32).toString("base64url")}`));
-    }
-    expect(answers).toEqual(new Set([401, 429]));
-    expect(await statusOf(api, key)).toBe(200);
-    const fresh = await newKey(api, { scopes: ["read"] });
-    expect(await statusOf(api, fresh.key)).toBe(200);
-    const rotation = body(await api.post(`/keys/${fresh.id}/rotate`, undefined, operator));
-    expect(await statusOf(api, NewApiKey.parse(rotation).key)).toBe(200);
-    expect(await statusOf(api, apiKeys[0])).toBe(200);
   }),
 ]);
 
@@ -524,26 +503,6 @@ export const quotaRows = on("with keys", [
     expect(await usage(api, key)).toMatchObject({ queued: 0, running: 1 });
     for (const { lease_id } of [second, third]) await agent.result(lease_id);
   }),
-  ...on("with the rate limit of the contract", [
-    test("max_requests counts the requests of all keys of a tenant together; then they are 429 with Retry-After", async (api) => {
-      const spare = { "X-API-Key": spareOperatorKey };
-      const first = await limited(api, "chatty", { max_requests: 3 }, spare);
-      const { key } = await newKey(api, { tenant: "chatty", scopes: ["read"] }, spare);
-      const second = bearer(key);
-      for (const one of [first, second, first]) {
-        expect((await api.get("/usage", one)).status).toBe(200);
-      }
-      for (const one of [first, second]) {
-        const refused = await api.get("/usage", one);
-        expect(refused.status).toBe(429);
-        expect(problemOf(refused)).toMatchObject({ code: "rate_limited" });
-        expect(problemOf(refused).detail).toContain("max_requests");
-        const waitS = Number(refused.headers.get("Retry-After"));
-        expect(waitS).toBeGreaterThan(0);
-        expect(waitS).toBeLessThanOrEqual(60);
-      }
-    }),
-  ]),
 ]);
 
 async function entries(api: Api, query = ""): Promise<AuditEntry[]> {

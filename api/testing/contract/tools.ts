@@ -15,32 +15,22 @@ const getPrice = {
 };
 export const asked = { tools: [getPrice] };
 
-const refused: [why: string, path: string, fields: Record<string, unknown>][] = [
-  ["a name that is a keyword", "tools.0.name", { tools: [{ name: "class" }] }],
-  ["a built-in name", "tools.0.name", { tools: [{ name: "print" }] }],
-  ["a name of cells", "tools.0.name", { tools: [{ name: "display" }] }],
-  ["a name that is none", "tools.0.name", { tools: [{ name: "a b" }] }],
-  ["a name with two underscores before it", "tools.0.name", { tools: [{ name: "__name__" }] }],
-  ["a name of other letters", "tools.0.name", { tools: [{ name: "prüfe" }] }],
-  ["a name used twice", "tools.1.name", { tools: [getPrice, getPrice] }],
-  ["parameters that are a list", "tools.0.parameters", { tools: [{ name: "f", parameters: [] }] }],
-  [
-    "properties that are a list",
-    "tools.0.parameters",
-    { tools: [{ name: "f", parameters: { properties: [] } }] },
-  ],
-  [
-    "required that is no list of names",
-    "tools.0.parameters",
-    { tools: [{ name: "f", parameters: { required: [1] } }] },
-  ],
-  ["an unknown field", "tools.0.input_schema", { tools: [{ name: "f", input_schema: {} }] }],
-  ["101 tools", "tools", { tools: Array.from({ length: 101 }, (_, n) => ({ name: `f${n}` })) }],
-  ["two attempts", "max_attempts", { ...asked, max_attempts: 2 }],
-  ["results: false", "results", { ...asked, results: false }],
-  ["another language", "tools", { ...asked, language: "bash" }],
-  ["tool_timeout alone", "tool_timeout", { tool_timeout: 5 }],
-  ["tool_timeout and no tools", "tool_timeout", { tools: [], tool_timeout: 5 }],
+const refused: [path: string, fields: object][] = [
+  ...["class", "print", "display", "a b", "__name__", "prüfe"].map((name): [string, object] => [
+    "tools.0.name",
+    { tools: [{ name }] },
+  ]),
+  ["tools.1.name", { tools: [getPrice, getPrice] }],
+  ["tools.0.parameters", { tools: [{ name: "f", parameters: [] }] }],
+  ["tools.0.parameters", { tools: [{ name: "f", parameters: { properties: [] } }] }],
+  ["tools.0.parameters", { tools: [{ name: "f", parameters: { required: [1] } }] }],
+  ["tools.0.input_schema", { tools: [{ name: "f", input_schema: {} }] }],
+  ["tools", { tools: Array.from({ length: 101 }, (_, n) => ({ name: `f${n}` })) }],
+  ["max_attempts", { ...asked, max_attempts: 2 }],
+  ["results", { ...asked, results: false }],
+  ["tools", { ...asked, language: "bash" }],
+  ["tool_timeout", { tool_timeout: 5 }],
+  ["tool_timeout", { tools: [], tool_timeout: 5 }],
 ];
 
 export const toolRows: Row[] = [
@@ -60,11 +50,10 @@ export const toolRows: Row[] = [
     const tools = { functions: [getPrice], timeout_s: limits.toolTimeoutDefaultS };
     expect(job).toMatchObject({ results: true, tools });
   }),
-  ...refused.map(([why, path, fields]) =>
-    test(`\`tools\` with ${why} are 400 at that path`, async (api) => {
+  test("`tools` with a name or parameters that are none, too many of them, or beside what they exclude are 400 at that path", async (api) => {
+    for (const [path, fields] of refused)
       expectFault(await api.post("/execute/async", { code: "x", ...fields }), path);
-    }),
-  ),
+  }),
   test("A tool_timeout above max_timeout is 422", async (api) => {
     const fields = { code: "x", ...asked, tool_timeout: 86_400 };
     const reply = await api.post("/execute/async", fields);
@@ -80,31 +69,6 @@ export const toolRows: Row[] = [
       const other = await api.post("/execute/async", { code: "print(1)", ...key, tools });
       expect(other.status).toBe(409);
     }
-  }),
-  ...["rerun", "fork"].map((what) =>
-    test(`A ${what} has its parent's \`tools\`, unless it gives others or none`, async (api) => {
-      const { agent, job_id, lease_id } = await working(api, { ...asked, tool_timeout: 9 });
-      await agent.result(lease_id);
-      const code = what === "fork" ? { code: "y" } : {};
-      const other = [{ name: "other" }];
-      for (const [fields, functions] of [
-        [{}, [getPrice]],
-        [{ tools: other }, other],
-        [{ tools: [] }, undefined],
-      ] as const) {
-        const reply = await api.post(`/jobs/${job_id}/${what}`, { ...code, ...fields });
-        expect(reply.status).toBe(202);
-        const { tools } = await agent.takeJob();
-        expect(tools).toEqual(functions && { functions, timeout_s: 9 });
-      }
-    }),
-  ),
-  test("Each job of a batch has its own `tools`", async (api) => {
-    const jobs = [{ code: "x", ...asked }, { code: "y" }];
-    expect((await api.post("/execute/batch", { jobs })).status).toBe(202);
-    const agent = api.agent();
-    const taken = [await agent.takeJob(), await agent.takeJob()];
-    expect(taken.map(({ tools }) => tools?.functions)).toEqual([[getPrice], undefined]);
   }),
 ];
 
@@ -205,20 +169,19 @@ export const toolCallRows: Row[] = [
     await api.post(callsPath(job_id, "/1"), `{"result":${odd}}`);
     expect(await answers(agent, lease_id, 0)).toEqual([{ number: 1, result_json: odd }]);
   }),
-  ...["null", "1.0", '""', "false"].map((result) =>
-    test(`The result ${result} is an answer`, async (api) => {
-      const { agent, job_id, lease_id } = await calling(api);
-      await api.post(callsPath(job_id, "/1"), `{"result":${result}}`);
-      expect(await answers(agent, lease_id, 0)).toEqual([{ number: 1, result_json: result }]);
-    }),
-  ),
-  ...[{}, { result: 1, error: "x" }, { error: 1 }, { result: 1, more: 1 }].map((given) =>
-    test(`The answer ${JSON.stringify(given)} is 400, and the call still waits`, async (api) => {
-      const { job_id } = await calling(api);
-      expect((await answer(api, job_id, 1, given)).status).toBe(400);
-      expect((await listed(api, job_id)).calls).toEqual([toolCall(1)]);
-    }),
-  ),
+  test("Any JSON is a result; an answer with neither a result nor an error, or with more, is 400, and the call still waits", async (api) => {
+    const { agent, job_id, lease_id } = await working(api, asked);
+    const given = ["null", "1.0", '""', "false"];
+    await agent.post(lease_id, "items", { items: given.map((_, n) => toolCall(n + 1)) });
+    for (const wrong of [{}, { result: 1, error: "x" }, { error: 1 }, { result: 1, more: 1 }])
+      expect((await answer(api, job_id, 1, wrong)).status).toBe(400);
+    expect((await listed(api, job_id)).calls).toHaveLength(given.length);
+    for (const [n, result] of given.entries())
+      await api.post(callsPath(job_id, `/${n + 1}`), `{"result":${result}}`);
+    expect(await answers(agent, lease_id, 0)).toEqual(
+      given.map((result_json, n) => ({ number: n + 1, result_json })),
+    );
+  }),
   test("A number of a call has one spelling: 404 for any other, and the call still waits", async (api) => {
     const { job_id } = await calling(api);
     for (const other of ["1.0", "01", "1e0", "+1", "%201", "0", "-1", "x", "99999999999999999"]) {

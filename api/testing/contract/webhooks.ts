@@ -88,26 +88,22 @@ export const webhookRows = on(server, [
     const urls = await Promise.all(made.map(async (id) => (await api.record(id)).callback_url));
     expect(urls).toEqual([callback_url, callback_url, undefined]);
   }),
-  ...(
-    [
-      ["whose host is not allowed", "https://evil.example/"],
-      ["over plain HTTP", "http://hooks.example/"],
-      ["at another port", "https://hooks.example:8443/"],
-      ["with a user and password", "https://a:b@hooks.example/"],
-      ["with a fragment", "https://hooks.example/#a"],
-      ["that is no address", "hooks.example"],
-      ["of another scheme", "ftp://hooks.example/"],
-    ] as const
-  ).map(([what, url]) =>
-    test(`A callback_url ${what} is 400, and nothing is stored`, async (api) => {
-      const stored = await api.newest();
-      expectFault(
-        await api.post("/execute/async", { code: "1", callback_url: url }),
-        "callback_url",
-      );
-      expect(await api.newest()).toEqual(stored);
-    }),
-  ),
+  test("A callback_url is 400 if its host, scheme or port is not allowed, or if it has a user or a fragment, and nothing is stored", async (api) => {
+    const stored = await api.newest();
+    for (const url of [
+      "https://evil.example/",
+      "http://hooks.example/",
+      "https://hooks.example:8443/",
+      "https://a:b@hooks.example/",
+      "https://hooks.example/#a",
+      "hooks.example",
+      "ftp://hooks.example/",
+    ]) {
+      const reply = await api.post("/execute/async", { code: "1", callback_url: url });
+      expectFault(reply, "callback_url");
+    }
+    expect(await api.newest()).toEqual(stored);
+  }),
   ...on("open", [
     test("Without webhook_callbacks a callback_url is 400, alone and in a batch", async (api) => {
       expectFault(await api.post("/execute/async", { code: "1", callback_url }), "callback_url");
@@ -208,21 +204,6 @@ export const webhookRows = on(server, [
       expect(page.has_more).toBe(true);
     },
   ),
-  ...["999999999", "0", "a"].map((id) =>
-    test(`POST /webhooks/deliveries/${id}/resend is 404`, async (api) => {
-      expect((await api.post(`/webhooks/deliveries/${id}/resend`)).status).toBe(404);
-    }),
-  ),
-  ...(
-    [
-      ["status=gone", "status"],
-      ["before=x", "before"],
-      ["limit=0", "limit"],
-    ] as const
-  ).map(([query, path]) =>
-    test(`GET /webhooks/deliveries?${query} is 400 at that path`, async (api) =>
-      expectFault(await api.get(`/webhooks/deliveries?${query}`), path)),
-  ),
 ]);
 
 const events = async (api: Api, query = "") =>
@@ -291,16 +272,5 @@ export const webhookEventRows: Row[] = [
       expect(JSON.stringify(about[0]!.event)).toBe(calls[0]!.body);
       expect(calls.map(({ path }) => path).sort()).toEqual(["/failures", "/own"]);
     },
-  ),
-  ...(
-    [
-      ["after=x", "after"],
-      ["after=-1", "after"],
-      ["wait=21", "wait"],
-      ["limit=0", "limit"],
-    ] as const
-  ).map(([query, path]) =>
-    test(`GET /webhooks/events?${query} is 400 at that path`, async (api) =>
-      expectFault(await api.get(`/webhooks/events?${query}`), path)),
   ),
 ];

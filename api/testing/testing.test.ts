@@ -1,3 +1,6 @@
+import { readFileSync } from "node:fs";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { describe, expect, test } from "vitest";
 import {
   type Answer,
@@ -5,7 +8,8 @@ import {
   expectUnchanged,
   nobodys,
   type Things,
-} from "./isolation.ts";
+} from "./contract/isolation.ts";
+import { reservePort } from "./reserve-port.ts";
 
 const id = (digit: string): string => `00000000-0000-7000-8000-${digit.repeat(12)}`;
 const others: Things = {
@@ -80,4 +84,19 @@ test("an answer that another tenant's work has changed is shown by its path; the
   expect(shown(() => expectUnchanged(before, leak)).told).toContain(
     JSON.stringify({ "/usage": leak["/usage"] }).slice(1, -1),
   );
+});
+
+test("a reserved port is free, and not one that the kernel gives to others", async () => {
+  const range = readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8");
+  const [first, last] = range.split("\t").map(Number) as [number, number];
+  const port = await reservePort();
+  expect(port < first || port > last).toBe(true);
+  const server = createServer().listen(port, "127.0.0.1");
+  await once(server, "listening");
+  server.close();
+});
+
+test("no port is reserved twice, even if nobody listens on it", async () => {
+  const ports = await Promise.all(Array.from({ length: 500 }, () => reservePort()));
+  expect(new Set(ports).size).toBe(500);
 });
