@@ -97,17 +97,12 @@ export function buildSpec({ base_image, requirements, apt, npm, dockerfile }: Jo
 }
 
 /** The steps of a build, in order: none if the image is the base image. */
-export function stepsOf({
-  apt = [],
-  requirements,
-  npm = [],
-  dockerfile = "",
-}: BuildSpec): BuildStep[] {
+export function stepsOf({ apt = [], requirements, npm = [], dockerfile }: BuildSpec): BuildStep[] {
   const all: BuildStep[] = [
     { kind: "apt", packages: apt },
     { kind: "pip", packages: requirements },
     { kind: "npm", packages: npm },
-    ...parseDockerfile(dockerfile).steps,
+    ...(dockerfile === undefined ? [] : parseDockerfile(dockerfile).steps),
   ];
   return all.filter((step) => !("packages" in step) || step.packages.length > 0);
 }
@@ -176,7 +171,7 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
     name,
     base_image:
       definition.base_image ??
-      parseDockerfile(definition.dockerfile ?? "").from ??
+      (definition.dockerfile && parseDockerfile(definition.dockerfile).from) ??
       officialImage(definition) ??
       config.base_image,
     timeout: Math.min(definition.timeout ?? config.default_timeout, config.max_timeout),

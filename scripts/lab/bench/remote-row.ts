@@ -19,6 +19,8 @@ import {
 const CLIENTS = 8;
 /** As between two towns. */
 const FAR_MS = 20;
+/** Longer than a process expects more news after some. */
+const REST_AFTER_MS = 12_000;
 
 export const remote: Row = {
   name: "remote",
@@ -73,6 +75,7 @@ async function measureHello(world: World): Promise<Series[]> {
 
       const server = onNear;
       await server.settled();
+      await sleep(world.quick ? 0 : REST_AFTER_MS);
       const atRest = await nearProxy.callsDuring(() => sleep(world.quick ? 1000 : 10_000));
       const perSecond = atRest / (world.quick ? 1 : 10);
       const count = world.samples(40);
