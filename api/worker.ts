@@ -13,7 +13,6 @@ import {
   objectNotifier,
   SendingObject,
   wakeObject,
-  wakeObjectLater,
   type WakesObjects,
   type WebhooksObjects,
 } from "./platform/objects.worker.ts";
@@ -133,7 +132,7 @@ async function build(env: Env): Promise<Service> {
       "webhooks need the Durable Object WEBHOOKS: take its lines from Airlock's wrangler.toml",
     );
   }
-  const wakeWebhooks = (): void => webhooks && wakeObjectLater(webhooks, { log });
+  const wakeWebhooks = (): void => webhooks && waitUntil(wakeObject(webhooks, { log }));
   const deps: Deps = {
     config,
     db: database(client),

@@ -39,6 +39,22 @@ export function base64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
+/** Base64 for URLs and file names, without padding. */
+export const base64url = (bytes: Uint8Array): string =>
+  base64(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+
+const hexDigits = new TextEncoder().encode("0123456789abcdef");
+
+/** A string for each byte would block the thread for seconds where there are many. */
+export function hex(bytes: Uint8Array): string {
+  const digits = new Uint8Array(2 * bytes.length);
+  bytes.forEach((byte, n) => {
+    digits[2 * n] = hexDigits[byte >> 4]!;
+    digits[2 * n + 1] = hexDigits[byte & 15]!;
+  });
+  return new TextDecoder().decode(digits);
+}
+
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   const binary = atob(text);
   const bytes = new Uint8Array(binary.length);

@@ -46,6 +46,20 @@ const pause = (): Promise<void> =>
     setTimeout(resolve, 0);
   });
 
+/** Waits; it ends early when the signal aborts. */
+export function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    if (signal.aborted) end();
+    else signal.addEventListener("abort", end);
+  });
+}
+
 /** There, no request may wait for another one. */
 const isWorkerd =
   (globalThis as { navigator?: { userAgent?: string } }).navigator?.userAgent ===

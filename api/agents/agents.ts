@@ -14,6 +14,7 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
+import { hex } from "../../shared/bytes.ts";
 import type { JoinReply, JoinRequest } from "../../shared/wire/access.ts";
 import type { AgentStatus } from "../../shared/wire/leases.ts";
 import type { Deps } from "../deps.ts";
@@ -179,9 +180,10 @@ export async function forgetAgents(db: Database, unseenSince: number): Promise<s
  * @throws AppError 401 when the token of a waiting agent has been revoked.
  */
 export async function refuseRevoked({ db }: Deps, tokenId: string): Promise<number | null> {
-  const { revokedAt, rotationAskedAt } = (await readOrders(db, tokenId)) ?? {};
-  if (typeof revokedAt === "number") throw unauthorized("The agent's token was revoked.");
-  return rotationAskedAt ?? null;
+  // A configured token is not among them.
+  const [orders] = await ordersById(db, { id: tokenId });
+  if (typeof orders?.revokedAt === "number") throw unauthorized("The agent's token was revoked.");
+  return orders?.rotationAskedAt ?? null;
 }
 
 /** Makes a join code. One host can use it once, until it expires. Only its hash is stored. */
@@ -190,10 +192,7 @@ export async function invite(
   { name, expiresInMs }: { name: string | null; expiresInMs: number },
   by: Actor,
 ): Promise<string> {
-  const digits = Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) =>
-    byte.toString(16).padStart(2, "0"),
-  );
-  const code = `alj_${digits.join("")}`;
+  const code = `alj_${hex(crypto.getRandomValues(new Uint8Array(20)))}`;
   const expiresAt = by.at + expiresInMs;
   await addJoinCode(db, { codeHash: await sha256(code), name, expiresAt }, by);
   return code;
@@ -217,7 +216,7 @@ export async function join(
 
 /** @throws AppError 409 when the presented token is not one that an agent joined with. */
 export async function rotate({ db }: Deps, tokenId: string, nextHash: string): Promise<void> {
-  const known = await findToken(db, nextHash);
+  const known = await findToken(db, { hash: nextHash });
   if (known?.id === tokenId) return;
   if (known || !(await setNextTokenHash(db, tokenId, nextHash))) {
     throw new AppError(
@@ -229,7 +228,8 @@ export async function rotate({ db }: Deps, tokenId: string, nextHash: string): P
 
 export type AgentTokenRow = typeof agentTokens.$inferSelect;
 
-const tokenByHash = rowQuery(
+/** The token that has this SHA-256, or whose successor has it; undefined if there is none or it is revoked. */
+export const findToken = rowQuery(
   query
     .select()
     .from(agentTokens)
@@ -243,11 +243,6 @@ const tokenByHash = rowQuery(
       ),
     ),
 );
-
-/** Finds the token that has this SHA-256, or whose successor has it; undefined if there is none or it is revoked. */
-export async function findToken(db: Database, hash: string): Promise<AgentTokenRow | undefined> {
-  return tokenByHash(db, { hash });
-}
 
 const hashes = rowsQuery(
   query
@@ -264,20 +259,13 @@ export async function listTokenHashes(db: Database): Promise<string[]> {
 }
 
 const { revokedAt, rotationAskedAt } = agentTokens;
+/** What operators have decided about a token. */
 const ordersById = keptRowsQuery(
   query
     .select({ revokedAt, rotationAskedAt })
     .from(agentTokens)
     .where(eq(agentTokens.id, sql.placeholder("id"))),
 );
-
-/** What operators have decided about a token; undefined for a configured one. */
-async function readOrders(
-  db: Database,
-  id: string,
-): Promise<Pick<AgentTokenRow, "revokedAt" | "rotationAskedAt"> | undefined> {
-  return (await ordersById(db, { id }))[0];
-}
 
 /** Records that a host is to replace its token. Returns false if there is no such token, or it is revoked. */
 export async function askForRotation(db: Database, id: string, by: Actor): Promise<boolean> {

@@ -136,30 +136,23 @@ const roomOf = ({ free_slots, gpus, agent }: PollRequest): Room => ({
 /** A client that sends one job after the other sends the next one sooner than this. */
 const nextJobMs = 50;
 
-/** What comes after an execution whose result an agent posts. */
-interface Next {
-  /** Leases a job that waits, when the result is being stored. */
-  claim: () => void;
-  /** What was leased, or can be soon. `queued` is the number of jobs that wait once the result is stored. */
-  jobs: (queued: number) => Promise<LeasedJob[]>;
-  close: () => void;
-}
-
 /**
  * Leases what comes after an execution that an agent ends: after a call, the next one of its session; after a job, a job
  * for the free slot. If none waits, one may come at once: its client has just been told of the end of the other. Without
  * this, the agent would ask for it with a poll.
+ *
+ * @returns `claim` leases a job that waits, when the result is being stored; `jobs` are what was leased, or can be soon.
  */
 export function nextAfter(
   deps: Deps,
   { agentId, sessionId, queued: before }: Pick<Leased, "agentId" | "sessionId" | "queued">,
   signal: AbortSignal,
-): Next | undefined {
+) {
   const { db, notifier } = deps;
   if (agentId === null) return undefined;
   if (sessionId !== null) {
     const jobs = () => takeNextCall(deps, agentId, sessionId, signal);
-    return { claim() {}, jobs, close() {} };
+    return { claim: () => {}, jobs, close: () => {} };
   }
   const wakes = notifier.subscribe(["job"]);
   let claiming: Promise<Claimed[]> | undefined;
@@ -168,6 +161,7 @@ export function nextAfter(
     // If the result is refused, what was leased comes with the agent's next poll.
     claiming?.catch(() => {});
   };
+  /** @param queued Jobs that wait once the result is stored. */
   const jobs = async (queued: number): Promise<LeasedJob[]> => {
     let claimed = (await claiming) ?? [];
     if (claimed.length === 0 && queued > 0) claimed = await claimForSlot(deps, agentId);

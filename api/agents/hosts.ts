@@ -6,6 +6,7 @@ import { AppError, notFound } from "../errors.ts";
 import { jsonBody } from "../http/body.ts";
 import { actorOf, type AppEnv } from "../http/context.ts";
 import { body, idParam, json, problem, problems } from "../http/responses.ts";
+import { optionalTimestamp, timestamp } from "../jobs/read.ts";
 import { readQueueStats } from "../jobs/sql.ts";
 import { poolStatsExample as poolExample } from "../monitoring/health.ts";
 import type { Actor } from "../tenants/sql.ts";
@@ -78,7 +79,7 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(newInvitation, async (c) => {
     const { name = null, expires_in_s } = c.req.valid("json");
     const expiresInMs = expires_in_s * 1000;
-    const expires_at = new Date(now() + expiresInMs).toISOString();
+    const expires_at = timestamp(now() + expiresInMs);
     const code = await invite(deps, { name, expiresInMs }, actorOf(deps, c));
     return c.json({ code, name, expires_at }, 201);
   });
@@ -214,12 +215,10 @@ function describeHost(token: AgentTokenRow, agents: AgentRow[]): JoinedHost {
   return {
     id,
     name,
-    joined_at: time(createdAt),
-    last_used_at: lastUsedAt === null ? null : time(lastUsedAt),
-    revoked_at: revokedAt === null ? null : time(revokedAt),
-    ...(rotationAskedAt !== null && { rotation_asked_at: time(rotationAskedAt) }),
+    joined_at: timestamp(createdAt),
+    last_used_at: optionalTimestamp(lastUsedAt),
+    revoked_at: optionalTimestamp(revokedAt),
+    ...(rotationAskedAt !== null && { rotation_asked_at: timestamp(rotationAskedAt) }),
     agents: agents.filter(({ tokenHash }) => tokenHash === id).map((agent) => agent.id),
   };
 }
-
-const time = (ms: number): string => new Date(ms).toISOString();

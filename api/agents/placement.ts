@@ -4,7 +4,6 @@ import type { InputWay } from "../../shared/wire/files.ts";
 import type {
   BreakerState,
   CircuitBreaker,
-  GpuCount,
   Health,
   PoolAgent,
   PoolStats,
@@ -191,20 +190,13 @@ export function isRunnable({ built, mustBeBuilt }: Environment): boolean {
 }
 
 /** What the API knows about an agent process. */
-export interface AgentReport {
-  id: string;
-  name: string;
-  version: string;
-  labels: Record<string, string>;
+export interface AgentReport extends Omit<
+  PoolAgent,
+  "state" | "problem" | "running" | "sessions" | "last_seen"
+> {
   accepts: Accepted;
-  slots: number;
-  gpus: GpuCount;
-  warm: number;
   /** Sessions that it holds or has room for; null or 0 if it takes none. */
   maxSessions: number | null;
-  pool: PoolStats["agents"][number]["pool"];
-  engine: PoolStats["agents"][number]["engine"];
-  breaker: CircuitBreaker;
   /** Images that jobs may need and that its engine has. */
   images: string[];
   lastSeenAt: number;
@@ -268,15 +260,22 @@ const noBreaker: CircuitBreaker = {
 };
 const bestFirst: readonly BreakerState[] = ["closed", "half_open", "open"];
 
-interface Queue {
+export interface QueueStats {
   pending: number;
   running: number;
+  /** Jobs leased to each agent, by its id. */
   runningByAgent: Map<string, number>;
+  /** Sessions that each agent holds, by its id. */
   sessionsByAgent: Map<string, number>;
 }
 
 /** The health record. Each field shows the best value among the live agents. */
-export function health(live: AgentReport[], queue: Queue, config: Config, version: string): Health {
+export function health(
+  live: AgentReport[],
+  queue: QueueStats,
+  config: Config,
+  version: string,
+): Health {
   const docker = live.some((agent) => agent.engine.available);
   const [best] = live
     .map((agent) => agent.breaker)
@@ -307,7 +306,7 @@ export function health(live: AgentReport[], queue: Queue, config: Config, versio
 /** @param known Agents that have not left, silent ones included. */
 export function poolStats(
   known: AgentReport[],
-  queue: Queue,
+  queue: QueueStats,
   config: Config,
   now: number,
 ): PoolStats {
@@ -322,7 +321,7 @@ export function poolStats(
   };
 }
 
-function poolAgent(agent: AgentReport, queue: Queue, isHeardOf: boolean): PoolAgent {
+function poolAgent(agent: AgentReport, queue: QueueStats, isHeardOf: boolean): PoolAgent {
   const running = queue.runningByAgent.get(agent.id) ?? 0;
   const held = queue.sessionsByAgent.get(agent.id) ?? 0;
   const max = agent.maxSessions ?? 0;

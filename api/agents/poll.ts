@@ -451,7 +451,10 @@ export async function leave(
   for (const { leaseId } of await sessionsOf(db, agent_id)) {
     if (leaseId !== null) await applyPost(deps, { kind, leaseId });
   }
-  for (const leaseId of await leasesOf(db, agent_id)) await freeJob(deps, { kind, leaseId });
+  for (const leaseId of await leasesOf(db, agent_id)) {
+    const freed = await advance(db, { leaseId }, { kind, leaseId }, now());
+    if (freed.kind === "changed") tellFreed(deps, freed.execution);
+  }
   for (const { leaseId, agentId: holder } of await openBuilds(db)) {
     if (leaseId !== null && holder === agent_id)
       await giveUpBuild(deps, leaseId, { kind, leaseId });
@@ -460,13 +463,4 @@ export async function leave(
   if (crashed) await forgetAgent(db, agent_id);
   // No agent may be left for a queued build: wakes the requests that wait for it, so that they check.
   for (const { id } of await openBuilds(db)) deps.notifier.notify(`build:${id}`);
-}
-
-async function freeJob(
-  deps: Deps,
-  event: { kind: "leave" | "crash"; leaseId: string },
-): Promise<void> {
-  const result = await advance(deps.db, { leaseId: event.leaseId }, event, deps.now());
-  if (result.kind !== "changed") return;
-  tellFreed(deps, result.execution);
 }

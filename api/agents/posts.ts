@@ -196,7 +196,11 @@ export async function storeUpload(
 ): Promise<void> {
   const { leaseId } = execution;
   const isReserved = Object.values<string>(internalArtifacts).includes(name);
-  if (!isArtifactName(name) || isReserved || utf8Length(name) > limits.artifactNameMaxBytes) {
+  if (
+    !isArtifactName(name) ||
+    isReserved ||
+    new TextEncoder().encode(name).length > limits.artifactNameMaxBytes
+  ) {
     throw new AppError(
       "invalid_request",
       `The artifact name ${artifactNameRule}, of at most ${limits.artifactNameMaxBytes} bytes, and not ${Object.values(internalArtifacts).join(" or ")}.`,
@@ -230,10 +234,6 @@ export async function storeUpload(
     throw new AppError("invalid_request", error.message);
   }
   refuseUnless(await recordArtifact(db, row, max, now()), leaseId, `as ${name}`);
-}
-
-function utf8Length(text: string): number {
-  return new TextEncoder().encode(text).length;
 }
 
 /** Shared by the posts for leases of jobs, builds and sessions. */

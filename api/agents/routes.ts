@@ -1,6 +1,7 @@
 import { type Context, Hono } from "hono";
+import type { z } from "zod";
 import { JoinRequest, RotateRequest } from "../../shared/wire/access.ts";
-import { AnyOutputReport } from "../../shared/wire/executions.ts";
+import { OutputReport } from "../../shared/wire/executions.ts";
 import {
   AgentStatus,
   AnswersQuery,
@@ -34,7 +35,6 @@ import {
   storedArchive,
   storeImageUpload,
 } from "../images/builds.ts";
-import type { ExecutionRow } from "../jobs/sql.ts";
 import { waitForAnswers } from "../jobs/tool-calls.ts";
 import { isFollowed } from "../jobs/wait.ts";
 import {
@@ -67,15 +67,24 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
   /** Two streams in base64, items, and the output as JSON text with escaped quotes. */
   const resultBytes =
     smallBytes + 3 * config.max_stdout_bytes + 2 * limits.resultJsonMaxBytes + itemsBytes;
-  const followReply = (execution: ExecutionRow): WatchReply =>
-    isFollowed(execution, deps.now()) ? { watch: true } : { watch: false };
   const app = new Hono<AppEnv>();
   const requireJob = (c: Context<AppEnv, "/leases/:lease_id/*">) =>
     requireLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
-  const requireBuild = (c: Context<AppEnv, "/builds/:lease_id/*">) =>
-    requireBuildLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
-  const requireSession = (c: Context<AppEnv, "/sessions/:lease_id/*">) =>
-    requireSessionLease(deps, c.req.param("lease_id"), c.get("agentTokenHash"));
+  /** A post for a lease. What holds the lease is looked up once the report has arrived. */
+  const post = <T, L>(
+    path: string,
+    schema: z.ZodType<T>,
+    find: (deps: Deps, leaseId: string, tokenHash: string) => Promise<L>,
+    record: (held: L, report: T, leaseId: string) => Promise<object | void>,
+    mostBytes = smallBytes,
+  ): void => {
+    app.post(path, async (c) => {
+      const report = await parseBody(c, schema, mostBytes);
+      const leaseId = c.req.param("lease_id") ?? "";
+      const held = await find(deps, leaseId, c.get("agentTokenHash"));
+      return c.json((await record(held, report, leaseId)) ?? {});
+    });
+  };
 
   // Must be first, so that every refusal has the protocol header: without it, agents assume a proxy's answer.
   app.use("*", checkProtocol());
@@ -119,26 +128,16 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     return c.json({});
   });
 
-  app.post("/leases/:lease_id/started", async (c) => {
-    const report = await parseBody(c, StartedReport, smallBytes);
-    const execution = await requireJob(c);
-    await recordStart(deps, execution, report);
-    return c.json(followReply(execution));
-  });
-
-  app.post("/leases/:lease_id/logs", async (c) => {
-    const report = await parseBody(c, AnyOutputReport, resultBytes);
-    const execution = await requireJob(c);
-    await recordLog(deps, execution, report);
-    return c.json(followReply(execution));
-  });
-
-  app.post("/leases/:lease_id/items", async (c) => {
-    const report = await parseBody(c, ItemsReport, itemsBytes);
-    const execution = await requireJob(c);
-    await recordShown(deps, execution, report);
-    return c.json(followReply(execution));
-  });
+  type Held = ReturnType<typeof requireLease>;
+  const recorded =
+    <T>(record: (deps: Deps, held: Awaited<Held>, report: T) => Promise<void>) =>
+    async (execution: Awaited<Held>, report: T): Promise<WatchReply> => {
+      await record(deps, execution, report);
+      return { watch: isFollowed(execution, deps.now()) };
+    };
+  post("/leases/:lease_id/started", StartedReport, requireLease, recorded(recordStart));
+  post("/leases/:lease_id/logs", OutputReport, requireLease, recorded(recordLog), resultBytes);
+  post("/leases/:lease_id/items", ItemsReport, requireLease, recorded(recordShown), itemsBytes);
 
   app.get("/leases/:lease_id/answers", async (c) => {
     const query = AnswersQuery.safeParse(c.req.query());
@@ -177,51 +176,30 @@ export function agentRoutes(deps: Deps): Hono<AppEnv> {
     }
   });
 
-  app.post("/leases/:lease_id/release", async (c) => {
-    const report = await parseBody(c, ReleaseReport, smallBytes);
-    await requireJob(c);
-    await releaseLease(deps, c.req.param("lease_id"), report);
-    return c.json({});
-  });
-
-  app.post("/sessions/:lease_id/ready", async (c) => {
-    const report = await parseBody(c, SessionReady, smallBytes);
-    await recordReady(deps, await requireSession(c), c.req.param("lease_id"), report);
-    return c.json({});
-  });
-
-  app.post("/sessions/:lease_id/ended", async (c) => {
-    const report = await parseBody(c, SessionEnded, smallBytes);
-    await recordSessionEnd(deps, await requireSession(c), c.req.param("lease_id"), report);
-    return c.json({});
-  });
-
-  app.post("/sessions/:lease_id/release", async (c) => {
-    const report = await parseBody(c, ReleaseReport, smallBytes);
-    await requireSession(c);
-    await releaseSession(deps, c.req.param("lease_id"), report);
-    return c.json({});
-  });
-
-  app.post("/builds/:lease_id/logs", async (c) => {
-    const chunk = await parseBody(c, BuildLogChunk, smallBytes);
-    await appendBuildLog(deps, await requireBuild(c), c.req.param("lease_id"), chunk);
-    return c.json({});
-  });
-
-  app.post("/builds/:lease_id/result", async (c) => {
-    const report = await parseBody(c, BuildReport, smallBytes);
-    await requireBuild(c);
-    await recordBuildResult(deps, c.req.param("lease_id"), report);
-    return c.json({});
-  });
-
-  app.post("/builds/:lease_id/release", async (c) => {
-    const report = await parseBody(c, ReleaseReport, smallBytes);
-    await requireBuild(c);
-    await releaseBuildLease(deps, c.req.param("lease_id"), report);
-    return c.json({});
-  });
+  post("/leases/:lease_id/release", ReleaseReport, requireLease, (_job, report, leaseId) =>
+    releaseLease(deps, leaseId, report),
+  );
+  post("/sessions/:lease_id/ready", SessionReady, requireSessionLease, (session, report, leaseId) =>
+    recordReady(deps, session, leaseId, report),
+  );
+  post("/sessions/:lease_id/ended", SessionEnded, requireSessionLease, (session, report, leaseId) =>
+    recordSessionEnd(deps, session, leaseId, report),
+  );
+  post(
+    "/sessions/:lease_id/release",
+    ReleaseReport,
+    requireSessionLease,
+    (_held, report, leaseId) => releaseSession(deps, leaseId, report),
+  );
+  post("/builds/:lease_id/logs", BuildLogChunk, requireBuildLease, (build, chunk, leaseId) =>
+    appendBuildLog(deps, build, leaseId, chunk),
+  );
+  post("/builds/:lease_id/result", BuildReport, requireBuildLease, (_build, report, leaseId) =>
+    recordBuildResult(deps, leaseId, report),
+  );
+  post("/builds/:lease_id/release", ReleaseReport, requireBuildLease, (_build, report, leaseId) =>
+    releaseBuildLease(deps, leaseId, report),
+  );
 
   agentImageRoutes(app, deps);
   return app;

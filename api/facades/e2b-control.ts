@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { parseBytes } from "../../shared/bytes.ts";
+import { base64url, concatBytes, fromBase64, parseBytes } from "../../shared/bytes.ts";
 import type { JobTypeView } from "../../shared/wire/job-types.ts";
 import { Session, SessionPage } from "../../shared/wire/sessions.ts";
 import { ask, type Call, parseBody, post, problemOf, Refusal } from "./facade.ts";
@@ -231,17 +231,12 @@ export function createTokens(secret: () => Promise<Uint8Array<ArrayBuffer>>): To
       const iv = crypto.getRandomValues(new Uint8Array(ivBytes));
       const text = new TextEncoder().encode(key);
       const sealed = await crypto.subtle.encrypt(algorithm(iv, session), await aes(), text);
-      const bytes = [...iv, ...new Uint8Array(sealed)];
-      return btoa(String.fromCharCode(...bytes))
-        .replaceAll("+", "-")
-        .replaceAll("/", "_")
-        .replaceAll("=", "");
+      return base64url(concatBytes([iv, new Uint8Array(sealed)]));
     },
     async open(token, session) {
       const secretKey = await aes();
       try {
-        const text = atob(token.replaceAll("-", "+").replaceAll("_", "/"));
-        const bytes = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+        const bytes = fromBase64(token.replaceAll("-", "+").replaceAll("_", "/"));
         const iv = bytes.slice(0, ivBytes);
         const opened = await crypto.subtle.decrypt(
           algorithm(iv, session),

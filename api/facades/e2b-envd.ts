@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { base64 } from "../../shared/bytes.ts";
 import {
   ArtifactList,
   type EventData,
@@ -56,7 +57,7 @@ async function* framesOf(events: AsyncGenerator<JobEvent, void>): AsyncGenerator
   try {
     for await (const { event, data } of events) {
       if (event === "stdout" || event === "stderr") {
-        yield frame({ event: { data: { [event]: base64(data.text) } } });
+        yield frame({ event: { data: { [event]: base64(new TextEncoder().encode(data.text)) } } });
       } else if (event === "end") yield* endOf(data);
     }
   } catch (error) {
@@ -88,11 +89,6 @@ export function endOf(record: EventData<"end">): Uint8Array[] {
       : { exitCode: -1, exited: false, status: `signal: ${signal}` };
   const failure = exit_code === 0 ? {} : { error: end.status };
   return [frame({ event: { end: { ...end, ...failure } } }), lastFrame()];
-}
-
-function base64(text: string): string {
-  const bytes = new TextEncoder().encode(text);
-  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }
 
 const Path = z.object({ path: z.string(), depth: z.int().min(1).default(1) });

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { base64 } from "../../shared/bytes.ts";
 import { JsonError, parseJsonInPieces, parsePlainJsonInPieces } from "../../shared/json.ts";
+import { sleep } from "../../shared/turns.ts";
 import {
   type ExecutionRecord,
   ExecutionStatus,
@@ -194,20 +195,6 @@ export async function submit(
     await sleep(Math.min(leftMs, pauseMs), signal);
     room.waiting -= 1;
   }
-}
-
-/** Waits; it ends early when the signal aborts. */
-export function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    if (signal.aborted) end();
-    else signal.addEventListener("abort", end);
-  });
 }
 
 /** Parses an answer of the service. Numbers that come from code stay as they were written. */

@@ -1,6 +1,8 @@
 import { z } from "zod";
+import { base64, fromBase64, hex } from "../../shared/bytes.ts";
 import { languages, python } from "../../shared/languages.ts";
 import { isPythonName } from "../../shared/names.ts";
+import { sleep } from "../../shared/turns.ts";
 import {
   type Artifact,
   ArtifactList,
@@ -28,7 +30,6 @@ import {
   Refusal,
   refuseUnbegun,
   shellWords,
-  sleep,
   submit,
 } from "./facade.ts";
 
@@ -327,12 +328,11 @@ function pythonName(name: string): string {
 }
 
 const tokenOf = (waiting: Waiting): string =>
-  btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(waiting))));
+  base64(new TextEncoder().encode(JSON.stringify(waiting)));
 
 function readToken(token: string): Waiting {
   try {
-    const bytes = Uint8Array.from(atob(token), (letter) => letter.charCodeAt(0));
-    return Waiting.parse(JSON.parse(new TextDecoder().decode(bytes)));
+    return Waiting.parse(JSON.parse(new TextDecoder().decode(fromBase64(token))));
   } catch {
     throw new Refusal(400, "continuation_token is not from this service.");
   }
@@ -511,8 +511,8 @@ const length = 21;
  * others say what it names.
  */
 export function shortId(kind: Kind, uuid: string): string {
-  const hex = uuid.replaceAll("-", "");
-  const own = (BigInt(`0x${hex.slice(0, 12)}${hex.slice(13, 16)}`) << 62n) | low(hex);
+  const digits = uuid.replaceAll("-", "");
+  const own = (BigInt(`0x${digits.slice(0, 12)}${digits.slice(13, 16)}`) << 62n) | low(digits);
   let bits = (BigInt(kinds.indexOf(kind)) << 122n) | own;
   let id = "";
   for (let n = 0; n < length; n++) {
@@ -522,7 +522,7 @@ export function shortId(kind: Kind, uuid: string): string {
   return id;
 }
 
-const low = (hex: string): bigint => BigInt(`0x${hex.slice(16)}`) & ((1n << 62n) - 1n);
+const low = (digits: string): bigint => BigInt(`0x${digits.slice(16)}`) & ((1n << 62n) - 1n);
 
 /** What an id names. @throws Refusal 404 if it is none of ours. */
 export function readId(id: string): { kind: Kind; uuid: string } {
@@ -533,8 +533,8 @@ export function readId(id: string): { kind: Kind; uuid: string } {
     throw new Refusal(404, `There is no ${id}.`);
   const high = ((bits >> 62n) & ((1n << 60n) - 1n)).toString(16).padStart(15, "0");
   const rest = ((bits & ((1n << 62n) - 1n)) | (2n << 62n)).toString(16);
-  const hex = `${high.slice(0, 12)}7${high.slice(12)}${rest}`;
-  return { kind, uuid: hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-") };
+  const digits = `${high.slice(0, 12)}7${high.slice(12)}${rest}`;
+  return { kind, uuid: digits.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-") };
 }
 
 /** The time in a UUIDv7. */
@@ -544,9 +544,9 @@ export function timeOf(uuid: string): Date {
 
 /** A UUIDv7 of a time. With zeros as `random` it is the first one of that time. */
 export function uuidAt(ms: number, random = new Uint8Array(10)): string {
-  const tail = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
-  const hex = ms.toString(16).padStart(12, "0");
-  return `${hex.slice(0, 8)}-${hex.slice(8)}-7${tail.slice(0, 3)}-8${tail.slice(3, 6)}-${tail.slice(6, 18)}`;
+  const tail = hex(random);
+  const time = ms.toString(16).padStart(12, "0");
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${tail.slice(0, 3)}-8${tail.slice(3, 6)}-${tail.slice(6, 18)}`;
 }
 
 /** The id of an execution's file: its name can be longer than an id. */

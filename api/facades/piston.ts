@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { fromBase64 } from "../../shared/bytes.ts";
 import { languages, python } from "../../shared/languages.ts";
 import {
   type Call,
@@ -182,7 +183,7 @@ function textOf({ content, encoding }: Execute["files"][number]): string {
   if (!encoding || encoding === "utf8") return content;
   const bytes =
     encoding === "base64"
-      ? Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0))
+      ? fromBase64(content)
       : Uint8Array.from(content.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
   return new TextDecoder().decode(bytes);
 }

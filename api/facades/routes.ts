@@ -10,6 +10,7 @@ import { librechat } from "./librechat.ts";
 import { piston } from "./piston.ts";
 import { sandboxFusion } from "./sandbox-fusion.ts";
 import { createSequence, type Sequence, serveMcp, sessionHeader } from "./mcp.ts";
+import { base64, fromBase64 } from "../../shared/bytes.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { countOutage, type Deps } from "../deps.ts";
 import { AppError, errorStatus } from "../errors.ts";
@@ -274,11 +275,11 @@ function executionContext(c: Context): ExecutionContext | undefined {
 
 /** Random bytes that all processes with this database share. They are made when they are first asked for. */
 async function readSecret(db: Database, name: string): Promise<Uint8Array<ArrayBuffer>> {
-  const value = btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(32))));
+  const value = base64(crypto.getRandomValues(new Uint8Array(32)));
   await db.orm.insert(settings).values({ name, value }).onConflictDoNothing();
   const [kept] = await db.orm
     .select({ value: settings.value })
     .from(settings)
     .where(eq(settings.name, name));
-  return Uint8Array.from(atob(kept?.value ?? value), (letter) => letter.charCodeAt(0));
+  return fromBase64(kept?.value ?? value);
 }

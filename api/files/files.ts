@@ -1,3 +1,4 @@
+import { fromBase64 } from "../../shared/bytes.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { artifactNameRule, isArtifactName } from "../../shared/names.ts";
 import type { FieldError } from "../../shared/wire/errors.ts";
@@ -6,6 +7,7 @@ import { limits } from "../../shared/wire/limits.ts";
 import { type Announced, type ArtifactStore, type ClientDeps, UploadMismatch } from "../deps.ts";
 import { AppError, notFound, notValid, unavailable } from "../errors.ts";
 import { findArtifact, readSmallOutput } from "../jobs/output.ts";
+import { timestamp } from "../jobs/read.ts";
 import type { InputFileRow, NewInputFile } from "../jobs/sql.ts";
 import { postponeRemoval } from "../store/retention.ts";
 import { type AnyDb, ofTenant } from "../store/tenant.ts";
@@ -134,8 +136,8 @@ function toUploadedFile(file: FileRow): UploadedFile {
     size_bytes: file.sizeBytes,
     sha256: file.sha256,
     content_type: file.contentType,
-    created_at: new Date(file.createdAt).toISOString(),
-    expires_at: new Date(file.expiresAt).toISOString(),
+    created_at: timestamp(file.createdAt),
+    expires_at: timestamp(file.expiresAt),
   };
 }
 
@@ -204,11 +206,7 @@ const noArtifact = (n: number) => ({
 
 function inlineBytes({ text, base64 }: InputFile): Uint8Array | undefined {
   if (text !== undefined) return new TextEncoder().encode(text);
-  if (base64 === undefined) return undefined;
-  const letters = atob(base64);
-  const bytes = new Uint8Array(letters.length);
-  for (let n = 0; n < letters.length; n++) bytes[n] = letters.charCodeAt(n);
-  return bytes;
+  return base64 === undefined ? undefined : fromBase64(base64);
 }
 
 async function storedFile({ db, now }: ClientDeps, id: string): Promise<Stored | undefined> {

@@ -90,7 +90,7 @@ async function configuredKeys({ config, sha256 }: Deps) {
 function managedKeys(deps: Deps) {
   const { db, now, shareRead, waitUntil, config } = deps;
   const find = async (hash: string) => {
-    const row = await shareRead(`key ${hash}`, () => findKey(db, hash, now()));
+    const row = await shareRead(`key ${hash}`, () => findKey(db, { hash, now: now() }));
     if (!row) return undefined;
     const before = now() - usedEveryMs;
     if ((row.lastUsedAt ?? 0) < before) {
@@ -143,7 +143,7 @@ export function requireAgentToken(
 }
 
 async function lookUp({ db, now }: Deps, hash: string): Promise<{ id: string } | undefined> {
-  const row = await findToken(db, hash);
+  const row = await findToken(db, { hash });
   if (!row) return undefined;
   if (row.nextHash === hash) await replaceToken(db, hash, now());
   else if ((row.lastUsedAt ?? 0) < now() - usedEveryMs) await recordTokenUse(db, row.id, now());

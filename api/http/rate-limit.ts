@@ -135,7 +135,8 @@ function rateStore(
       const at = now();
       const end = refusedUntil.get(client) ?? 0;
       if (end > at) return { totalHits: limit + 1, resetTime: new Date(end) };
-      const { hits, endsAt } = await countHit(db, { client, now: at, newEnd: at + windowMs });
+      const [window] = await countHit(db, { client, now: at, newEnd: at + windowMs });
+      const { hits, endsAt } = window!;
       if (hits > limit) {
         forgetPast(refusedUntil, at);
         refusedUntil.set(client, endsAt);
@@ -156,7 +157,8 @@ function forgetPast(ends: Map<string, number>, now: number): void {
 const now = sql.placeholder("now");
 const { client, hits, endsAt } = rateWindows;
 
-const count = rowsQuery(
+/** Counts a request of a client. Returns the count of its window, and the window's end (epoch ms). */
+const countHit = rowsQuery(
   query
     .insert(rateWindows)
     .values({ client: sql.placeholder("client"), hits: 1, endsAt: sql.placeholder("newEnd") })
@@ -169,15 +171,6 @@ const count = rowsQuery(
     })
     .returning({ hits, endsAt }),
 );
-
-/** Counts a request of a client. Returns the count of its window, and the window's end (epoch ms). */
-async function countHit(
-  db: Database,
-  values: { client: string; now: number; newEnd: number },
-): Promise<{ hits: number; endsAt: number }> {
-  const [window] = await count(db, values);
-  return window!;
-}
 
 export async function forgetWindowsBefore(db: Database, time: number): Promise<void> {
   await db.orm.delete(rateWindows).where(lt(endsAt, time));

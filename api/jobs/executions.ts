@@ -230,7 +230,7 @@ const listQuery = z.object({
 });
 type ListQuery = z.output<typeof listQuery>;
 
-function filterOf(query: ListQuery): ListFilter {
+function filterOf(query: ListQuery) {
   const { created_after, created_before } = query;
   return {
     statuses: query.status.filter(isStatus),
@@ -240,7 +240,7 @@ function filterOf(query: ListQuery): ListFilter {
     batchId: query.batch_id,
     sessionId: query.session_id,
     kind: query.kind,
-    metadata: query.metadata.map((text) => splitPair(text)),
+    metadata: query.metadata.map(splitPair),
     createdAfter: created_after === undefined ? undefined : Date.parse(created_after),
     createdBefore: created_before === undefined ? undefined : Date.parse(created_before),
     before: query.before,
@@ -252,26 +252,11 @@ function splitPair(text: string): [string, string] {
   return [text.slice(0, colon), text.slice(colon + 1)];
 }
 
-interface ListFilter {
-  /** None: every status. */
-  statuses?: ExecutionStatus[] | undefined;
-  /** A text in the type or the message of the error. */
-  error?: string | undefined;
-  jobType?: string | undefined;
-  parentId?: string | undefined;
-  batchId?: string | undefined;
-  sessionId?: string | undefined;
-  /** files: only calls that read or write files of a session; all: also these. Otherwise they are left out. */
-  kind?: "files" | "all" | undefined;
-  /** Every pair must match. */
-  metadata?: [key: string, value: string][] | undefined;
-  /** Epoch ms, inclusive. */
-  createdAfter?: number | undefined;
-  /** Epoch ms, exclusive. */
-  createdBefore?: number | undefined;
-  /** Id of an execution: only those that were submitted before it. */
-  before?: string | undefined;
-}
+/**
+ * `statuses`: none for every status. `metadata`: every pair must match. Without `kind`, calls that read or write files of a
+ * session are left out. Times are epoch ms; `createdBefore` is exclusive.
+ */
+type ListFilter = Partial<ReturnType<typeof filterOf>>;
 
 /**
  * A page of executions, newest first. Its cost does not depend on how long the history is, except with

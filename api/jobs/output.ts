@@ -601,14 +601,8 @@ const smallOutput = tenantRow((own) =>
         sql`iif(length(${payloads.output}) <= ${given("most")}, ${payloads.output}, null)`.mapWith(
           payloads.output,
         ),
+      isThere: sql<number>`${payloads.output} is not null`,
     })
-    .from(payloads)
-    .where(ofExecution(own)),
-);
-
-const hasOutput = tenantRow((own) =>
-  query
-    .select({ has: sql<number>`${payloads.output} is not null` })
     .from(payloads)
     .where(ofExecution(own)),
 );
@@ -620,6 +614,5 @@ export async function readSmallOutput(
   most: number,
 ): Promise<Uint8Array | "large" | null> {
   const row = await smallOutput(db, { id, most });
-  if (row?.output) return row.output;
-  return (await hasOutput(db, { id }))?.has === 1 ? "large" : null;
+  return row?.output ?? (row?.isThere === 1 ? "large" : null);
 }

@@ -475,7 +475,7 @@ export async function derive(
       callback_url: request.callback_url,
     },
     { ...origin, mode: "async", lineage: { parentExecutionId: parentId, relationship } },
-    parent.inputs === null ? [] : await wholeFilesOf(deps.db, parentId),
+    parent.inputs === null ? [] : await wholeFilesOf(deps.db, { id: parentId }),
   );
   return { ...job, parent_execution_id: parentId, relationship };
 }

@@ -9,6 +9,8 @@ import {
   type SQL,
   type SQLWrapper,
 } from "drizzle-orm";
+import { hex } from "../../shared/bytes.ts";
+import type { QueueStats } from "../agents/placement.ts";
 import { type Database, insertWhere } from "../store/database.ts";
 import {
   agents,
@@ -373,15 +375,7 @@ async function orLogged(
 }
 
 /** Marks an execution as followed until a time (epoch ms), unless it has ended. Returns the agent that runs it. */
-export async function followExecution(
-  db: AnyDb,
-  id: string,
-  until: number,
-): Promise<string | null> {
-  return (await follow(db, { id, until }))?.agentId ?? null;
-}
-
-const follow = tenantRow((own) =>
+export const followExecution = tenantRow((own) =>
   query
     .update(executions)
     .set({ followedUntil: sql`${sql.placeholder("until")}` })
@@ -394,15 +388,6 @@ const follow = tenantRow((own) =>
     )
     .returning({ agentId: executions.agentId }),
 );
-
-export interface QueueStats {
-  pending: number;
-  running: number;
-  /** Jobs leased to each agent, by its id. */
-  runningByAgent: Map<string, number>;
-  /** Sessions that each agent holds, by its id. */
-  sessionsByAgent: Map<string, number>;
-}
 
 /** Whether any execution waits, including those that may not start yet. */
 export async function isAnyQueued(db: AnyDb): Promise<boolean> {
@@ -500,17 +485,6 @@ export function filesJson(submitted: { id: string; files?: NewInputFile[] | unde
   );
 }
 
-/** A string for each byte would block the thread for seconds. */
-function hex(bytes: Uint8Array): string {
-  const digits = new Uint8Array(2 * bytes.length);
-  bytes.forEach((byte, n) => {
-    digits[2 * n] = hexDigits[byte >> 4]!;
-    digits[2 * n + 1] = hexDigits[byte & 15]!;
-  });
-  return new TextDecoder().decode(digits);
-}
-const hexDigits = new TextEncoder().encode("0123456789abcdef");
-
 const field = (name: string) => sql`value ->> ${sql.raw(`'${name}'`)}`;
 
 /** Inserts the files of all executions of a batch that were stored by it. */
@@ -540,13 +514,9 @@ const infos = tenantRows((own) =>
     .orderBy(asc(inputFiles.name)),
 );
 
-/** The files of an execution with their bytes, for a job that derives from it. */
-export async function wholeFilesOf(db: AnyDb, id: string): Promise<NewInputFile[]> {
-  return wholeFiles(db, { id });
-}
-
 const { executionId: _, ...taken } = columns;
-const wholeFiles = tenantRows((own) =>
+/** The files of an execution with their bytes, for a job that derives from it. */
+export const wholeFilesOf = tenantRows((own) =>
   query
     .select(taken)
     .from(inputFiles)

@@ -20,7 +20,7 @@ import {
   tenants,
   tombstones,
 } from "../store/schema.ts";
-import { query } from "../store/statement.ts";
+import { given, query } from "../store/statement.ts";
 import {
   type AnyDb,
   batch,
@@ -431,24 +431,14 @@ type Submitted =
  */
 export async function submitExecution(
   db: AnyDb,
-  {
-    code,
-    input,
-    stdin,
-    args,
-    program,
-    tools,
-    callOptions,
-    files = [],
-    priority = 0,
-    ...execution
-  }: NewExecution,
+  submitted: NewExecution,
   maxQueueSize: number,
 ): Promise<Submitted> {
+  const { code, input, stdin, args, program, tools, callOptions, ...rest } = submitted;
+  const { files = [], priority = 0, ...execution } = rest;
   const key = execution.idempotencyKey ?? null;
-  const { id, tenant = "default", createdAt, sessionId = null, metadata, requirements } = execution;
-  const content = { code, input, stdin, args, tools, callOptions, files, metadata, requirements };
-  const row = { ...execution, tenant, submittedBytes: submittedBytes(content) };
+  const { id, tenant = "default", createdAt, sessionId = null } = execution;
+  const row = { ...execution, tenant, submittedBytes: submittedBytes(submitted) };
   const insert = [
     insertOf(row, key !== null)({ ...row, priority, maxQueueSize, day: dayOf(createdAt) }),
     insertPayload({
@@ -495,28 +485,9 @@ const encoder = new TextEncoder();
 const jsonBytes = (value: unknown): number => encoder.encode(JSON.stringify(value)).length;
 
 /** Bytes of a submission that are stored: see the column. */
-export function submittedBytes({
-  code,
-  input,
-  stdin,
-  args,
-  tools,
-  callOptions,
-  files = [],
-  metadata,
-  requirements,
-}: Pick<
-  NewExecution,
-  | "code"
-  | "input"
-  | "stdin"
-  | "args"
-  | "tools"
-  | "callOptions"
-  | "files"
-  | "metadata"
-  | "requirements"
->): number {
+export function submittedBytes(execution: NewExecution): number {
+  const { code, input, stdin, args, tools, callOptions, files = [], metadata } = execution;
+  const { requirements } = execution;
   // The environment of a call goes with its end.
   const kept = callOptions && { ...callOptions, env: undefined };
   const needed = requirements.length > 0 && requirements;
@@ -559,7 +530,7 @@ function insertOf(values: Readonly<Record<string, unknown>>, hasKey: boolean): T
   const name = columns.join();
   const known = inserts.get(name);
   if (known) return known;
-  const given = columns.map((column) => [column, sql.placeholder(column)] as const);
+  const filled = columns.map((column) => [column, given(column)] as const);
   const isCall = columns.includes("sessionId");
   const { queued: its, maxQueued, storedBytes, maxStoredBytes } = tenants;
   const isQueueFull = isCall ? sql`0` : sql`${its} >= ${maxQueued}`;
@@ -567,7 +538,7 @@ function insertOf(values: Readonly<Record<string, unknown>>, hasKey: boolean): T
     or ${storedBytes} + ${sql.placeholder("submittedBytes")} > ${maxStoredBytes})`;
   const made = perTenant((own) => {
     const place = isCall ? { call: nextCall(own) } : placeInLine;
-    const row = { ...Object.fromEntries(given), tenant: own.tenant, ...place };
+    const row = { ...Object.fromEntries(filled), tenant: own.tenant, ...place };
     const length = isCall ? callsWaiting(own) : sql`(${queued})`;
     const hasRoom = lt(length, sql.placeholder("maxQueueSize"));
     const hasQuota = sql`not exists (select 1 from ${tenants} where ${own(tenants)} and ${isFull})`;
@@ -588,20 +559,14 @@ const placeInLine = {
 const lineOf = (own: Owner): SQL =>
   sql`from (select ${nextTurn(own, sql`${sql.placeholder("jobType")}`)} as turn limit 1) as line`;
 
+const submittedColumns = ["code", "input", "stdin", "args", "program", "tools", "call"].map(
+  (name) => [name, given(name)] as const,
+);
 /** `changes()` is of the statement before it, which inserts the execution or does not. */
 const insertPayload = perTenant((own) =>
   insertWhere(
     payloads,
-    {
-      executionId: sql.placeholder("id"),
-      code: sql.placeholder("code"),
-      input: sql.placeholder("input"),
-      stdin: sql.placeholder("stdin"),
-      args: sql.placeholder("args"),
-      program: sql.placeholder("program"),
-      tools: sql.placeholder("tools"),
-      call: sql.placeholder("call"),
-    } as never,
+    { executionId: given("id"), ...Object.fromEntries(submittedColumns) } as never,
     sql`changes() > 0 ${own.anybody(payloads, "of the execution that was just made")}`,
   ),
 );

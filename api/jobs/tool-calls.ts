@@ -25,11 +25,10 @@ import {
   problem,
   problems,
 } from "../http/responses.ts";
-import type { Database } from "../store/database.ts";
 import { executions, runItems } from "../store/schema.ts";
 import { given, query, rowsQuery } from "../store/statement.ts";
-import { type AnyDb, perTenant, run, tenantRow } from "../store/tenant.ts";
-import { type Attempt, type ItemRow, itemsOf } from "./output.ts";
+import { perTenant, run, tenantRow } from "../store/tenant.ts";
+import { type ItemRow, itemsOf } from "./output.ts";
 import { requireExecution, toAnsweredToolCall, toToolCall } from "./read.ts";
 import type { ExecutionRow } from "./sql.ts";
 import { endIfOverdue, tellCallers } from "./wait.ts";
@@ -133,7 +132,7 @@ async function waitForCalls(
       if (await endIfOverdue(deps, execution)) continue;
       const { status, attempt } = execution;
       const rows =
-        status === "running" ? await pendingCalls(db, { executionId: id, attempt }, after) : [];
+        status === "running" ? await pending(db, { executionId: id, attempt, number: after }) : [];
       const left = until - now();
       if (rows.length > 0 || isTerminal(status) || left <= 0 || signal.aborted) {
         await db.durable();
@@ -160,8 +159,8 @@ async function listCalls(deps: ClientDeps, id: string, after: number): Promise<T
   const { status, attempt } = await requireExecution(deps, id);
   const rows: ItemRow[] = [];
   for (let characters = 0; rows.length < pageCalls && characters < pageCharacters;) {
-    const last = rows.at(-1)?.number ?? after;
-    const more = await callsAfter(deps.db, { executionId: id, attempt }, last);
+    const number = rows.at(-1)?.number ?? after;
+    const more = await every(deps.db, { executionId: id, attempt, number });
     if (more.length === 0) break;
     for (const { data, answer } of more) characters += data.length + (answer?.length ?? 0);
     rows.push(...more);
@@ -183,22 +182,23 @@ async function answer(
   given: ToolAnswer,
 ): Promise<void> {
   const { attempt, status } = await requireExecution(deps, id);
-  if (await answerCall(deps.db, { executionId: id, number }, storedAnswer(given))) {
-    return tellCallers(deps, id);
-  }
+  const answer = { executionId: id, number, ...storedAnswer(given) };
+  const { rowsAffected } = await run(deps.db, storeAnswer(answer));
+  if (rowsAffected === 1) return tellCallers(deps, id);
   const call = `call ${number} of job ${id}`;
-  if (!(await hasCall(deps.db, { executionId: id, attempt }, number))) {
+  if (!(await findCall(deps.db, { executionId: id, attempt, number }))) {
     throw notFound(`Tool ${call}`, { job_id: id });
   }
   const why = isTerminal(status) ? `has ended with its job: ${status}` : "has an answer already";
   throw new AppError("conflict", `The tool ${call} ${why}.`, { job_id: id });
 }
 
-function storedAnswer({ result, error }: ToolAnswer): Answer {
+/** JSON, or the text of an error. */
+function storedAnswer({ result, error }: ToolAnswer) {
   // SQLite would end the text at a NUL.
   const text = error?.replaceAll("\0", "\ufffd") ?? JSON.stringify(result);
   const bytes = new TextEncoder().encode(text).length;
-  if (bytes <= limits.toolAnswerMaxBytes) return { text, isError: error !== undefined };
+  if (bytes <= limits.toolAnswerMaxBytes) return { text, isError: Number(error !== undefined) };
   const detail = `The answer has ${bytes} bytes; the limit is ${limits.toolAnswerMaxBytes}.`;
   throw new AppError("too_large", detail);
 }
@@ -215,7 +215,7 @@ export async function waitForAnswers(
   const wakes = notifier.subscribe([`output:${id}`]);
   try {
     for (;;) {
-      const rows = await answersAfter(db, { executionId: id, attempt }, after);
+      const rows = await answersAfter(db, { executionId: id, attempt, after });
       const left = until - now();
       if (rows.length > 0 || left <= 0 || signal.aborted) {
         await db.durable();
@@ -237,22 +237,7 @@ function answerForAgent({ number, answer, isError }: Row): AnswersReply["answers
 
 const isCall = eq(runItems.kind, "tool_call");
 
-interface Answer {
-  /** JSON, or the text of an error. */
-  text: string;
-  isError: boolean;
-}
-
-/** Stores the answer to a call of a running execution that waits for it; false if there is no such call. */
-async function answerCall(
-  db: AnyDb,
-  call: { executionId: string; number: number },
-  { text, isError }: Answer,
-): Promise<boolean> {
-  const { rowsAffected } = await run(db, storeAnswer({ ...call, text, isError: Number(isError) }));
-  return rowsAffected === 1;
-}
-
+/** Stores the answer to a call of a running execution that waits for it. */
 const storeAnswer = perTenant(
   (own) => sql`
   update ${runItems} set answer = ${given("text")}, is_error = ${given("isError")}, answered = 1 + (
@@ -265,7 +250,8 @@ const storeAnswer = perTenant(
       and ${executions.attempt} = ${runItems.attempt} and ${executions.status} = 'running' and ${own(executions)})`,
 );
 
-const found = tenantRow((own) =>
+/** The call of an attempt with this number, answered or not. */
+const findCall = tenantRow((own) =>
   query
     .select({ number: runItems.number })
     .from(runItems)
@@ -280,37 +266,13 @@ const found = tenantRow((own) =>
     ),
 );
 
-/** Whether an attempt has made a call with this number, answered or not. */
-async function hasCall(
-  db: AnyDb,
-  { executionId, attempt }: Attempt,
-  number: number,
-): Promise<boolean> {
-  return (await found(db, { executionId, attempt, number })) !== undefined;
-}
-
+/** The next few calls of an attempt that wait for an answer, after the one with this number. */
 const pending = itemsOf(() => and(isCall, isNull(runItems.answered)));
+/** The same, also of those that have an answer. */
 const every = itemsOf(() => isCall);
 
-/** The next few calls of an attempt that wait for an answer, after the one with this number. */
-async function pendingCalls(
-  db: AnyDb,
-  { executionId, attempt }: Attempt,
-  number: number,
-): Promise<ItemRow[]> {
-  return pending(db, { executionId, attempt, number });
-}
-
-/** The same, also of those that have an answer. */
-async function callsAfter(
-  db: AnyDb,
-  { executionId, attempt }: Attempt,
-  number: number,
-): Promise<ItemRow[]> {
-  return every(db, { executionId, attempt, number });
-}
-
-const answers = rowsQuery(
+/** The next few answers of an attempt after the first so many, in the order in which they came. */
+const answersAfter = rowsQuery(
   query
     .select({ number: runItems.number, answer: runItems.answer, isError: runItems.isError })
     .from(runItems)
@@ -324,11 +286,6 @@ const answers = rowsQuery(
     .orderBy(asc(runItems.answered))
     .limit(4),
 );
-
-/** The next few answers of an attempt after the first so many, in the order in which they came. */
-async function answersAfter(db: Database, { executionId, attempt }: Attempt, after: number) {
-  return answers(db, { executionId, attempt, after });
-}
 
 const toolCall: ToolCall = {
   number: 1,

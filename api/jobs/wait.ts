@@ -290,9 +290,9 @@ export async function keepFollowed(
   const at = now();
   const until = at + followedMs;
   if ((followedUntil ?? 0) > until - renewEveryMs) return false;
-  const agentId = await db.share(`follow ${id}`, () => followExecution(db, id, until));
+  const followed = await db.share(`follow ${id}`, () => followExecution(db, { id, until }));
   if (isFollowed({ followedUntil }, at)) return false;
-  if (agentId !== null) notifier.notify(`agent:${agentId}`);
+  if (followed?.agentId) notifier.notify(`agent:${followed.agentId}`);
   return true;
 }
 

@@ -7,6 +7,7 @@ import { listAgents } from "../agents/fleet.ts";
 import { health, isLive, poolStats } from "../agents/placement.ts";
 import type { Deps } from "../deps.ts";
 import { unavailable } from "../errors.ts";
+import { within } from "../http/answer.ts";
 import type { AppEnv } from "../http/context.ts";
 import { at } from "../http/examples.ts";
 import { integerQuery, json, problem, problems } from "../http/responses.ts";
@@ -237,7 +238,7 @@ export function probeRoutes(app: OpenAPIHono<AppEnv>, { db, isStopping }: Deps):
   app.openapi(getReadiness, async (c) => {
     if (isStopping()) throw unavailable(stopping, 5);
     try {
-      await within(ping(db), answerWithinMs);
+      await ping(db);
     } catch (error) {
       c.get("log").warn("not ready: {reason}", { reason: describeError(error) });
       throw unavailable(silent, 5);
@@ -246,17 +247,9 @@ export function probeRoutes(app: OpenAPIHono<AppEnv>, { db, isStopping }: Deps):
   });
 }
 
-async function within(call: Promise<void>, timeoutMs: number): Promise<void> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer in ${timeoutMs} ms`)), timeoutMs);
-  try {
-    await Promise.race([call, late]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
 /** Reads from the schema. Rejects if the database is out of reach or was never migrated. */
 async function ping(db: Database): Promise<void> {
-  await db.orm.select({ id: agents.id }).from(agents).limit(1);
+  const read = db.orm.select({ id: agents.id }).from(agents).limit(1);
+  const found = await within(answerWithinMs, read.execute());
+  if (!found) throw new Error(`no answer in ${answerWithinMs} ms`);
 }

@@ -2,11 +2,11 @@ import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import { and, isNull, min } from "drizzle-orm";
 import type { Config } from "../../shared/config/config.ts";
 import { listAgents } from "../agents/fleet.ts";
-import { type AgentReport, isLive } from "../agents/placement.ts";
+import { type AgentReport, isLive, type QueueStats } from "../agents/placement.ts";
 import type { Deps } from "../deps.ts";
 import { storedFileBytes } from "../files/sql.ts";
 import type { AppEnv } from "../http/context.ts";
-import { type QueueStats, readQueueStats } from "../jobs/sql.ts";
+import { readQueueStats } from "../jobs/sql.ts";
 import type { Database } from "../store/database.ts";
 import { counts, durations, executions, isInLine } from "../store/schema.ts";
 import { databaseBytes } from "../store/tenant.ts";
@@ -55,7 +55,7 @@ interface Stored {
   counts: Counts;
   queue: QueueStats;
   /** The live agents. */
-  agents: (AgentReport & { name: string })[];
+  agents: AgentReport[];
   /** Bytes, without free pages. */
   databaseBytes: number;
   fileBytes: number;
@@ -67,22 +67,26 @@ interface Stored {
 function storedFamilies(stored: Stored, config: Config): Family[] {
   const { counts, queue, agents, version, now } = stored;
   const age = counts.oldestQueuedAt === null ? 0 : (now - counts.oldestQueuedAt) / 1000;
+  const ofAgents = (name: string, help: string, value: (agent: AgentReport) => number) =>
+    gauge(name, help, perAgent(agents, value));
   return [
     gauge("airlock_build_info", "The version that answers.", [{ labels: { version }, value: 1 }]),
-    gauge("airlock_queued_executions", "Executions that wait for a worker.", [
-      { value: queue.pending },
-    ]),
-    gauge(
+    single("airlock_queued_executions", "Executions that wait for a worker.", queue.pending),
+    single(
       "airlock_wanted_slots",
       "Executions that wait or run: the slots that they take or would take.",
-      [{ value: queue.pending + queue.running }],
+      queue.pending + queue.running,
     ),
-    gauge("airlock_queue_capacity", "Executions that may wait: max_queue_size.", [
-      { value: config.max_queue_size },
-    ]),
-    gauge("airlock_oldest_queued_age_seconds", "Age of the oldest execution that waits.", [
-      { value: Math.max(0, age) },
-    ]),
+    single(
+      "airlock_queue_capacity",
+      "Executions that may wait: max_queue_size.",
+      config.max_queue_size,
+    ),
+    single(
+      "airlock_oldest_queued_age_seconds",
+      "Age of the oldest execution that waits.",
+      Math.max(0, age),
+    ),
     counter("airlock_executions_total", "Executions that have ended.", counts, "executions", {
       label: "status",
     }),
@@ -91,24 +95,30 @@ function storedFamilies(stored: Stored, config: Config): Family[] {
       label: "reason",
     }),
     counter("airlock_retries_total", "Executions queued once more.", counts, "retries"),
-    gauge("airlock_database_bytes", "Bytes of the database, free pages left out.", [
-      { value: stored.databaseBytes },
-    ]),
-    gauge("airlock_file_bytes", "Bytes of the uploaded files: at most max_files_bytes.", [
-      { value: stored.fileBytes },
-    ]),
-    gauge("airlock_dead_letters", "Entries of the dead letter queue.", [
-      { value: total(counts, "dead_letters") },
-    ]),
+    single(
+      "airlock_database_bytes",
+      "Bytes of the database, free pages left out.",
+      stored.databaseBytes,
+    ),
+    single(
+      "airlock_file_bytes",
+      "Bytes of the uploaded files: at most max_files_bytes.",
+      stored.fileBytes,
+    ),
+    single(
+      "airlock_dead_letters",
+      "Entries of the dead letter queue.",
+      total(counts, "dead_letters"),
+    ),
     gauge(
       "airlock_agents",
       "Live agents by the state of their circuit breaker.",
       byBreaker(agents),
     ),
-    gauge(
+    ofAgents(
       "airlock_engines_available",
       "Live agents whose container engine answers.",
-      perAgent(agents, ({ engine }) => Number(engine.available)),
+      ({ engine }) => Number(engine.available),
     ),
     {
       name: "airlock_engine_errors_total",
@@ -116,34 +126,28 @@ function storedFamilies(stored: Stored, config: Config): Family[] {
       help: "Calls to its container engine that failed, since the agent started.",
       samples: byFailure(agents),
     },
-    gauge(
-      "airlock_slots",
-      "Executions that an agent runs at once.",
-      perAgent(agents, ({ slots }) => slots),
-    ),
-    gauge(
+    ofAgents("airlock_slots", "Executions that an agent runs at once.", ({ slots }) => slots),
+    ofAgents(
       "airlock_running_executions",
       "Executions leased to an agent.",
-      perAgent(agents, ({ id }) => queue.runningByAgent.get(id) ?? 0),
+      ({ id }) => queue.runningByAgent.get(id) ?? 0,
     ),
-    gauge(
+    ofAgents(
       "airlock_sessions",
       "Sessions that an agent holds.",
-      perAgent(agents, ({ id }) => queue.sessionsByAgent.get(id) ?? 0),
+      ({ id }) => queue.sessionsByAgent.get(id) ?? 0,
     ),
-    gauge(
+    ofAgents(
       "airlock_session_capacity",
       "Sessions that an agent holds or has room for.",
-      perAgent(agents, ({ maxSessions }) => maxSessions ?? 0),
+      ({ maxSessions }) => maxSessions ?? 0,
     ),
-    gauge(
-      "airlock_warm_containers",
-      "Containers that wait for a job.",
-      perAgent(agents, ({ warm }) => warm),
-    ),
+    ofAgents("airlock_warm_containers", "Containers that wait for a job.", ({ warm }) => warm),
     gauge("airlock_pool_containers", "Containers of the warm pools.", byKind(agents)),
   ];
 }
+
+const single = (name: string, help: string, value: number) => gauge(name, help, [{ value }]);
 
 function gauge(name: string, help: string, samples: Sample[]): Family {
   return { name, help, type: "gauge", samples };
@@ -176,12 +180,12 @@ function byBreaker(agents: AgentReport[]): Sample[] {
   }));
 }
 
-function perAgent<A extends { name: string }>(agents: A[], value: (agent: A) => number): Sample[] {
+function perAgent(agents: AgentReport[], value: (agent: AgentReport) => number): Sample[] {
   return addedUp(agents.map((agent) => ({ labels: { agent: agent.name }, value: value(agent) })));
 }
 
 /** Containers of the pools by agent, job type and state, summed over everything else. */
-function byKind(agents: Stored["agents"]): Sample[] {
+function byKind(agents: AgentReport[]): Sample[] {
   return addedUp(
     agents.flatMap(({ name: agent, pool }) =>
       pool.flatMap(({ job_type, backend, ready, starting, in_use }) =>
@@ -195,7 +199,7 @@ function byKind(agents: Stored["agents"]): Sample[] {
 }
 
 /** Failed engine calls by agent, call and kind. */
-function byFailure(agents: Stored["agents"]): Sample[] {
+function byFailure(agents: AgentReport[]): Sample[] {
   return addedUp(
     agents.flatMap(({ name: agent, engine }) =>
       (engine.errors ?? []).map(({ operation, kind, count: value }) => ({

@@ -46,28 +46,23 @@ export async function openArtifacts(config: Config, log: Logger): Promise<Artifa
 }
 
 function bucketOf(config: Config) {
-  const given = {
-    s3_endpoint: config.s3_endpoint,
-    s3_bucket: config.s3_bucket,
-    s3_access_key_id: config.s3_access_key_id,
-    s3_secret_access_key: config.s3_secret_access_key,
-  };
-  const missing = Object.entries(given).filter(([, value]) => value === undefined);
+  const { s3_endpoint, s3_bucket, s3_access_key_id, s3_secret_access_key } = config;
+  const given = { s3_endpoint, s3_bucket, s3_access_key_id, s3_secret_access_key };
+  const missing = Object.entries(given).flatMap(([name, value]) => (value ? [] : [name]));
   if (missing.length === Object.keys(given).length) return undefined;
-  const {
-    s3_endpoint: endpoint,
-    s3_bucket: bucket,
-    s3_access_key_id: accessKeyId,
-    s3_secret_access_key: secretAccessKey,
-  } = given;
-  if (!endpoint || !bucket || !accessKeyId || !secretAccessKey) {
-    const names = missing.map(([name]) => name).join(", ");
+  if (!s3_endpoint || !s3_bucket || !s3_access_key_id || !s3_secret_access_key) {
     throw new ConfigError(
-      `an S3 artifact store needs ${names} too; without s3_ keys, it is a folder`,
+      `an S3 artifact store needs ${missing.join(", ")} too; without s3_ keys, it is a folder`,
     );
   }
-  const { s3_region: region, s3_path_style: pathStyle } = config;
-  return { endpoint, bucket, accessKeyId, secretAccessKey, region, pathStyle };
+  return {
+    endpoint: s3_endpoint,
+    bucket: s3_bucket,
+    accessKeyId: s3_access_key_id,
+    secretAccessKey: s3_secret_access_key,
+    region: config.s3_region,
+    pathStyle: config.s3_path_style,
+  };
 }
 
 /**

@@ -1,7 +1,7 @@
+import { hex } from "../../shared/bytes.ts";
 import { ArtifactOutage, type ArtifactStore, UploadMismatch } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { received } from "../http/body.ts";
-import { hex } from "../ids.ts";
 
 /** The part of an R2 bucket binding that artifacts need. */
 export interface Bucket {
@@ -69,7 +69,7 @@ async function putHashing(
   } catch (error) {
     throw fault instanceof AppError ? fault : error;
   }
-  return hex(await digest.digest);
+  return hex(new Uint8Array(await digest.digest));
 }
 
 /** R2's error for a wrong checksum. Source: https://developers.cloudflare.com/r2/api/error-codes/ */

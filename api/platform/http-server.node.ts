@@ -1,9 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { BlockList, isIP, isIPv6, type Socket } from "node:net";
+import { isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener, type HttpBindings, RequestError } from "@hono/node-server";
 import type { Context } from "hono";
 import { freed } from "../../shared/process/parts.node.ts";
+import { addressesOf } from "../../shared/process/public-address.node.ts";
 import type { Deps } from "../deps.ts";
 import { AppError, errorStatus, errorTitles, problemOf } from "../errors.ts";
 import { securityHeaderFields } from "../http/context.ts";
@@ -380,8 +381,7 @@ function endUnreadAnswer(response: ServerResponse, { unreadMs }: BodyTimes = bod
  * because the client could have written everything before it.
  */
 export function clientAddress(trusted: string[]): (c: Context) => string {
-  const proxies = blockList(trusted);
-  const isProxy = (address: string) => proxies.check(address, family(address));
+  const isProxy = addressesOf(trusted);
   return (c: Context<{ Bindings: HttpBindings }>) => {
     const socket = plain(c.env.incoming.socket.remoteAddress ?? "unknown");
     if (trusted.length === 0 || !isProxy(socket)) return socket;
@@ -396,16 +396,6 @@ export function clientAddress(trusted: string[]): (c: Context) => string {
   };
 }
 
-function blockList(entries: string[]): BlockList {
-  const list = new BlockList();
-  for (const entry of entries) {
-    const [address = "", bits] = entry.split("/");
-    if (bits === undefined) list.addAddress(address, family(address));
-    else list.addSubnet(address, Number(bits), family(address));
-  }
-  return list;
-}
-
 /** The address in an entry: `ip`, `ip:port`, `[ip]` or `[ip]:port`. */
 function addressOf(entry: string): string | undefined {
   const [, bracketed, ip4] = /^(?:\[(.+)\]|([\d.]+))(?::\d+)?$/.exec(entry) ?? [];
@@ -416,8 +406,4 @@ function addressOf(entry: string): string | undefined {
 /** Removes the IPv6 prefix from an IPv4 address of a dual-stack socket. */
 function plain(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, "");
-}
-
-function family(address: string): "ipv4" | "ipv6" {
-  return isIPv6(address) ? "ipv6" : "ipv4";
 }

@@ -139,10 +139,6 @@ export function wakeObject(objects: WebhooksObjects, { log }: Pick<Deps, "log">)
     .catch((error: unknown) => log.warn("cannot wake the Webhooks object: {error}", { error }));
 }
 
-export function wakeObjectLater(objects: WebhooksObjects, deps: Pick<Deps, "log">): void {
-  waitUntil(wakeObject(objects, deps));
-}
-
 /** Small enough to stay within the platform's limits of requests and time. */
 const callsPerRun = 100;
 /** After a run that broke off, such as in an outage of the database. */

@@ -1,8 +1,8 @@
 import { lookup } from "node:dns";
-import { BlockList, isIP, type LookupFunction } from "node:net";
+import { isIP, type LookupFunction } from "node:net";
 import { Agent, request } from "undici";
 import type { Config } from "../../shared/config/config.ts";
-import { isPublicAddress } from "../../shared/process/public-address.node.ts";
+import { addressesOf, isPublicAddress } from "../../shared/process/public-address.node.ts";
 import { AddressRefusal, type Post } from "../webhooks/deliver.ts";
 
 /** Bytes of an answer that are read so that its connection can be used again. */
@@ -16,7 +16,8 @@ type Resolve = typeof lookup;
  * address that was checked: its own look-up is the only one.
  */
 export function postFromNode(config: Addresses, resolve: Resolve = lookup): Post {
-  const isAllowed = addressCheck(config);
+  const isListed = addressesOf(config.webhook_private_addresses);
+  const isAllowed = (address: string): boolean => isPublicAddress(address) || isListed(address);
   const dispatcher = new Agent({ connect: { lookup: checkedLookup(isAllowed, resolve) } });
   return async (url, headers, body, signal) => {
     const host = url.hostname.replace(/^\[|\]$/g, "");
@@ -50,16 +51,4 @@ function privateAddress(): AddressRefusal {
   return new AddressRefusal(
     "its host is not on the internet; the operator can allow the address (webhook_private_addresses)",
   );
-}
-
-function addressCheck({ webhook_private_addresses: list }: Addresses) {
-  const allowed = new BlockList();
-  for (const entry of list) {
-    const [address = "", bits] = entry.split("/");
-    const family = isIP(address) === 6 ? "ipv6" : "ipv4";
-    if (bits === undefined) allowed.addAddress(address, family);
-    else allowed.addSubnet(address, Number(bits), family);
-  }
-  return (address: string): boolean =>
-    isPublicAddress(address) || allowed.check(address, isIP(address) === 6 ? "ipv6" : "ipv4");
 }

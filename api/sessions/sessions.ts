@@ -253,8 +253,8 @@ export async function deleteSession(deps: ClientDeps, id: string, by: Actor): Pr
 /** Cancels the call that runs; returns its id, or null if none ran or it ended by itself first. @throws AppError 404 when the session is unknown. */
 export async function interrupt(deps: ClientDeps, id: string): Promise<string | null> {
   await requireSession(deps, id);
-  const call = await findRunningCall(deps.db, id);
-  return call && (await cancelUnlessEnded(deps, call)) ? call : null;
+  const call = await findRunningCall(deps.db, { id });
+  return call && (await cancelUnlessEnded(deps, call.id)) ? call.id : null;
 }
 
 /**
@@ -496,7 +496,7 @@ function broken(path: string, { execution }: FullExecution, why: string): AppErr
  */
 export async function makeContext(deps: ClientDeps, id: string): Promise<string> {
   const context = deps.newId();
-  if (await addContext(deps.db, id, context)) return context;
+  if (await addContext(deps.db, { id, context })) return context;
   const session = await requireSession(deps, id);
   if (session.status === "ended") throw sessionEnded(session);
   const detail = `Session ${id} has ${limits.contextsMax} contexts: delete one first.`;
@@ -509,7 +509,7 @@ export async function makeContext(deps: ClientDeps, id: string): Promise<string>
  * @throws AppError 404 when there is none; 409 when a call of it waits or runs, or it is the default one.
  */
 export async function dropContext(deps: ClientDeps, id: string, context: string): Promise<void> {
-  if (await removeContext(deps.db, id, context)) return;
+  if (await removeContext(deps.db, { id, context })) return;
   const session = await requireSession(deps, id);
   if (session.status === "ended") throw sessionEnded(session);
   if (context === defaultContext) {

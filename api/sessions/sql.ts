@@ -254,12 +254,8 @@ export async function queuedSessions(db: Database, jobType: string): Promise<str
   return found.map(({ id }) => id);
 }
 
-/** The id of the call that runs in a session. */
-export async function findRunningCall(db: AnyDb, id: string): Promise<string | undefined> {
-  return (await runningCall(db, { id }))?.id;
-}
-
-const runningCall = tenantRow((own) =>
+/** The call that runs in a session. */
+export const findRunningCall = tenantRow((own) =>
   query
     .select({ id: executions.id })
     .from(executions)
@@ -286,24 +282,24 @@ const withOpenCalls = tenantRows((own) =>
     ),
 );
 
-export type NewSession = Pick<
-  SessionRow,
-  | "id"
-  | "jobType"
-  | "requirements"
-  | "startupTimeoutS"
-  | "env"
-  | "createdAt"
-  | "expiresAt"
-  | "idleTimeoutS"
-  | "metadata"
-  | "idempotencyKey"
-  | "submissionHash"
-  | "keyId"
-  | "correlationId"
-  | "clientIp"
-  | "traceparent"
-> & { tenant?: string };
+const newColumns = [
+  "id",
+  "jobType",
+  "requirements",
+  "startupTimeoutS",
+  "env",
+  "createdAt",
+  "expiresAt",
+  "idleTimeoutS",
+  "metadata",
+  "idempotencyKey",
+  "submissionHash",
+  "keyId",
+  "correlationId",
+  "clientIp",
+  "traceparent",
+] as const;
+export type NewSession = Pick<SessionRow, (typeof newColumns)[number]> & { tenant?: string };
 
 /** The new session, the one that has its idempotency key, or nothing if a limit of the tenant is reached. */
 type Created = { kind: "created" | "existing"; session: SessionRow } | { kind: "full" };
@@ -336,29 +332,11 @@ export function sessionBytes({
   );
 }
 
-const columns = [
-  "id",
-  "jobType",
-  "requirements",
-  "startupTimeoutS",
-  "env",
-  "createdAt",
-  "expiresAt",
-  "idleTimeoutS",
-  "metadata",
-  "idempotencyKey",
-  "submissionHash",
-  "keyId",
-  "correlationId",
-  "clientIp",
-  "traceparent",
-] as const;
-
 const hasIdOrKey = (own: Owner) =>
   sql`(${sessions.id} = ${given("id")} or ${sessions.idempotencyKey} = ${given("idempotencyKey")}) and ${own(sessions)}`;
 
 const insert = perTenant((own) => {
-  const row = Object.fromEntries(columns.map((name) => [name, given(name)]));
+  const row = Object.fromEntries(newColumns.map((name) => [name, given(name)]));
   const open = sql`(select count(*) from ${sessions} where ${isOpenSession} and ${own(sessions)})`;
   return insertWhere(
     sessions,
@@ -411,16 +389,11 @@ const update = tenantRow((own) =>
     .returning(),
 );
 
-/** Adds a context, unless the session has as many as it may. */
-export async function addContext(
-  db: AnyDb,
-  id: string,
-  context: string,
-): Promise<SessionRow | undefined> {
-  return add(db, { id, context });
-}
+type Contextual = { id: string; context: string };
+type ChangeContexts = (db: AnyDb, of: Contextual) => Promise<SessionRow | undefined>;
 
-const add = tenantRow((own) =>
+/** Adds a context, unless the session has as many as it may. */
+export const addContext: ChangeContexts = tenantRow((own) =>
   query
     .update(sessions)
     .set({ contexts: sql`json_insert(${sessions.contexts}, '$[#]', ${given("context")})` })
@@ -435,15 +408,7 @@ const add = tenantRow((own) =>
 );
 
 /** Removes a context in which no call waits or runs. */
-export async function removeContext(
-  db: AnyDb,
-  id: string,
-  context: string,
-): Promise<SessionRow | undefined> {
-  return remove(db, { id, context });
-}
-
-const remove = tenantRow((own) =>
+export const removeContext: ChangeContexts = tenantRow((own) =>
   query
     .update(sessions)
     .set({

@@ -240,6 +240,11 @@ export const isNotRunning = sql`${executions.status} <> 'running'`;
 export const isOfFiles = sql`${executions.kind} = 'files'`;
 export const isEnded = sql`${executions.status} NOT IN ('queued', 'running')`;
 
+const ofExecution = () =>
+  text("execution_id")
+    .notNull()
+    .references(() => executions.id, { onDelete: "cascade" });
+
 /** The metadata of executions by key and value, for the filters of lists. Triggers keep it. */
 export const executionMetadata = sqliteTable(
   "execution_metadata",
@@ -259,9 +264,7 @@ export const executionMetadata = sqliteTable(
 export const outputChunks = sqliteTable(
   "output_chunks",
   {
-    executionId: text("execution_id")
-      .notNull()
-      .references(() => executions.id, { onDelete: "cascade" }),
+    executionId: ofExecution(),
     attempt: integer("attempt").notNull(),
     /** Bytes of both streams before this row. */
     position: integer("position").notNull(),
@@ -281,9 +284,7 @@ export const outputChunks = sqliteTable(
 export const runItems = sqliteTable(
   "run_items",
   {
-    executionId: text("execution_id")
-      .notNull()
-      .references(() => executions.id, { onDelete: "cascade" }),
+    executionId: ofExecution(),
     attempt: integer("attempt").notNull(),
     number: integer("number").notNull(),
     kind: text("kind", { enum: ["display", "tool_call"] }).notNull(),
@@ -308,9 +309,7 @@ export const runItems = sqliteTable(
 export const artifacts = sqliteTable(
   "artifacts",
   {
-    executionId: text("execution_id")
-      .notNull()
-      .references(() => executions.id, { onDelete: "cascade" }),
+    executionId: ofExecution(),
     leaseId: text("lease_id").notNull(),
     name: text("name").notNull(),
     sizeBytes: integer("size_bytes").notNull(),
@@ -391,9 +390,7 @@ export const fileBytes = sqliteTable("file_bytes", {
 export const inputFiles = sqliteTable(
   "input_files",
   {
-    executionId: text("execution_id")
-      .notNull()
-      .references(() => executions.id, { onDelete: "cascade" }),
+    executionId: ofExecution(),
     name: text("name").notNull(),
     sizeBytes: integer("size_bytes").notNull(),
     sha256: text("sha256").notNull(),
@@ -444,10 +441,7 @@ export const deadLetters = sqliteTable(
   {
     id: integer("id").primaryKey({ autoIncrement: true }),
     tenant: tenant(),
-    executionId: text("execution_id")
-      .notNull()
-      .unique()
-      .references(() => executions.id, { onDelete: "cascade" }),
+    executionId: ofExecution().unique(),
     /** Type of its execution's error. */
     errorType: text("error_type").notNull(),
     createdAt: integer("created_at").notNull(),

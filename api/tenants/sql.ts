@@ -127,7 +127,8 @@ const holds = (now: unknown) =>
 const [hash, now] = [sql.placeholder("hash"), sql.placeholder("now")];
 const former = sql`(select key_id from ${formerKeys} where hash = ${hash} and until > ${now})`;
 
-const holder = rowQuery(
+/** The key that has this SHA-256, or had it before a rotation that is recent; undefined if none holds. */
+export const findKey = rowQuery(
   query
     .select({
       id: apiKeys.id,
@@ -141,11 +142,6 @@ const holder = rowQuery(
     .from(apiKeys)
     .where(and(or(eq(apiKeys.keyHash, hash), eq(apiKeys.id, former)), holds(now))),
 );
-
-/** The key that has this SHA-256, or had it before a rotation that is recent; undefined if none holds. */
-export async function findKey(db: Database, hash: string, now: number) {
-  return holder(db, { hash, now });
-}
 
 const formerHashes = query
   .select({ hash: formerKeys.hash })
@@ -168,15 +164,12 @@ const shown = {
   )`,
 };
 
-const single = rowQuery(
+export const readKey = rowQuery(
   query
     .select(shown)
     .from(apiKeys)
     .where(eq(apiKeys.id, sql.placeholder("id"))),
 );
-export async function readKey(db: Database, id: string): Promise<KeyRow | undefined> {
-  return single(db, { id });
-}
 
 /** Every key, or those of a tenant, the oldest first. */
 export async function listKeys(db: Database, tenant?: string): Promise<KeyRow[]> {

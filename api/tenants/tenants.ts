@@ -1,3 +1,4 @@
+import { base64url, hex } from "../../shared/bytes.ts";
 import type {
   ApiKey,
   KeyFormat,
@@ -8,7 +9,7 @@ import type {
 } from "../../shared/wire/access.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
-import { timestamp } from "../jobs/read.ts";
+import { optionalTimestamp, timestamp } from "../jobs/read.ts";
 import { dayOf } from "../store/schema.ts";
 import {
   type Actor,
@@ -56,7 +57,7 @@ export async function createKey(
   const expiresAt = expiresInMs === null ? null : createdAt + expiresInMs;
   const keyHash = await sha256(key);
   const row = { id, tenant, name, scopes, createdAt, expiresAt, keyHash, createdBy: by.keyId };
-  const detail = { name, scopes, expires_at: expiresAt === null ? null : timestamp(expiresAt) };
+  const detail = { name, scopes, expires_at: optionalTimestamp(expiresAt) };
   await addKey(db, row, by, detail);
   return { ...(await showKey({ db, now }, id)), key };
 }
@@ -107,7 +108,7 @@ async function showKey(deps: Pick<Deps, "db" | "now">, id: string): Promise<ApiK
 }
 
 async function requireKey({ db }: Pick<Deps, "db">, id: string): Promise<KeyRow> {
-  const row = await readKey(db, id);
+  const row = await readKey(db, { id });
   if (!row) throw notFound(`Key ${id}`);
   return row;
 }
@@ -124,11 +125,7 @@ function refuseMore(by: Maker, scopes: readonly Scope[]): void {
 
 function generate(format: KeyFormat = "airlock"): string {
   const bytes = crypto.getRandomValues(new Uint8Array(32));
-  if (format === "e2b") {
-    return `e2b_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
-  }
-  const text = btoa(String.fromCharCode(...bytes));
-  return `alk_${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`;
+  return format === "e2b" ? `e2b_${hex(bytes)}` : `alk_${base64url(bytes)}`;
 }
 
 function describeKey(row: KeyRow, now: number): ApiKey {
@@ -141,14 +138,12 @@ function describeKey(row: KeyRow, now: number): ApiKey {
     scopes,
     created_at: timestamp(row.createdAt),
     created_by: createdBy,
-    expires_at: timeOrNull(row.expiresAt),
-    revoked_at: timeOrNull(row.revokedAt),
-    last_used_at: timeOrNull(row.lastUsedAt),
+    expires_at: optionalTimestamp(row.expiresAt),
+    revoked_at: optionalTimestamp(row.revokedAt),
+    last_used_at: optionalTimestamp(row.lastUsedAt),
     ...(isOldValid && { old_valid_until: timestamp(formerUntil!) }),
   };
 }
-
-const timeOrNull = (ms: number | null): string | null => (ms === null ? null : timestamp(ms));
 
 type TenantDeps = Pick<Deps, "db" | "now">;
 

@@ -1,4 +1,5 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
+import { sleep } from "../../shared/turns.ts";
 import {
   DeliveryStatus,
   WebhookDelivery,
@@ -10,7 +11,7 @@ import {
 import type { ClientDeps, RouteDeps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import type { AppEnv } from "../http/context.ts";
-import { correlationId, jobId } from "../http/examples.ts";
+import { at, correlationId, jobId } from "../http/examples.ts";
 import {
   beforeQuery,
   body,
@@ -21,7 +22,7 @@ import {
   problem,
   problems,
 } from "../http/responses.ts";
-import { timestamp } from "../jobs/read.ts";
+import { optionalTimestamp, timestamp } from "../jobs/read.ts";
 import { ofTenant } from "../store/tenant.ts";
 import { targetOf } from "./deliver.ts";
 import { toEvent, webhookId } from "./rules.ts";
@@ -209,7 +210,7 @@ function toDelivery(row: DeliveryRow & { type: WebhookType }): WebhookDelivery {
     last_error: row.lastError,
     created_at: timestamp(row.createdAt),
     next_attempt_at: isBetweenCalls(row) ? timestamp(row.dueAt) : null,
-    ended_at: row.endedAt === null ? null : timestamp(row.endedAt),
+    ended_at: optionalTimestamp(row.endedAt),
   };
 }
 
@@ -246,7 +247,7 @@ async function listenForEvents(
   const waitsUntil = from === after ? end : 0;
   let rows = await eventsAfter(db, from, limit + 1);
   while (rows.length === 0 && now() < waitsUntil && !signal.aborted) {
-    await pause(Math.min(lookMs, end - now()), signal);
+    await sleep(Math.min(lookMs, end - now()), signal);
     await recheck();
     rows = await eventsAfter(db, from, limit + 1);
   }
@@ -258,21 +259,6 @@ async function listenForEvents(
     listening_s: Math.max(0, Math.floor((until - now()) / 1000)),
   };
 }
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms);
-    function done(): void {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", done);
-      resolve();
-    }
-    signal.addEventListener("abort", done, { once: true });
-    if (signal.aborted) done();
-  });
-}
-
-const at = (seconds: string): string => `2026-11-21T09:30:${seconds}Z`;
 
 const webhookEvent: WebhookEvent = {
   type: "execution.failed",

@@ -1,4 +1,5 @@
 import type { z } from "zod";
+import { base64, fromBase64 } from "../../shared/bytes.ts";
 import type { ExecutionErrorType, ExecutionPhase } from "../../shared/wire/errors.ts";
 import type { Relationship, TerminalStatus } from "../../shared/wire/executions.ts";
 import type { WebhookEvent, WebhookType } from "../../shared/wire/webhooks.ts";
@@ -173,11 +174,7 @@ async function hmac(secret: string, text: string): Promise<string> {
   const algorithm = { name: "HMAC", hash: "SHA-256" };
   const key = await crypto.subtle.importKey("raw", bytes, algorithm, false, ["sign"]);
   const mac = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(text));
-  return btoa(String.fromCharCode(...new Uint8Array(mac)));
-}
-
-function fromBase64(text: string): Uint8Array<ArrayBuffer> {
-  return Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  return base64(new Uint8Array(mac));
 }
 
 /**

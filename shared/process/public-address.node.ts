@@ -41,6 +41,19 @@ for (const [address, bits] of [
 const global = new BlockList();
 global.addSubnet("2000::", 3, "ipv6");
 
+/** Whether an address is one of these, or in one of these CIDR blocks. */
+export function addressesOf(entries: readonly string[]): (address: string) => boolean {
+  const list = new BlockList();
+  for (const entry of entries) {
+    const [address = "", bits] = entry.split("/");
+    if (bits === undefined) list.addAddress(address, family(address));
+    else list.addSubnet(address, Number(bits), family(address));
+  }
+  return (address) => list.check(address, family(address));
+}
+
+const family = (address: string) => (isIPv6(address) ? "ipv6" : "ipv4");
+
 /** Whether an address is on the internet and not this machine's own. */
 export function isPublicAddress(address: string): boolean {
   if (isOwnAddress(address)) return false;

@@ -457,12 +457,6 @@ const OutputParts = z
 export const OutputReport = z.object({ parts: OutputParts });
 export type OutputReport = z.infer<typeof OutputReport>;
 
-/** Agents of earlier builds post one part at a time. */
-export const AnyOutputReport = z.union([
-  OutputReport,
-  OutputPart.transform((part): OutputReport => ({ parts: [part] })),
-]);
-
 /** Number of bytes that a base64 text stands for. */
 function base64Bytes(text: string): number {
   const padding = text.endsWith("==") ? 2 : text.endsWith("=") ? 1 : 0;
