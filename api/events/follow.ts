@@ -251,21 +251,7 @@ async function* ended({ db }: ClientDeps, e: ExecutionRow, follower: FollowerPos
 }
 
 /** How far a client has followed one attempt: its cursor, and the bytes of incomplete characters after it. */
-interface FollowerPosition {
-  readonly cursor: Readonly<EventCursor>;
-  /** Moves the cursor, and returns it as the id of the next event. */
-  move(changes: Partial<EventCursor>): string;
-  /** Reads the attempt's stored output from here on. */
-  stored(executionId: string): AsyncGenerator<Arrived>;
-  /** Bytes of a stream that have been read. */
-  read(stream: StreamName): number;
-  /** Output as events, each with whole characters. */
-  texts(e: ExecutionRow, output: AsyncIterable<Arrived>): AsyncGenerator<JobEvent>;
-  /** The bytes of a character that stays incomplete at the end of the stream, as an event. */
-  flush(e: ExecutionRow, stream: StreamName): Generator<JobEvent>;
-  /** Drops the bytes of an incomplete character: another source will be read from the cursor on. */
-  drop(stream: StreamName): void;
-}
+type FollowerPosition = ReturnType<typeof continueFrom>;
 
 /** Largest text of one event in bytes. JSON makes it at most six times as long. */
 export const textBytes = 8 * 1024;
@@ -275,11 +261,12 @@ function beginAttempt(deps: ClientDeps, attempt: number): FollowerPosition {
   return continueFrom(deps, newCursor(attempt));
 }
 
-function continueFrom(deps: ClientDeps, from: EventCursor): FollowerPosition {
+function continueFrom(deps: ClientDeps, from: EventCursor) {
   let cursor = from;
   let reader: OutputReader | undefined;
   const rest: Record<StreamName, Uint8Array> = { stdout: none, stderr: none };
 
+  /** Moves the cursor, and returns it as the id of the next event. */
   const move = (changes: Partial<EventCursor>): string =>
     formatCursor((cursor = { ...cursor, ...changes }));
 
@@ -295,17 +282,21 @@ function continueFrom(deps: ClientDeps, from: EventCursor): FollowerPosition {
   });
 
   return {
-    get cursor() {
+    get cursor(): Readonly<EventCursor> {
       return cursor;
     },
     move,
-    read: (stream) => cursor[stream] + rest[stream].length,
-    drop: (stream) => void (rest[stream] = none),
-    stored(executionId) {
+    /** Bytes of a stream that have been read. */
+    read: (stream: StreamName) => cursor[stream] + rest[stream].length,
+    /** Drops the bytes of an incomplete character: another source will be read from the cursor on. */
+    drop: (stream: StreamName) => void (rest[stream] = none),
+    /** Reads the attempt's stored output from here on. */
+    stored(executionId: string) {
       reader ??= storedOutput(deps, executionId, cursor.attempt, cursor);
       return reader();
     },
-    async *texts(e, output) {
+    /** Output as events, each with whole characters. */
+    async *texts(e: ExecutionRow, output: AsyncIterable<Arrived>): Events {
       for await (const { stream, data, at } of output) {
         for (let done = 0; done < data.length; done += textBytes) {
           const split = splitText(rest[stream], data.subarray(done, done + textBytes));
@@ -314,7 +305,8 @@ function continueFrom(deps: ClientDeps, from: EventCursor): FollowerPosition {
         }
       }
     },
-    *flush(e, stream) {
+    /** The bytes of a character that stays incomplete at the end of the stream, as an event. */
+    *flush(e: ExecutionRow, stream: StreamName): Generator<JobEvent> {
       const bytes = rest[stream];
       if (bytes.length === 0) return;
       rest[stream] = none;

@@ -11,10 +11,7 @@ import type { AppEnv } from "../http/context.ts";
 import { artifactList, jobId } from "../http/examples.ts";
 import {
   bytes,
-  downloadHeaders,
-  downloads,
-  headHeaders,
-  heads,
+  describeDownload,
   idParam,
   jobIdParam,
   json,
@@ -146,18 +143,14 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     return c.json(toFilePage(db, rows, limit, offset), 200);
   });
 
-  for (const method of ["get", "head"] as const) {
-    const isHead = method === "head";
-    app.openAPIRegistry.registerPath({
-      method,
-      path: "/files/{id}",
-      operationId: isHead ? "getFileHeaders" : "downloadFile",
-      tags: ["Files"],
-      summary: isHead ? "Headers of an uploaded file" : "Download an uploaded file",
-      request: { params, headers: isHead ? headHeaders : downloadHeaders },
-      responses: { ...(isHead ? heads : downloads), 404: unknown },
-    });
-  }
+  describeDownload(
+    app,
+    { path: "/files/{id}", tags: ["Files"], request: { params }, responses: { 404: unknown } },
+    {
+      get: { operationId: "downloadFile", summary: "Download an uploaded file" },
+      head: { operationId: "getFileHeaders", summary: "Headers of an uploaded file" },
+    },
+  );
   app.get("/files/:id", async (c) => {
     const row = await findFile(c.get("client"), c.req.param("id"));
     const { name, sha256, sizeBytes: size_bytes, contentType: content_type } = row;
@@ -211,7 +204,20 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>): void {
     return (await jsonRecord(c, listed)) as never;
   });
 
-  describeArtifacts(app);
+  describeDownload(
+    app,
+    {
+      path: "/jobs/{job_id}/artifacts/{artifact_name}",
+      tags: ["Artifacts"],
+      description,
+      request: { params: artifactParams, query },
+      responses: refusals,
+    },
+    {
+      get: { operationId: "downloadArtifact", summary: "Download an artifact" },
+      head: { operationId: "getArtifactHeaders", summary: "Headers of an artifact" },
+    },
+  );
 
   app.get("/jobs/:job_id/artifacts/:artifact_name{.+}", async (c) => {
     const { job_id, artifact_name } = c.req.param();
@@ -293,31 +299,3 @@ const refusals = {
   400: problem("invalid_request", { detail: nameRule, errors: [] }),
   404: problem("not_found", { detail: `Artifact plot.png of job ${jobId} does not exist.` }),
 };
-/** Describes the artifact endpoints. Their route accepts names with slashes, which OpenAPI paths cannot express. */
-function describeArtifacts({ openAPIRegistry }: OpenAPIHono<AppEnv>): void {
-  const path = "/jobs/{job_id}/artifacts/{artifact_name}";
-  openAPIRegistry.registerPath({
-    method: "get",
-    path,
-    operationId: "downloadArtifact",
-    tags: ["Artifacts"],
-    summary: "Download an artifact",
-    description,
-    request: {
-      params: artifactParams,
-      query,
-      headers: downloadHeaders,
-    },
-    responses: { ...downloads, ...refusals },
-  });
-  openAPIRegistry.registerPath({
-    method: "head",
-    path,
-    operationId: "getArtifactHeaders",
-    tags: ["Artifacts"],
-    summary: "Headers of an artifact",
-    description,
-    request: { params: artifactParams, query, headers: headHeaders },
-    responses: { ...heads, ...refusals },
-  });
-}

@@ -340,6 +340,31 @@ export const heads = {
   304: unchanged,
 };
 
+type Path = Parameters<OpenAPIHono<AppEnv>["openAPIRegistry"]["registerPath"]>[0];
+
+/** Describes a download and its HEAD. Its route may accept names with slashes, which OpenAPI paths cannot express. */
+export function describeDownload(
+  { openAPIRegistry }: OpenAPIHono<AppEnv>,
+  {
+    request,
+    responses,
+    ...shared
+  }: Pick<Path, "path" | "tags" | "description" | "request" | "responses">,
+  words: Record<"get" | "head", Pick<Path, "operationId" | "summary">>,
+): void {
+  for (const method of ["get", "head"] as const) {
+    const [headers, answers] =
+      method === "get" ? [downloadHeaders, downloads] : [headHeaders, heads];
+    openAPIRegistry.registerPath({
+      method,
+      ...shared,
+      ...words[method],
+      request: { ...request, headers },
+      responses: { ...answers, ...responses },
+    });
+  }
+}
+
 /** Descriptions that all requests that run code share. */
 
 /** A request that waits for the end. */

@@ -152,40 +152,32 @@ export function decodeClaimed(row: ResultSet["rows"][number]): Claimed {
  */
 export async function undeliveredLeases(
   db: Database,
-  { agentId, expiresAt, now }: LeaseTerms,
+  terms: LeaseTerms,
   held: string[],
   count: number,
   jobTypes: string[],
 ): Promise<Claimed[]> {
-  const found = await missedJobs(db, {
-    agentId,
-    now,
-    held: JSON.stringify(held),
-    jobTypes: JSON.stringify(jobTypes),
-    count,
-  });
-  return renewMissed(db, found, expiresAt, now);
+  const known = { held: JSON.stringify(held), jobTypes: JSON.stringify(jobTypes) };
+  return renewMissed(db, await missedJobs(db, { ...terms, ...known, count }), terms);
 }
 
 /** The same of calls, which need no slot. */
 export async function undeliveredCalls(
   db: Database,
-  { agentId, expiresAt, now }: LeaseTerms,
+  terms: LeaseTerms,
   held: string[],
 ): Promise<Claimed[]> {
-  const found = await missedCalls(db, { agentId, now, held: JSON.stringify(held) });
-  return renewMissed(db, found, expiresAt, now);
+  return renewMissed(db, await missedCalls(db, { ...terms, held: JSON.stringify(held) }), terms);
 }
 
 async function renewMissed(
   db: Database,
   found: { leaseId: string | null }[],
-  expiresAt: number,
-  now: number,
+  terms: LeaseTerms,
 ): Promise<Claimed[]> {
   if (found.length === 0) return [];
   const leaseIds = JSON.stringify(found.map(({ leaseId }) => leaseId));
-  const { rows } = await db.client.execute(renewUnstarted({ expiresAt, now, leaseIds }));
+  const { rows } = await db.client.execute(renewUnstarted({ ...terms, leaseIds }));
   return rows.map(decodeClaimed).sort((a, b) => a.seq - b.seq);
 }
 
@@ -265,11 +257,12 @@ export async function leasesOf(db: Database, agentId: string): Promise<string[]>
  */
 export async function renewLeases(
   db: Database,
-  { agentId, expiresAt, now }: LeaseTerms,
+  terms: LeaseTerms,
   leaseIds: string[],
 ): Promise<{ leaseId: string; cancelRequested: boolean; followedUntil: number | null }[]> {
   if (leaseIds.length === 0) return [];
-  const values = { agentId, expiresAt, now, leaseIds: JSON.stringify(leaseIds) };
+  const { expiresAt, now } = terms;
+  const values = { ...terms, leaseIds: JSON.stringify(leaseIds) };
   const held = await heldLeases(db, values);
   const enoughAt = expiresAt - (expiresAt - now) * renewalGain;
   const isDue = held.some((lease) => (lease.leaseExpiresAt ?? 0) < enoughAt);

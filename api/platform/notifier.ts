@@ -221,11 +221,10 @@ export function pollingNotifier(
     for (const seq of before?.builds.keys() ?? []) {
       if (!changes.builds.has(seq)) wakeAgent("queue");
     }
-    for (const [agent, leases] of changes.cancelled) {
-      if (leases > (before?.cancelled.get(agent) ?? 0)) wakeAgent(`agent:${agent}`);
-    }
-    for (const [agent, leases] of changes.followed) {
-      if (leases > (before?.followed.get(agent) ?? 0)) wakeAgent(`agent:${agent}`);
+    for (const what of ["cancelled", "followed"] as const) {
+      for (const [agent, leases] of changes[what]) {
+        if (leases > (before?.[what].get(agent) ?? 0)) wakeAgent(`agent:${agent}`);
+      }
     }
     // The end of a job may let its agent start a waiting job of a tenant that now has less than its share.
     for (const [agent, leases] of before?.running ?? []) {

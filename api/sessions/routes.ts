@@ -28,10 +28,7 @@ import { at, jobId, sessionId } from "../http/examples.ts";
 import {
   body,
   bytes,
-  downloadHeaders,
-  downloads,
-  headHeaders,
-  heads,
+  describeDownload,
   idParam,
   integerQuery,
   json,
@@ -457,24 +454,14 @@ export function sessionFileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): vo
 
   const { openAPIRegistry } = app;
   const common = { path, tags: ["Sessions"] };
-  openAPIRegistry.registerPath({
-    ...common,
-    method: "get",
-    operationId: "readSessionFile",
-    summary: "Download a file of a session",
-    description: inTurn,
-    request: { params, headers: downloadHeaders },
-    responses: { ...downloads, ...refusals },
-  });
-  openAPIRegistry.registerPath({
-    ...common,
-    method: "head",
-    operationId: "getSessionFileHeaders",
-    summary: "Headers of a file of a session",
-    description: inTurn,
-    request: { params, headers: headHeaders },
-    responses: { ...heads, ...refusals },
-  });
+  describeDownload(
+    app,
+    { ...common, description: inTurn, request: { params }, responses: refusals },
+    {
+      get: { operationId: "readSessionFile", summary: "Download a file of a session" },
+      head: { operationId: "getSessionFileHeaders", summary: "Headers of a file of a session" },
+    },
+  );
   openAPIRegistry.registerPath({
     ...common,
     method: "put",

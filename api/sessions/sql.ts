@@ -100,7 +100,7 @@ export function sessionTransition(
     case "lifetime":
       return state.expiresAt <= now ? end("lifetime", null, now) : refuse("not_due");
     case "idle":
-      return isIdle(state, now) ? end("idle", null, now) : refuse("not_due");
+      return idleAt(state) <= now ? end("idle", null, now) : refuse("not_due");
     case "expire":
       if (state.status === "queued" || isLeased(state, now)) return refuse("not_due");
       return lose(state, now);
@@ -128,10 +128,6 @@ export function sessionTransition(
 export function idleAt({ status, readyAt, usedAt, idleTimeoutS }: SessionState): number {
   if (status !== "ready" || idleTimeoutS === null) return Infinity;
   return Math.max(readyAt ?? 0, usedAt ?? 0) + idleTimeoutS * 1000;
-}
-
-function isIdle(state: SessionState, now: number): boolean {
-  return idleAt(state) <= now;
 }
 
 function holds(state: SessionState, { leaseId }: { leaseId: string }, now: number): boolean {

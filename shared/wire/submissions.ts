@@ -55,7 +55,7 @@ const Metadata = atMost(
 const bytesOf = (text: string): number => new TextEncoder().encode(text).length;
 const isWellFormed = (text: string): boolean => text.isWellFormed();
 
-const Argument = z
+const PlainText = z
   .string()
   .refine(hasNoNul, "must not contain NUL characters")
   .refine(isWellFormed, "must not contain unpaired surrogates")
@@ -82,7 +82,7 @@ const inputs = {
         "What the code reads from its standard input, as UTF-8. Without it, the standard input is at its end.",
       example: "tea 3\nmilk 1\n",
     }),
-  args: atMost(limits.argsMax, z.array(Argument).refine(fitTogether, tooLong))
+  args: atMost(limits.argsMax, z.array(PlainText).refine(fitTogether, tooLong))
     .optional()
     .meta({
       maxItems: limits.argsMax,
@@ -132,7 +132,7 @@ const program = {
         "Language of the code; default: python. The image of the job type must have its compiler and its program.",
       example: "python",
     }),
-  command: atMost(limits.argsMax, z.array(Argument.min(1)).min(1).refine(fitTogether, tooLong))
+  command: atMost(limits.argsMax, z.array(PlainText.min(1)).min(1).refine(fitTogether, tooLong))
     .optional()
     .meta({
       maxItems: limits.argsMax,
@@ -141,7 +141,7 @@ const program = {
       example: ["bash", "-e", "{file}"],
     }),
   compile_command: z
-    .array(Argument.min(1).max(limits.compileCommandMaxChars))
+    .array(PlainText.min(1).max(limits.compileCommandMaxChars))
     .min(1)
     .max(100)
     .refine(
@@ -167,17 +167,12 @@ const program = {
 
 export const ExecuteRequest = z
   .strictObject({
-    code: z
-      .string()
-      .min(1, "must not be empty")
-      .refine(hasNoNul, "must not contain NUL characters")
-      .refine((code) => code.isWellFormed(), "must not contain unpaired surrogates")
-      .meta({
-        pattern: withoutNul,
-        description:
-          "Source code: Python, run as /code/main.py, or what `language` or `command` runs from a file in /code.",
-        example: 'print("hello")',
-      }),
+    code: PlainText.min(1, "must not be empty").meta({
+      pattern: withoutNul,
+      description:
+        "Source code: Python, run as /code/main.py, or what `language` or `command` runs from a file in /code.",
+      example: 'print("hello")',
+    }),
     input_data: JsonObjectSchema.default({}).meta({
       description: "Written to /input/data.json.",
       example: { name: "Ada" },
