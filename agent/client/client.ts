@@ -59,6 +59,12 @@ const POLL_SLACK_MS = 10_000;
 
 const taken = z.object({});
 
+type Post<Message, Reply> = (
+  leaseId: string,
+  message: Message,
+  signal: AbortSignal,
+) => Promise<Reply>;
+
 export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
   const http = createHttp(api);
 
@@ -100,6 +106,21 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     await ask(path, message, taken, signal);
   }
 
+  /** Posts a message about a lease. */
+  const reporting =
+    <Message extends object>(place: string, what: string): Post<Message, void> =>
+    (leaseId, message, signal) =>
+      report(`/${place}/${leaseId}/${what}`, message, signal);
+
+  /** The same for a job; the reply tells whether somebody follows it. */
+  const watched =
+    <Message extends object>(what: string): Post<Message, WatchReply> =>
+    (leaseId, message, signal) =>
+      ask(`/leases/${leaseId}/${what}`, message, WatchReply, signal);
+
+  const get = <T>(path: string, reply: z.ZodType<T>, timeoutMs: number, signal: AbortSignal) =>
+    http.send({ method: "GET", path, headers: {}, body: "", reply, timeoutMs, signal });
+
   async function put(
     path: string,
     file: Pick<SpooledArtifact, "path" | "sizeBytes" | "sha256">,
@@ -133,18 +154,14 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     reportCrash: (agentId: string, signal: AbortSignal) =>
       report("/leave", { agent_id: agentId, crashed: true } satisfies LeaveRequest, signal),
 
-    started: (leaseId: string, message: StartedReport, signal: AbortSignal) =>
-      ask(`/leases/${leaseId}/started`, message, WatchReply, signal),
-    logs: (leaseId: string, message: OutputReport, signal: AbortSignal) =>
-      ask(`/leases/${leaseId}/logs`, message, WatchReply, signal),
-    items: (leaseId: string, message: ItemsReport, signal: AbortSignal) =>
-      ask(`/leases/${leaseId}/items`, message, WatchReply, signal),
+    started: watched<StartedReport>("started"),
+    logs: watched<OutputReport>("logs"),
+    items: watched<ItemsReport>("items"),
     /** Waits for answers to tool calls; the agent has the first `after` of them. */
     answers: (leaseId: string, after: number, waitS: number, signal: AbortSignal) => {
       const path = `/leases/${leaseId}/answers?after=${after}&wait_s=${waitS}`;
       const timeoutMs = waitS * 1000 + POLL_SLACK_MS;
-      const call = { method: "GET", path, headers: {}, body: "", reply: AnswersReply } as const;
-      return repeat(() => http.send({ ...call, timeoutMs, signal }), signal);
+      return repeat(() => get(path, AnswersReply, timeoutMs, signal), signal);
     },
     /** Returns the answer; if `takes`, it may bring the next job. */
     result: (leaseId: string, message: ResultReport, takes: boolean, signal: AbortSignal) => {
@@ -152,22 +169,15 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
       const headers = takes ? { [takeHeader]: "1" } : {};
       return repeat(() => post(path, message, ResultReply, TIMEOUT_MS, signal, headers), signal);
     },
-    release: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
-      report(`/leases/${leaseId}/release`, message, signal),
+    release: reporting<ReleaseReport>("leases", "release"),
 
-    sessionReady: (leaseId: string, message: SessionReady, signal: AbortSignal) =>
-      report(`/sessions/${leaseId}/ready`, message, signal),
-    sessionEnded: (leaseId: string, message: SessionEnded, signal: AbortSignal) =>
-      report(`/sessions/${leaseId}/ended`, message, signal),
-    sessionRelease: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
-      report(`/sessions/${leaseId}/release`, message, signal),
+    sessionReady: reporting<SessionReady>("sessions", "ready"),
+    sessionEnded: reporting<SessionEnded>("sessions", "ended"),
+    sessionRelease: reporting<ReleaseReport>("sessions", "release"),
 
-    buildLogs: (leaseId: string, message: BuildLogChunk, signal: AbortSignal) =>
-      report(`/builds/${leaseId}/logs`, message, signal),
-    buildResult: (leaseId: string, message: BuildReport, signal: AbortSignal) =>
-      report(`/builds/${leaseId}/result`, message, signal),
-    buildRelease: (leaseId: string, message: ReleaseReport, signal: AbortSignal) =>
-      report(`/builds/${leaseId}/release`, message, signal),
+    buildLogs: reporting<BuildLogChunk>("builds", "logs"),
+    buildResult: reporting<BuildReport>("builds", "result"),
+    buildRelease: reporting<ReleaseReport>("builds", "release"),
 
     /** Streams a spooled artifact; each retry starts at its first byte. */
     upload: (leaseId: string, artifact: SpooledArtifact, signal: AbortSignal) => {
@@ -179,15 +189,7 @@ export function createClient(api: ApiAccess, times: RetryTimes = retryTimes) {
     buildImage: (leaseId: string, archive: Omit<SpooledArtifact, "name">, signal: AbortSignal) =>
       put(`/builds/${leaseId}/image`, archive, IMAGE_TIMEOUT_MS, signal),
     imageSource: (image: string, signal: AbortSignal) =>
-      http.send({
-        method: "GET",
-        path: `/images/${image}`,
-        headers: {},
-        body: "",
-        reply: ImageSource,
-        timeoutMs: TIMEOUT_MS,
-        signal,
-      }),
+      get(`/images/${image}`, ImageSource, TIMEOUT_MS, signal),
     /**
      * Streams the archive of an image. If the connection breaks or is silent for 30 s, it resumes
      * at that byte.

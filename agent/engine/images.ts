@@ -110,11 +110,9 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
     imageList: (signal) =>
       call(signal, async (abortSignal) => {
         const images = await docker.listImages({ all: true, abortSignal });
-        return images.map(({ Id, ParentId, Size, Created, Labels, RepoTags, RepoDigests }) => ({
-          id: fullId(Id),
+        return images.map(({ ParentId, Labels, RepoTags, RepoDigests, ...image }) => ({
+          ...named(image),
           parentId: ParentId ? fullId(ParentId) : "",
-          sizeBytes: Size,
-          createdMs: Created * 1000,
           labels: Labels ?? {},
           names: [RepoTags ?? [], RepoDigests ?? []]
             .flat()
@@ -125,12 +123,7 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
       call(signal, async (abortSignal) => {
         // Podman's names begin with a host.
         const filters = { reference: [repository, `localhost/${repository}`] };
-        const images = await docker.listImages({ filters, abortSignal });
-        return images.map(({ Id, Size, Created }) => ({
-          id: fullId(Id),
-          sizeBytes: Size,
-          createdMs: Created * 1000,
-        }));
+        return (await docker.listImages({ filters, abortSignal })).map(named);
       }),
     imageEnvironment: async (reference, signal) => {
       const found = await inspect(reference, signal);
@@ -194,6 +187,12 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
       }),
   };
 }
+
+const named = ({ Id, Size, Created }: Pick<Docker.ImageInfo, "Id" | "Size" | "Created">) => ({
+  id: fullId(Id),
+  sizeBytes: Size,
+  createdMs: Created * 1000,
+});
 
 /** Podman leaves out the algorithm. */
 function fullId(id: string): string {

@@ -169,13 +169,6 @@ type PackageFile = {
   readonly changedMs: number;
 };
 
-type PackageSource = {
-  readonly files: readonly PackageFile[];
-  /** Settings of pip, npm and others, with the paths of the files. */
-  readonly env: Readonly<Record<string, string>>;
-  readonly hosts: Hosts;
-};
-
 /** Where a build finds its files. */
 const FOLDER = "/tmp/airlock-build";
 /** Name of the file with the certificates of pip_ca_file. */
@@ -202,27 +195,28 @@ const pipAlways = {
   PIP_PROGRESS_BAR: "off",
 };
 
-/** @throws JobRefusal if a configured file or folder cannot be read. */
-export async function readPackageSource(config: PipConfig): Promise<PackageSource> {
+/**
+ * Where the steps of a build get packages. `env` has settings of pip, npm and others, with the paths of the files.
+ *
+ * @throws JobRefusal if a configured file or folder cannot be read.
+ */
+export async function readPackageSource(config: PipConfig) {
   const { indexUrl, findLinks, caFile, npmRegistry } = config;
   const wheels = (await listPackages(findLinks)).map((file) => ({
     ...file,
     name: `packages/${file.name}`,
   }));
   const ca = caFile === undefined ? [] : [await describeFile("pip_ca_file", caFile, CERTIFICATES)];
-  return {
-    files: [...wheels, ...ca],
-    env: {
-      ...pipAlways,
-      ...(indexUrl !== undefined && indexEnv(indexUrl)),
-      ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
-      ...(caFile !== undefined &&
-        Object.fromEntries(caVariables.map((name) => [name, `${FOLDER}/${CERTIFICATES}`]))),
-      ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
-      ...(npmRegistry !== undefined && { npm_config_registry: npmRegistry }),
-    },
-    hosts: buildHosts(config),
+  const env: Record<string, string> = {
+    ...pipAlways,
+    ...(indexUrl !== undefined && indexEnv(indexUrl)),
+    ...(findLinks !== undefined && { PIP_FIND_LINKS: `${FOLDER}/packages` }),
+    ...(caFile !== undefined &&
+      Object.fromEntries(caVariables.map((name) => [name, `${FOLDER}/${CERTIFICATES}`]))),
+    ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
+    ...(npmRegistry !== undefined && { npm_config_registry: npmRegistry }),
   };
+  return { files: [...wheels, ...ca], env, hosts: buildHosts(config) };
 }
 
 /** The hosts that pip may reach through the agent; the container itself has no network. */
@@ -311,21 +305,16 @@ function unreadable(key: string, path: string, cause: unknown): JobRefusal {
   });
 }
 
-/** Where pip gets packages for a job. */
-type RuntimeSource = {
-  readonly pipEnv: Readonly<Record<string, string>>;
-  readonly reach: Reach;
-  /** Certificates (PEM) that pip trusts; null if none are configured. */
-  readonly certificates: Uint8Array | null;
-  /** Changes when packages come from another place. */
-  readonly fingerprint: string;
-};
-
 /** The path of the certificates; python/packages.py creates the folder. */
 export const certificatesName = ".pip/ca.pem";
 
-/** @throws JobRefusal if a configured file or folder cannot be read. */
-export async function readRuntimeSource(config: PipConfig): Promise<RuntimeSource> {
+/**
+ * Where pip gets packages for a job. `certificates` (PEM) is null if none are configured; `fingerprint` changes when
+ * packages come from another place.
+ *
+ * @throws JobRefusal if a configured file or folder cannot be read.
+ */
+export async function readRuntimeSource(config: PipConfig) {
   const { indexUrl, findLinks, caFile } = config;
   const files = await listPackages(findLinks);
   const certificates = caFile === undefined ? null : await readCertificates(caFile);

@@ -142,108 +142,38 @@ export function findFaults(program: Buffer): string[] {
   return faults;
 }
 
-/** Numbers of a system call on x86-64 and on arm64; null if it has none there. Source: Linux's unistd.h. */
+/** Numbers of a system call on x86-64 and on arm64; null if it has none there. */
 export type CallNumbers = readonly [x86: number | null, arm: number | null];
 
+export const numbersOf = (name: string): CallNumbers => [
+  syscallNumbers.x86_64.get(name) ?? null,
+  syscallNumbers.aarch64.get(name) ?? null,
+];
+
+const words = (text: string): string[] => text.trim().split(/\s+/);
+
 /** Calls that a sandbox must not make, grouped by what they would do. */
-export const denied: Readonly<Record<string, Readonly<Record<string, CallNumbers>>>> = {
-  "reads or changes other processes": {
-    ptrace: [101, 117],
-    process_vm_readv: [310, 270],
-    process_vm_writev: [311, 271],
-    kcmp: [312, 272],
-    pidfd_getfd: [438, 438],
-    process_madvise: [440, 440],
-    process_mrelease: [448, 448],
-  },
-  "loads code into the kernel": {
-    init_module: [175, 105],
-    finit_module: [313, 273],
-    delete_module: [176, 106],
-    create_module: [174, null],
-    query_module: [178, null],
-    get_kernel_syms: [177, null],
-    bpf: [321, 280],
-    kexec_load: [246, 104],
-    kexec_file_load: [320, 294],
-    uselib: [134, null],
-  },
-  mounts: {
-    mount: [165, 40],
-    umount2: [166, 39],
-    pivot_root: [155, 41],
-    chroot: [161, 51],
-    open_tree: [428, 428],
-    move_mount: [429, 429],
-    fsopen: [430, 430],
-    fsconfig: [431, 431],
-    fsmount: [432, 432],
-    fspick: [433, 433],
-    mount_setattr: [442, 442],
-  },
-  "makes or enters namespaces": { unshare: [272, 97], setns: [308, 268] },
-  "uses parts of the kernel that often had vulnerabilities and that jobs do not need": {
-    io_uring_setup: [425, 425],
-    io_uring_enter: [426, 426],
-    io_uring_register: [427, 427],
-    io_setup: [206, 0],
-    io_submit: [209, 2],
-    io_getevents: [208, 4],
-    io_cancel: [210, 3],
-    io_destroy: [207, 1],
-    io_pgetevents: [333, 292],
-    userfaultfd: [323, 282],
-    perf_event_open: [298, 241],
-    fanotify_init: [300, 262],
-    fanotify_mark: [301, 263],
-    add_key: [248, 217],
-    request_key: [249, 218],
-    keyctl: [250, 219],
-    modify_ldt: [154, null],
-    remap_file_pages: [216, 234],
-    memfd_secret: [447, 447],
-    mq_open: [240, 180],
-    mq_unlink: [241, 181],
-    mq_timedsend: [242, 182],
-    mq_timedreceive: [243, 183],
-    mq_notify: [244, 184],
-    mq_getsetattr: [245, 185],
-    lookup_dcookie: [212, 18],
-  },
-  "lends a pipe the pages of a process, which its forks share": { vmsplice: [278, 75] },
-  "goes around file permissions": {
-    open_by_handle_at: [304, null],
-    name_to_handle_at: [303, null],
-  },
-  "places memory on nodes of the host": {
-    mbind: [237, 235],
-    get_mempolicy: [239, 236],
-    set_mempolicy: [238, 237],
-    set_mempolicy_home_node: [450, 450],
-    migrate_pages: [256, 238],
-    move_pages: [279, 239],
-  },
-  "belongs to the host": {
-    reboot: [169, 142],
-    swapon: [167, 224],
-    swapoff: [168, 225],
-    acct: [163, 89],
-    quotactl: [179, 60],
-    quotactl_fd: [443, 443],
-    nfsservctl: [180, 42],
-    syslog: [103, 116],
-    vhangup: [153, 58],
-    iopl: [172, null],
-    ioperm: [173, null],
-    settimeofday: [164, 170],
-    clock_settime: [227, 112],
-    adjtimex: [159, 171],
-    clock_adjtime: [305, 266],
-    sethostname: [170, 161],
-    setdomainname: [171, 162],
-    sync: [162, 81],
-    sysfs: [139, null],
-    ustat: [136, null],
-    _sysctl: [156, null],
-  },
+export const denied: Readonly<Record<string, readonly string[]>> = {
+  "reads or changes other processes": words(`
+    ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd process_madvise process_mrelease`),
+  "loads code into the kernel": words(`
+    init_module finit_module delete_module create_module query_module get_kernel_syms bpf kexec_load
+    kexec_file_load uselib`),
+  mounts: words(`
+    mount umount2 pivot_root chroot open_tree move_mount fsopen fsconfig fsmount fspick
+    mount_setattr`),
+  "makes or enters namespaces": words("unshare setns"),
+  "uses parts of the kernel that often had vulnerabilities and that jobs do not need": words(`
+    io_uring_setup io_uring_enter io_uring_register io_setup io_submit io_getevents io_cancel
+    io_destroy io_pgetevents userfaultfd perf_event_open fanotify_init fanotify_mark add_key
+    request_key keyctl modify_ldt remap_file_pages memfd_secret mq_open mq_unlink mq_timedsend
+    mq_timedreceive mq_notify mq_getsetattr lookup_dcookie`),
+  "lends a pipe the pages of a process, which its forks share": words("vmsplice"),
+  "goes around file permissions": words("open_by_handle_at name_to_handle_at"),
+  "places memory on nodes of the host": words(`
+    mbind get_mempolicy set_mempolicy set_mempolicy_home_node migrate_pages move_pages`),
+  "belongs to the host": words(`
+    reboot swapon swapoff acct quotactl quotactl_fd nfsservctl syslog vhangup iopl ioperm
+    settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainname sync sysfs ustat
+    _sysctl`),
 };

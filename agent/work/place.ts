@@ -86,35 +86,33 @@ interface Place<Job extends SandboxJob | null = SandboxJob> extends AsyncDisposa
   readonly acquired: Acquired<Job>;
 }
 
+/** What a job has before its place: its files, its GPUs, and who hears how many ms its packages took to install. */
+interface Needs {
+  readonly files: Pick<JobFiles, "fetch">;
+  readonly gpus: GpuLease;
+  readonly took: (ms: number) => void;
+}
+
 /**
  * Finds the place of a job.
  *
- * @param took is told the milliseconds that an installation of packages took.
  * @throws JobRefusal; EngineError; the reason of an aborted signal.
  */
-export type FindPlace = (
-  deps: PlaceDeps,
-  lease: Lease,
-  files: Pick<JobFiles, "fetch">,
-  gpus: GpuLease,
-  took: (ms: number) => void,
-) => Promise<Place>;
+export type FindPlace = (deps: PlaceDeps, lease: Lease, needs: Needs) => Promise<Place>;
 
 /** Opens a sandbox for a job alone. */
-export const openJobPlace: FindPlace = (deps, lease, ...more) =>
-  openPlace(deps, lease, sandboxJob(lease.job), ...more);
+export const openJobPlace: FindPlace = (deps, lease, needs) =>
+  openPlace(deps, lease, sandboxJob(lease.job), needs);
 
 /** Opens a sandbox for the lease's job, or for its session, with the packages. As `FindPlace`. */
 export async function openPlace<Job extends SandboxJob | null>(
   deps: PlaceDeps,
   lease: StartLease,
   job: Job,
-  files: Pick<JobFiles, "fetch">,
-  gpus: GpuLease,
-  took: (ms: number) => void,
+  needs: Needs,
 ): Promise<Place<Job>> {
   admitRequirements(deps, lease.job);
-  const acquired = await startUp(deps, lease, job, files, gpus, took);
+  const acquired = await startUp(deps, lease, job, needs);
   const place = borrow(deps.sandboxes, lease, acquired);
   try {
     await installRequirements(deps, acquired);
@@ -158,9 +156,7 @@ async function startUp<Job extends SandboxJob | null>(
   deps: PlaceDeps,
   lease: StartLease,
   job: Job,
-  files: Pick<JobFiles, "fetch">,
-  gpus: GpuLease,
-  took: (ms: number) => void,
+  needs: Needs,
 ): Promise<Acquired<Job>> {
   const { engine, clock } = deps;
   const { job: leased, drop, cancel } = lease;
@@ -169,7 +165,7 @@ async function startUp<Job extends SandboxJob | null>(
   }
   using limit = deadline(clock, leased.startup_timeout_s * 1000);
   const signal = AbortSignal.any([drop.signal, cancel.signal, limit.signal]);
-  const acquire = () => acquireSandbox(deps, lease, job, files, gpus, took, signal);
+  const acquire = () => acquireSandbox(deps, lease, job, needs, signal);
   try {
     const acquired = await acquire().catch((error: unknown) => {
       if (!(error instanceof EngineError) || error.code !== "image_not_found") throw error;
@@ -198,9 +194,7 @@ async function acquireSandbox<Job extends SandboxJob | null>(
   deps: PlaceDeps,
   lease: StartLease,
   job: Job,
-  files: Pick<JobFiles, "fetch">,
-  gpus: GpuLease,
-  took: (ms: number) => void,
+  needs: Needs,
   signal: AbortSignal,
 ): Promise<Acquired<Job>> {
   const leased = lease.job;
@@ -210,8 +204,8 @@ async function acquireSandbox<Job extends SandboxJob | null>(
   await deps.admission.admitJob(leased, runtime, signal);
   refuseTooManyGpus(deps, job_type);
   const image = await deps.images.resolve(leased.image, signal);
-  const packages = await wantPackages(deps, lease, image, took);
-  const inputFiles = await files.fetch(signal);
+  const packages = await wantPackages(deps, lease, image, needs.took);
+  const inputFiles = await needs.files.fetch(signal);
   // The packages of a request come before those of its image.
   const isLearned = job_type.preload === "auto" && packages === null && !job?.program;
   const request = sandboxRequest(
@@ -219,7 +213,7 @@ async function acquireSandbox<Job extends SandboxJob | null>(
     job_type,
     image,
     runtime,
-    await abortable(gpus.ids, signal),
+    await abortable(needs.gpus.ids, signal),
     {
       tenant,
       packages,

@@ -68,7 +68,7 @@ export async function runLease(
     await using folder = deps.spool.folder(lease.job.lease_id);
     const took = (ms: number): void => void (run.installMs = ms);
     await using files = filesOf(deps, lease.job);
-    await using place = await findPlace(deps, lease, files, gpus, took);
+    await using place = await findPlace(deps, lease, { files, gpus, took });
     const outcome = await runCode(deps, run, place.acquired, folder.path);
     // Removing a container takes more CPU than a short job, so the result is posted first, unless
     // artifacts have to be uploaded before it.

@@ -51,7 +51,11 @@ export async function holdSession(agent: SessionDeps, lease: Lease<LeasedSession
   });
   using gpus = agent.gpus.lease(0);
   try {
-    await using place = await openPlace(deps, lease, null, noFiles, gpus, () => {});
+    await using place = await openPlace(deps, lease, null, {
+      files: noFiles,
+      gpus,
+      took: () => {},
+    });
     const { sandbox } = place.acquired;
     using _open = await serve(deps, lease, place.acquired);
     await whenAborted(AbortSignal.any([drop.signal, cancel.signal, sandbox.died]));
@@ -178,10 +182,10 @@ function openSession(acquired: Acquired<null>, over: Promise<void>): FindPlace {
   const isNew = (file: SpooledArtifact): boolean =>
     file.name.startsWith("_fetched/") || !known.learn(file);
 
-  return async (deps, { job, cancel, drop }, given) => {
+  return async (deps, { job, cancel, drop }, needs) => {
     const signal = AbortSignal.any([cancel.signal, drop.signal]);
     await deps.admission.admitJob(job, acquired.runtime, signal);
-    const brought = await given.fetch(signal);
+    const brought = await needs.files.fetch(signal);
     files.admit(brought, parseBytes(job.job_type.memory_limit) / 4);
     for (const file of brought) if (file.to === "work") known.learn(file);
     return {

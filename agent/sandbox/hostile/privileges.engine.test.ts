@@ -3,14 +3,13 @@ import { describe, expect, test } from "vitest";
 import { ensureScienceImage } from "../../../scripts/setup/derived-images.ts";
 import { backend, sandboxRuntime as runtime } from "../../testing/backend.ts";
 import { testEngine } from "../../testing/engine.ts";
-import { type CallNumbers, denied } from "../../testing/filters.ts";
+import { type CallNumbers, denied, numbersOf } from "../../testing/filters.ts";
 import { hostileCases } from "../../testing/hostile.ts";
 import { rawEngine } from "../../testing/raw-engine.ts";
 import { runCode } from "../../testing/run-code.ts";
 import type { SandboxSpec } from "../sandbox.ts";
 
 describe("privileges", () => {
-  const all = Object.assign({}, ...Object.values(denied)) as Record<string, CallNumbers>;
   const probe = readFileSync(
     new URL("../../testing/programs/seccomp-probe.py", import.meta.url),
     "utf8",
@@ -73,7 +72,7 @@ print(opened)`;
 
     test("hostile 24: io_uring, bpf, userfaultfd, keyctl, ptrace, unshare, mount, modules, kexec", async () => {
       const wanted = Object.fromEntries(
-        Object.entries(calls).map(([what, [call, args]]) => [what, [all[call], args]]),
+        Object.entries(calls).map(([what, [call, args]]) => [what, [numbersOf(call), args]]),
       );
       const job = { inputJson: JSON.stringify({ calls: wanted }) };
       const { out, err } = await run(probe, { job });
@@ -226,8 +225,8 @@ describe("seccomp probe", async () => {
     return JSON.parse(out) as Record<string, string>;
   }
 
-  const socket: CallNumbers = [41, 198];
-  const socketpair: CallNumbers = [53, 199];
+  const socket = numbersOf("socket");
+  const socketpair = numbersOf("socketpair");
   const noDescriptor = 1000;
   const families = {
     AF_UNIX: 1,
@@ -239,14 +238,14 @@ describe("seccomp probe", async () => {
     AF_VSOCK: 40,
   };
   const [stream, datagram, raw, seqpacket] = [1, 2, 3, 5];
-  const setsockopt: CallNumbers = [54, 208];
-  const prctl: CallNumbers = [157, 167];
-  const mmap: CallNumbers = [9, 222];
-  const memfd: CallNumbers = [319, 279];
-  const shmget: CallNumbers = [29, 194];
-  const clone: CallNumbers = [56, 220];
-  const clone3: CallNumbers = [435, 435];
-  const seccomp: CallNumbers = [317, 277];
+  const setsockopt = numbersOf("setsockopt");
+  const prctl = numbersOf("prctl");
+  const mmap = numbersOf("mmap");
+  const memfd = numbersOf("memfd_create");
+  const shmget = numbersOf("shmget");
+  const clone = numbersOf("clone");
+  const clone3 = numbersOf("clone3");
+  const seccomp = numbersOf("seccomp");
   const high = 2 ** 32;
   const nothing = [0, 0, 0, 0, 0, 0];
   const sigsys = 31;
@@ -254,7 +253,7 @@ describe("seccomp probe", async () => {
   describe("the filter", () => {
     test.each(Object.entries(denied))("denies what %s", async (_why, calls) => {
       const outcomes = await probe(
-        Object.fromEntries(Object.entries(calls).map(([name, at]) => [name, [at, nothing]])),
+        Object.fromEntries(calls.map((name) => [name, [numbersOf(name), nothing]])),
       );
       expect(Object.entries(outcomes).filter(([, outcome]) => outcome !== "EPERM")).toEqual([]);
     });
@@ -345,7 +344,7 @@ describe("seccomp probe", async () => {
     });
 
     test("denies every personality except the default", async () => {
-      const numbers: CallNumbers = [135, 92];
+      const numbers = numbersOf("personality");
       const outcomes = await probe({
         ask: [numbers, [0xffff_ffff]],
         default: [numbers, [0]],
@@ -363,9 +362,8 @@ describe("seccomp probe", async () => {
 
     test("is what denies them: without it the kernel gives other answers", async () => {
       const names = ["kcmp", "keyctl", "memfd_secret", "mq_unlink", "process_vm_readv", "unshare"];
-      const all = Object.assign({}, ...Object.values(denied)) as Record<string, CallNumbers>;
       const calls = Object.fromEntries(
-        names.map((name): [string, Call] => [name, [all[name]!, nothing]]),
+        names.map((name): [string, Call] => [name, [numbersOf(name), nothing]]),
       );
       expect(Object.values(await probe(calls))).toEqual(names.map(() => "EPERM"));
       // The mother has a filter of its own, under that of each job.
