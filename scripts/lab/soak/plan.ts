@@ -74,6 +74,8 @@ export const faultKinds = [
   { name: "agent killed", part: "agent", weight: 3, forMs: [0, 8 * second] },
   { name: "agent frozen", part: "agent", weight: 3, forMs: [1 * second, 14 * second] },
   { name: "agent told to stop", part: "agent", weight: 2, forMs: [0, 3 * second] },
+  { name: "mother killed", part: "agent", weight: 1, forMs: [0, 0] },
+  { name: "zygotes killed", part: "agent", weight: 1, forMs: [0, 0] },
   { name: "api killed", part: "api", weight: 3, forMs: [0, 8 * second] },
   { name: "api frozen", part: "api", weight: 2, forMs: [1 * second, 10 * second] },
   { name: "api told to stop", part: "api", weight: 2, forMs: [0, 3 * second] },

@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Client } from "@libsql/client";
+import { labels } from "../../../agent/sandbox/sandbox.ts";
 import { openDatabase } from "../../../api/platform/sqlite.node.ts";
 import { reservePort } from "../../../api/testing/reserve-port.ts";
 import { startWorker } from "../../../api/testing/start-worker.ts";
@@ -14,6 +15,7 @@ import { sourceFlags } from "../../../shared/testing/program.ts";
 import { connect } from "../../setup/engine.ts";
 import { startAudit } from "../../testing/ledger.ts";
 import {
+  childrenOf,
   copyBaseImage,
   makeNetwork,
   makePrivateDockerd,
@@ -31,6 +33,8 @@ const leases = {
   AIRLOCK_LIVENESS_S: "6",
   AIRLOCK_POLL_WAIT_S: "5",
 };
+
+const agentNameOf = (agent: number): string => `soak-${process.pid}-${agent}`;
 
 /** Sessions that both agents hold together. */
 export const places = 8;
@@ -109,7 +113,7 @@ export async function startWorld(
         AIRLOCK_API_URL: urls[i % urls.length],
         AIRLOCK_ALLOW_PLAIN_HTTP: "true",
         AIRLOCK_AGENT_TOKEN: token,
-        AIRLOCK_AGENT_NAME: `soak-${process.pid}-${i}`,
+        AIRLOCK_AGENT_NAME: agentNameOf(i),
         AIRLOCK_DOCKER_HOST: engine.host,
         AIRLOCK_SPOOL_DIR: spools[i]!.path,
         AIRLOCK_MAX_WORKERS: "4",
@@ -272,11 +276,35 @@ const dockerd = ({ engine }: World, signal: NodeJS.Signals): Breakage => ({
 const wire = (host: NetworkHost, begin: () => void): Breakage => ({ begin, mend: host.heal });
 const filled = ({ fill, free }: SmallDisk): Breakage => ({ begin: fill, mend: free });
 
+/** Kills processes of what forks an agent's jobs, as far as they are there. */
+const unforked = (
+  { engine }: World,
+  on: number,
+  doomed: (mother: number) => readonly number[],
+): Breakage => ({
+  begin: async () => {
+    const docker = connect(engine.host);
+    const filters = { label: [`${labels.agentName}=${agentNameOf(on)}`] };
+    try {
+      for (const { Id, Labels } of await docker.listContainers({ filters })) {
+        if (!Labels[labels.leaseId]?.startsWith("mother-")) continue;
+        const { State } = await docker.getContainer(Id).inspect();
+        if (State.Pid > 0) for (const pid of doomed(State.Pid)) process.kill(pid, "SIGKILL");
+      }
+    } catch {
+      // The engine is down, or the process has ended.
+    }
+  },
+  mend: () => {},
+});
+
 /** What each kind of fault does to the world, to the part with this number. */
 const breakages: Readonly<Record<Fault["kind"], (world: World, on: number) => Breakage>> = {
   "agent killed": ({ agents }, on) => ended(agents[on], "SIGKILL"),
   "agent frozen": ({ agents }, on) => frozen(agents[on]),
   "agent told to stop": ({ agents }, on) => ended(agents[on], "SIGTERM"),
+  "mother killed": (world, on) => unforked(world, on, (mother) => [mother]),
+  "zygotes killed": (world, on) => unforked(world, on, childrenOf),
   "api killed": ({ apis }, on) => ended(apis[on], "SIGKILL"),
   "api frozen": ({ apis }, on) => frozen(apis[on]),
   "api told to stop": ({ apis }, on) => ended(apis[on], "SIGTERM"),
