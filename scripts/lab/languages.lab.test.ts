@@ -6,7 +6,6 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { rawEngine } from "../../agent/testing/raw-engine.ts";
 import { languages } from "../../shared/languages.ts";
-import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { ExecutionRecord } from "../../shared/wire/executions.ts";
 import { ensureCpythonImage, imageMs } from "../setup/derived-images.ts";
 import {
@@ -14,10 +13,8 @@ import {
   fromPypi,
   type Place,
   places,
-  service,
   startTestService,
   type TestService,
-  useTestService,
 } from "../testing/test-service.ts";
 
 type LanguageProgram = {
@@ -586,56 +583,6 @@ int main() { std::ofstream("out.txt") << add(2, 3); }`,
 
 /** Test suites that other people wrote, with the list of what is expected to fail and why. */
 const run = promisify(execFile);
-
-describe("MCP's conformance suite", () => {
-  const folder = tempFolder();
-  useTestService({ api: {} });
-
-  /** They call tools, resources and prompts of the suite's own server by name; this service has its own. */
-  const ofItsServer: Readonly<Record<string, readonly string[]>> = {
-    "2025-11-25":
-      `logging-set-level completion-complete tools-call-simple-text tools-call-image tools-call-audio
-      tools-call-embedded-resource tools-call-mixed-content tools-call-with-logging tools-call-error
-      tools-call-with-progress tools-call-sampling tools-call-elicitation elicitation-sep1034-defaults
-      elicitation-sep1330-enums resources-read-text resources-read-binary resources-templates-read
-      resources-subscribe resources-unsubscribe prompts-list prompts-get-simple prompts-get-with-args
-      prompts-get-embedded-resource prompts-get-with-image json-schema-2020-12`.split(/\s+/),
-    "2026-07-28":
-      `server-stateless completion-complete tools-call-simple-text tools-call-image tools-call-audio
-      tools-call-embedded-resource tools-call-mixed-content tools-call-error tools-call-with-progress
-      resources-read-text resources-read-binary resources-templates-read prompts-list prompts-get-simple
-      prompts-get-with-args prompts-get-embedded-resource prompts-get-with-image caching
-      input-required-result-basic-elicitation input-required-result-basic-sampling
-      input-required-result-basic-list-roots input-required-result-request-state
-      input-required-result-multiple-input-requests input-required-result-multi-round
-      input-required-result-missing-input-response input-required-result-non-tool-request
-      input-required-result-result-type input-required-result-tampered-state
-      input-required-result-capability-check input-required-result-ignore-extra-params
-      tasks-lifecycle tasks-capability-negotiation tasks-wire-fields tasks-request-state-removal tasks-mrtr-input
-      tasks-request-headers tasks-dispatch-and-envelope tasks-required-task-error tasks-mrtr-composition
-      json-schema-2020-12 http-custom-header-server-validation`.split(/\s+/),
-  };
-
-  test.each(Object.entries(ofItsServer))(
-    "requirements of %s: only those that need the suite's own server fail",
-    async (revision, expected) => {
-      writeFileSync(join(folder, "package.json"), "{}");
-      const pinned = "@modelcontextprotocol/conformance@0.2.0-alpha.12";
-      await run("npm", ["install", "--silent", "--prefix", folder, pinned]);
-      const list = join(folder, "expected.yml");
-      writeFileSync(list, `server:\n${expected.map((name) => `  - ${name}\n`).join("")}`);
-      const program = join(folder, "node_modules/.bin/conformance");
-      const of = ["--requirements", revision, "--expected-failures", list];
-      // It fails for a failure that is not listed, and for a listed one that passes.
-      const { stdout } = await run(
-        process.execPath,
-        [program, "server", "--url", `${service.url}/mcp`, ...of],
-        { cwd: folder, maxBuffer: 1 << 26 },
-      );
-      expect(stdout).toContain("Baseline check passed");
-    },
-  );
-});
 
 describe("CPython's own tests", () => {
   /** Runs a module of them and prints how each of its tests ended; it knows nothing of this service. */
