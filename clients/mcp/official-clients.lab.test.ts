@@ -123,7 +123,6 @@ describe("conformance", () => {
 
   /** Scenarios with checks that need special tools or prompts, which this service has not; the others hold. */
   const scenarios: Record<string, string[]> = {
-    "dns-rebinding-protection": [],
     "server-stateless": [
       "sep-2575-server-rejects-undeclared-capability",
       "sep-2575-missing-capability-http-400",

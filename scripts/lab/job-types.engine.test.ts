@@ -1,8 +1,8 @@
 import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { testEngine } from "../../agent/testing/engine.ts";
-import { type PackageIndex, startIndex, writeWheels } from "../../agent/testing/package-index.ts";
+import { startIndex, writeWheels } from "../../agent/testing/package-index.ts";
 import {
   bridgeAddress,
   imagesOf,
@@ -41,18 +41,16 @@ async function wordsOfSharing(): Promise<RegExp> {
 }
 
 let wheels: string;
-let service: TestService;
 beforeAll(async () => {
   await testEngine();
   wheels = tempFolder();
 });
-afterEach(() => readdirSync(wheels).forEach((name) => rmSync(join(wheels, name))));
 
 type Start = (options: ServiceOptions) => Promise<TestService>;
 
 /** Its agents install from the folder of wheels. */
-async function startService(start: Start, vars: Variables = {}): Promise<void> {
-  service = await start({
+function startService(start: Start, vars: Variables = {}): Promise<TestService> {
+  return start({
     api: {
       // Most tests have one host, where it would only take its time.
       AIRLOCK_MAX_IMAGE_BYTES: "0",
@@ -75,10 +73,8 @@ async function startService(start: Start, vars: Variables = {}): Promise<void> {
   });
 }
 
-const submit = (jobType: string, code = printAnswer) =>
-  service.submit(code, {}, { job_type: jobType });
 // A busy machine's engine takes its time.
-const execute = (jobType: string) =>
+const execute = (service: TestService, jobType: string) =>
   service.execute(printAnswer, { job_type: jobType, startup_timeout: 600 });
 
 // In workerd in the engine tier, where it also stores what it builds for other agents and forks its jobs; on Node in
@@ -86,15 +82,21 @@ const execute = (jobType: string) =>
 const [name, start, stores]: [string, Start, boolean] = isLab
   ? ["api/node.ts", startTestService, false]
   : ["api/worker.ts in workerd", (options) => startTestServiceOn(startWorker, options), true];
-describe(`on ${name}`, () => {
+describe.concurrent(`on ${name}`, () => {
+  /** They share a service. */
+  const one = { concurrent: false };
   const oneSlot = { AIRLOCK_MAX_WORKERS: "1" };
+  let service: TestService;
   beforeAll(async () => {
-    await startService(start, stores ? { AIRLOCK_MAX_IMAGE_BYTES: "" } : {});
+    service = await startService(start, stores ? { AIRLOCK_MAX_IMAGE_BYTES: "" } : {});
     await service.startAgent("agent", stores ? { AIRLOCK_CONTAINER_BACKEND: "" } : oneSlot);
   });
+  afterEach(() => readdirSync(wheels).forEach((name) => rmSync(join(wheels, name))));
   afterAll(() => service?.[Symbol.asyncDispose]());
+  const submit = (jobType: string, code = printAnswer) =>
+    service.submit(code, {}, { job_type: jobType });
 
-  test("a build that fails answers with pip's message", async () => {
+  test("a build that fails answers with pip's message", one, async () => {
     const refusal = await build(service, "broken");
     expect(refusal).toMatchObject({
       status: 422,
@@ -111,7 +113,7 @@ describe(`on ${name}`, () => {
     expect(await imagesOf(`${service.name}-broken`)).toEqual([]);
   });
 
-  test("a job type is built, and its jobs run on that image without a network", async () => {
+  test("a job type is built, and its jobs run on that image without a network", one, async () => {
     writeWheels(wheels, probe(42));
     expect(await readJobType(service, "default")).toMatchObject({ image_exists: true });
     expect(await readJobType(service, "science")).toMatchObject({
@@ -148,7 +150,7 @@ describe(`on ${name}`, () => {
     });
   });
 
-  test("the first job of a type has its image built, and runs on it", async () => {
+  test("the first job of a type has its image built, and runs on it", one, async () => {
     writeWheels(wheels, probe(6));
     const id = await submit("unbuilt");
     const waiting = await service.send<InProgressResult>("GET", `/jobs/${id}/result`);
@@ -161,7 +163,7 @@ describe(`on ${name}`, () => {
   // What follows is the agents' work, whatever the API runs on.
   if (stores) return;
 
-  test("a rebuilt job type runs on its new image; old records keep theirs", async () => {
+  test("a rebuilt job type runs on its new image; old records keep theirs", one, async () => {
     writeWheels(wheels, probe(1));
     const first = await build(service, "rebuilt", "v1.0.0");
     const id = await submit("rebuilt");
@@ -180,24 +182,28 @@ describe(`on ${name}`, () => {
     });
   });
 
-  test("an image that is removed is missed within seconds, and the next job has it built again", async () => {
-    writeWheels(wheels, probe(3));
-    const { digest } = await build(service, "removed");
-    const imageExists = async () => (await readJobType(service, "removed")).image_exists;
-    expect(await imageExists()).toBe(true);
-    await removeImages(digest);
-    await expect.poll(imageExists, { timeout: 120_000 }).toBe(false);
+  test(
+    "an image that is removed is missed within seconds, and the next job has it built again",
+    one,
+    async () => {
+      writeWheels(wheels, probe(3));
+      const { digest } = await build(service, "removed");
+      const imageExists = async () => (await readJobType(service, "removed")).image_exists;
+      expect(await imageExists()).toBe(true);
+      await removeImages(digest);
+      await expect.poll(imageExists, { timeout: 120_000 }).toBe(false);
 
-    const id = await submit("removed");
-    const waiting = await service.send<InProgressResult>("GET", `/jobs/${id}/result`);
-    expect(waiting.json.message).toMatch(/Waits for the image of removed\.$/);
-    const { stdout, job_ref } = await service.ended(id);
-    expect(stdout).toBe("3\n");
-    expect(job_ref).toBe((await lastBuild(service, "removed")).version);
-    expect(job_ref).not.toBe(`removed@${digest}`);
-  });
+      const id = await submit("removed");
+      const waiting = await service.send<InProgressResult>("GET", `/jobs/${id}/result`);
+      expect(waiting.json.message).toMatch(/Waits for the image of removed\.$/);
+      const { stdout, job_ref } = await service.ended(id);
+      expect(stdout).toBe("3\n");
+      expect(job_ref).toBe((await lastBuild(service, "removed")).version);
+      expect(job_ref).not.toBe(`removed@${digest}`);
+    },
+  );
 
-  test("two agents on one engine both run what one of them has built", async () => {
+  test("two agents on one engine both run what one of them has built", one, async () => {
     writeWheels(wheels, probe(4));
     await service.startAgent("second", oneSlot);
     const { version } = await build(service, "shared");
@@ -211,42 +217,40 @@ describe(`on ${name}`, () => {
   });
 });
 
-describe("a running build", () => {
-  let index: PackageIndex;
-  let open: () => void;
-
-  /** An agent that installs from an index which does not answer before it is told to. */
-  function addSlowAgent(): Promise<TestAgent> {
-    return service.startAgent("agent", {
-      AIRLOCK_PIP_INDEX_URL: index.url,
-      AIRLOCK_PIP_FIND_LINKS: "",
-      // Told to stop, it builds on however slow its host is.
-      AIRLOCK_DRAIN_GRACE_S: "60",
-    });
+describe.concurrent("a running build", () => {
+  /** A build at an agent that installs from an index which does not answer before it is told to. */
+  async function startSlowBuild() {
+    const { promise: opens, resolve: open } = Promise.withResolvers<void>();
+    const index = await startIndex({ address: await bridgeAddress(), wheels: [probe(5)], opens });
+    // Longer than a busy machine takes to start an API or an agent again.
+    const vars = { AIRLOCK_LEASE_TTL_S: "15", AIRLOCK_LIVENESS_S: "15" };
+    const service = await startService(startTestService, vars);
+    const addAgent = (): Promise<TestAgent> =>
+      service.startAgent("agent", {
+        AIRLOCK_PIP_INDEX_URL: index.url,
+        AIRLOCK_PIP_FIND_LINKS: "",
+        // Told to stop, it builds on however slow its host is.
+        AIRLOCK_DRAIN_GRACE_S: "60",
+      });
+    const agent = await addAgent();
+    const answer = build(service, "science").catch(() => "cut off");
+    await expect.poll(() => index.requests.length, { timeout: 120_000 }).toBeGreaterThan(0);
+    return {
+      service,
+      agent,
+      addAgent,
+      answer,
+      open,
+      [Symbol.asyncDispose]: async () => {
+        await service[Symbol.asyncDispose]();
+        index.close();
+      },
+    };
   }
 
-  beforeEach(async () => {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    open = resolve;
-    const address = await bridgeAddress();
-    index = await startIndex({ address, wheels: [probe(5)], opens: promise });
-    // Longer than a busy machine takes to start an API or an agent again.
-    await startService(startTestService, { AIRLOCK_LEASE_TTL_S: "15", AIRLOCK_LIVENESS_S: "15" });
-  });
-  afterEach(async () => {
-    await service[Symbol.asyncDispose]();
-    index.close();
-  });
-
-  /** Until a build has asked the index. */
-  const asked = async () => {
-    await expect.poll(() => index.requests.length, { timeout: 120_000 }).toBeGreaterThan(0);
-  };
-
   test("survives a kill of the API and the loss of its client", async () => {
-    await addSlowAgent();
-    const answer = build(service, "science").catch(() => "cut off");
-    await asked();
+    await using slow = await startSlowBuild();
+    const { service, answer, open } = slow;
     await service.api().close();
     expect(await answer).toBe("cut off");
 
@@ -256,27 +260,25 @@ describe("a running build", () => {
     await expect
       .poll(async () => (await lastBuild(service, "science")).status, { timeout: 120_000 })
       .toBe("built");
-    expect(await execute("science")).toMatchObject({ stdout: "5\n" });
+    expect(await execute(service, "science")).toMatchObject({ stdout: "5\n" });
   });
 
   test("is tried once more when its agent is killed, and nothing is left of the first", async () => {
-    const first = await addSlowAgent();
-    const answer = build(service, "science");
-    await asked();
+    await using slow = await startSlowBuild();
+    const { service, agent: first, addAgent, answer, open } = slow;
     first.process.kill("SIGKILL");
     await first.exit;
     expect(await jobContainersOf(first.name)).toHaveLength(1);
     open();
-    await addSlowAgent();
+    await addAgent();
     expect(await answer).toMatchObject({ status: "built" });
     expect(await jobContainersOf(first.name)).toEqual([]);
-    expect(await execute("science")).toMatchObject({ stdout: "5\n" });
+    expect(await execute(service, "science")).toMatchObject({ stdout: "5\n" });
   });
 
   test("shows its log, and leaves the agent's slots to jobs", async () => {
-    const agent = await addSlowAgent();
-    const answer = build(service, "science");
-    await asked();
+    await using slow = await startSlowBuild();
+    const { service, agent, answer, open } = slow;
     await expect
       .poll(async () => (await lastBuild(service, "science")).log, { timeout: 120_000 })
       .toContain("Looking in indexes");

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { globSync, readdirSync } from "node:fs";
 import { type AddressInfo, connect } from "node:net";
@@ -344,31 +343,6 @@ ${signal.wait}`;
     afterAll(async () => {
       await service?.[Symbol.asyncDispose]();
       network[Symbol.dispose]();
-    });
-
-    const brings = `
-open("file.bin", "wb").write(bytes(range(256)) * 128)
-print(__import__("json").load(open("/input/data.json"))["mark"])
-`;
-
-    test.each([
-      ["loses packets", (host: Network["hosts"][number]) => host.lose(0.15)],
-      ["is slow", (host: Network["hosts"][number]) => host.slow(128)],
-    ])("fault 5: that %s delivers everything once", async (_what, weaken) => {
-      const [host] = network.hosts;
-      weaken(host!);
-      const mark = randomUUID();
-      const ids = await Promise.all([1, 2, 3].map(() => service.submit(brings, { mark })));
-      for (const id of ids) {
-        expect(await service.ended(id)).toMatchObject({
-          status: "succeeded",
-          stdout: `${mark}\n`,
-          artifacts: [{ name: "file.bin", size_bytes: 256 * 128 }],
-        });
-      }
-      host!.heal();
-      const acknowledged = ids.map((id) => ({ id, ends: ["succeeded"] }));
-      expect((await service.ledger(acknowledged)).faults).toEqual([]);
     });
 
     test("fault 5: half-open connections are given up, and work continues", async () => {
