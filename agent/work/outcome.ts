@@ -297,7 +297,7 @@ async function withUploads(
   signal: AbortSignal,
 ): Promise<ResultReport> {
   try {
-    await uploadArtifacts(deps, leaseId, artifacts, signal);
+    if (artifacts.length > 0) await uploadArtifacts(deps, leaseId, artifacts, signal);
     return result;
   } catch (error) {
     if (error instanceof ApiError || signal.aborted) throw error;

@@ -158,9 +158,12 @@ test("a hello runs as many statements on the database file as this says, from a 
   steps.push(["a hello", 12, () => run("/execute", hello)]);
   await run("/compat/piston/api/v2/runtimes");
   // On a busy machine, a turn of the event loop may be too long for the claim to come into the submission's group.
-  let different = await differences(steps);
-  for (let tries = 10; different !== "" && tries > 0; tries--) different = await differences(steps);
-  expect(different).toBe("");
+  for (const step of steps) {
+    let different = await differences([step]);
+    for (let tries = 10; different !== "" && tries > 0; tries--)
+      different = await differences([step]);
+    expect(different).toBe("");
+  }
 });
 
 test("a session and its calls ask the database file as often as they did, with a poll that waits", async () => {
