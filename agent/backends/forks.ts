@@ -56,6 +56,8 @@ export function createForks(deps: ForksDeps) {
   const rootfs = createRootfsStore(keeper.volume);
   const zygotes = createZygotes({ ...deps, mother: keeper.current, rootfs });
   const bundles = createBundles({ ...keeper.volume, ...deps.packages, log });
+  /** Of the containers of installations. */
+  let removed = Promise.resolve();
   /** A secret in the names of file bundles: a hostile image that knows a file's hash must not find the file. */
   const secret = randomUUID();
   const openFork = createOpenFork({ zygoteFor, zygotes, log });
@@ -90,7 +92,10 @@ export function createForks(deps: ForksDeps) {
     borrow: (spec: SandboxSpec, wanted: WantedPackages, signal: AbortSignal) =>
       bundles.borrow(
         { tenant: wanted.tenant, content: wanted.key },
-        (keep, limit) => installApart(keeper.volume, spec, wanted, deps.packages, keep, limit),
+        (keep, limit) =>
+          installApart(keeper.volume, spec, wanted, deps.packages, keep, limit, (removal) => {
+            removed = removed.then(() => removal);
+          }),
         signal,
         wanted.took,
       ),
@@ -128,6 +133,7 @@ export function createForks(deps: ForksDeps) {
     owns: keeper.owns,
     async close(): Promise<void> {
       await Promise.all([bundles.close(), rootfs.close()]);
+      await removed;
       await keeper.close();
     },
   };

@@ -347,6 +347,7 @@ export interface InstallLimits {
 /**
  * Installs packages in a container of their own, passes on their files, and lets the container be removed.
  *
+ * @param removing is given the removal, which never fails.
  * @throws InstallError; EngineError; the signal's reason.
  */
 export async function installApart(
@@ -356,6 +357,7 @@ export async function installApart(
   { memoryBytes, maxBytes }: InstallLimits,
   keep: () => Promise<KeepPiece>,
   signal: AbortSignal,
+  removing: (removal: Promise<void>) => void,
 ): Promise<void> {
   const label = `install-${randomUUID()}`;
   // No limit of CPU time: pip and two compilers run there, and no code of a job or package.
@@ -372,11 +374,13 @@ export async function installApart(
   try {
     await sandbox.install({ requirements, from: { ...from, keep, maxBytes } }, signal);
   } finally {
-    // Nobody waits for this: an engine takes seconds to remove many files. What is left, the reaper removes later.
-    void sandbox
-      .close()
-      .catch(() => {})
-      .finally(forget);
+    // No job waits for this: an engine takes seconds to remove many files. What is left, the reaper removes later.
+    removing(
+      sandbox
+        .close()
+        .catch(() => {})
+        .finally(forget),
+    );
   }
 }
 

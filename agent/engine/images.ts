@@ -39,8 +39,8 @@ export interface ImageCalls {
    * from it inherit the label, so those do not count.
    */
   labelledImageId(name: string, value: string, signal: AbortSignal): Promise<string | null>;
-  /** All images, also those that others are made of. */
-  imageList(signal: AbortSignal): Promise<ImageEntry[]>;
+  /** All images, also those that others are made of; with a label `name=value`, those that have it. */
+  imageList(signal: AbortSignal, label?: string): Promise<ImageEntry[]>;
   /** The engine's images that have a name in this repository. */
   imagesNamed(repository: string, signal: AbortSignal): Promise<NamedImage[]>;
   /**
@@ -107,9 +107,10 @@ export function imageCalls(docker: Docker, call: Call): ImageCalls {
         .sort((one, other) => Date.parse(one!.Created) - Date.parse(other!.Created));
       return oldest?.Id ?? null;
     },
-    imageList: (signal) =>
+    imageList: (signal, label) =>
       call(signal, async (abortSignal) => {
-        const images = await docker.listImages({ all: true, abortSignal });
+        const filters = label === undefined ? {} : { label: [label] };
+        const images = await docker.listImages({ all: true, filters, abortSignal });
         return images.map(({ ParentId, Labels, RepoTags, RepoDigests, ...image }) => ({
           ...named(image),
           parentId: ParentId ? fullId(ParentId) : "",

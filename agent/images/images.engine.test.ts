@@ -313,6 +313,8 @@ describe("furnished images", async () => {
   let base: string;
   beforeEach(async () => {
     base = await deriveImage(image, "true", ["ENV MORE=1", "LABEL io.airlock.owner=x"]);
+    // Else an agent of another test would remove what is made of it.
+    await engine.tag(base, "airlock-test", randomUUID(), never);
   });
   afterEach(() => removeImages(base));
 
@@ -389,14 +391,17 @@ describe("images that nothing needs", async () => {
     return made.at(-1)!;
   }
 
-  /** Collects as an agent whose engine has the images of this test alone; says which are left. */
+  /**
+   * Collects as an agent whose engine has the images of this test alone; says which are left. Agents of other tests would
+   * remove them too: for those, the labels are no agent's.
+   */
   async function collect(
     mebibytes: number,
     { needed = [], used = [], laterMs = 25 * HOUR_MS }: Partial<Collected> = {},
   ): Promise<string[]> {
     const imageList = async () =>
       (await engine.imageList(never))
-        .map((one) => ({ ...one, createdMs: made.indexOf(one.id) }))
+        .map((one) => ({ ...one, labels: ofAgents(one.labels), createdMs: made.indexOf(one.id) }))
         .filter(({ id, createdMs }) => id === image || createdMs >= 0);
     const imageCalls = { ...engine, imageList };
     const deps = { imageCalls, needed: () => needed, used: () => Promise.resolve(used) };
@@ -406,11 +411,18 @@ describe("images that nothing needs", async () => {
     const ids = (await imageList()).map(({ id }) => id);
     return made.filter((id) => ids.includes(id));
   }
+  const ofAgents = (labels: Readonly<Record<string, string>>) =>
+    Object.fromEntries(
+      Object.entries(labels).map(([name, value]) => [
+        name.replace("airlock-test", "airlock"),
+        value,
+      ]),
+    );
   type Collected = { needed: string[] | null; used: string[]; laterMs: number };
-  const built = "LABEL io.airlock.repository=airlock-science";
+  const built = "LABEL io.airlock-test.repository=airlock-science";
 
   test("steps of builds go while they take more than the limit, the oldest first", async () => {
-    const label = "LABEL io.airlock.step=x";
+    const label = "LABEL io.airlock-test.step=x";
     const alone = await derive(image, 4, label);
     const parent = await derive(image, 4, label);
     const child = await derive(parent, 4, label);
@@ -425,10 +437,10 @@ describe("images that nothing needs", async () => {
   });
 
   test("a step stays whose image a name, a job type or a container needs", async () => {
-    const step = await derive(image, 1, "LABEL io.airlock.step=x");
+    const step = await derive(image, 1, "LABEL io.airlock-test.step=x");
     const child = await derive(step, 1, built);
     expect(await collect(0)).toEqual(made);
-    const own = await derive(image, 1, "LABEL io.airlock.step=y");
+    const own = await derive(image, 1, "LABEL io.airlock-test.step=y");
     expect(await collect(0, { needed: [own] })).toEqual(made);
     const container = await rawEngine.createContainer({ Image: own });
     expect(await collect(0)).toEqual(made);
@@ -441,8 +453,8 @@ describe("images that nothing needs", async () => {
     const furnished = await derive(
       first,
       0,
-      `LABEL io.airlock.furnished=${first}`,
-      "LABEL io.airlock.repository=",
+      `LABEL io.airlock-test.furnished=${first}`,
+      "LABEL io.airlock-test.repository=",
     );
     await engine.tag(furnished, "airlock-test", randomUUID(), never);
     const second = await derive(image, 1, built);
@@ -454,7 +466,7 @@ describe("images that nothing needs", async () => {
 
   test("a furnished image goes that this agent does not use and whose base has no name; the base stays", async () => {
     const base = await derive(image, 1, "LABEL a=b");
-    const furnished = await derive(base, 0, `LABEL io.airlock.furnished=${base}`);
+    const furnished = await derive(base, 0, `LABEL io.airlock-test.furnished=${base}`);
     const [repository, tag] = [`airlock-test-${randomUUID()}`, "1"];
     await engine.tag(furnished, repository, `${tag}-furnished`, never);
     await engine.tag(base, repository, tag, never);

@@ -199,6 +199,17 @@ describe("inventory", () => {
     expect(inventory.present()).toEqual(["python:3", "sha256:2"]);
   });
 
+  it("keeps an image that was made while the engine was asked", async () => {
+    await inventory.want(["python:3", "sha256:2"], signal);
+    const refreshed = inventory.refresh(signal);
+    inventory.add("sha256:2");
+    inventory.add("sha256:3");
+    await refreshed;
+    expect(inventory.present()).toEqual(["python:3", "sha256:2", "sha256:3"]);
+    await inventory.refresh(signal);
+    expect(inventory.present()).toEqual(["python:3"]);
+  });
+
   it("keeps reporting an image that it built until it is gone", async () => {
     images = ["python:3", "sha256:2"];
     inventory.add("sha256:2");

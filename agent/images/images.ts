@@ -136,9 +136,11 @@ export function createInventory(
 
   /** Looks up every image again. */
   async function refresh(signal: AbortSignal): Promise<void> {
-    const sought = wanted;
+    const [sought, before] = [wanted, present];
     const ids = await Promise.all(sought.map((one) => findImage(store, one, signal)));
-    set(sought.filter((_one, n) => ids[n] !== null));
+    // The engine may have been asked before it had these.
+    const added = present.filter((one) => !before.includes(one));
+    set([...new Set([...sought.filter((_one, n) => ids[n] !== null), ...added])]);
   }
 
   /**
