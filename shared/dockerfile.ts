@@ -1,68 +1,70 @@
+import { z } from "zod";
+
 /**
  * The lines of a job type's `dockerfile`: what they mean, and what of them a build has no use for. Source:
  * docs.docker.com/reference/dockerfile.
  */
 
+/**
+ * One step of a build, run in the container that becomes the image. `line` is a line of the job type's
+ * `dockerfile`.
+ */
+export const BuildStep = z.discriminatedUnion("kind", [
+  z.object({ kind: z.enum(["apt", "pip", "npm"]), packages: z.array(z.string()).min(1) }),
+  /** A command; `shown` is its text in the file. */
+  z.object({
+    kind: z.literal("run"),
+    line: z.int(),
+    shown: z.string(),
+    argv: z.array(z.string()).min(1),
+  }),
+  /** A file to write; `mode` is its permissions, `expand` whether variables in its text are replaced. */
+  z.object({
+    kind: z.literal("file"),
+    line: z.int(),
+    path: z.string(),
+    mode: z.int(),
+    text: z.string(),
+    expand: z.boolean(),
+  }),
+  /** An instruction without a command or a file, such as `ENV A="b"`. */
+  z.object({ kind: z.literal("set"), line: z.int(), change: z.string() }),
+]);
+export type BuildStep = z.infer<typeof BuildStep>;
+
+type PackageStep = Extract<BuildStep, { packages: string[] }>;
 /** A line that a build carries out, as it travels to the agent: variables stand in it as written. */
-type LineStep = RunStep | FileStep | { kind: "set"; line: number; change: string };
+type LineStep = Exclude<BuildStep, PackageStep>;
+type StepOf<Kind> = Extract<LineStep, { kind: Kind }>;
 
-interface RunStep {
-  kind: "run";
-  line: number;
-  shown: string;
-  argv: string[];
+/** What logs and messages call a step. */
+export function titleOf(step: BuildStep): string {
+  if ("packages" in step) return `${step.kind}: ${shorten(step.packages.join(" "))}`;
+  const what =
+    step.kind === "run"
+      ? `RUN ${step.shown}`
+      : step.kind === "file"
+        ? `COPY ${step.path}`
+        : step.change;
+  return `dockerfile line ${step.line}: ${shorten(what)}`;
 }
 
-interface FileStep {
-  kind: "file";
-  line: number;
-  path: string;
-  mode: number;
-  text: string;
-  /** Whether variables in the text are replaced: its heredoc's name has no quotes. */
-  expand: boolean;
-}
-
-interface PackageStep {
-  readonly kind: "apt" | "pip" | "npm";
-  readonly packages: readonly string[];
-}
-
-/** Reports the line of the Dockerfile. */
-export class DockerfileError extends Error {
-  override name = "DockerfileError";
-
-  constructor(line: number, message: string) {
-    super(`dockerfile line ${line}: ${message}`);
-  }
-}
-
-interface Instruction {
-  readonly line: number;
-  readonly name: string;
-  readonly rest: string;
-  readonly heredocs: readonly Heredoc[];
-}
-
-interface Heredoc {
-  readonly name: string;
-  readonly text: string;
-  readonly expand: boolean;
+function shorten(text: string): string {
+  const line = text.replaceAll(/\s+/g, " ");
+  return line.length > 100 ? `${line.slice(0, 99)}…` : line;
 }
 
 type Variables = Readonly<Record<string, string>>;
 
-/** Instructions for those who run an image by itself. */
-const skipped = [
-  "CMD",
-  "ENTRYPOINT",
-  "EXPOSE",
-  "VOLUME",
-  "HEALTHCHECK",
-  "STOPSIGNAL",
-  "MAINTAINER",
-];
-const settings = ["ENV", "ARG", "WORKDIR", "USER", "LABEL", ...skipped];
+function fail(line: number, message: string): never {
+  throw new Error(`dockerfile line ${line}: ${message}`);
+}
+
+/** Instructions that change no file. Those behind LABEL are for people who run the image by itself. */
+const settings =
+  "ENV ARG WORKDIR USER LABEL CMD ENTRYPOINT EXPOSE VOLUME HEALTHCHECK STOPSIGNAL MAINTAINER".split(
+    " ",
+  );
 
 interface Parsed {
   readonly from?: string;
@@ -75,7 +77,7 @@ const parsed = new Map<string, Parsed>();
 /**
  * The image that a Dockerfile starts from, if it says so, and its steps.
  *
- * @throws DockerfileError
+ * @throws Error that names the line.
  */
 export function parseDockerfile(text: string): Parsed {
   const found = parsed.get(text) ?? parse(text);
@@ -87,73 +89,71 @@ function parse(text: string): Parsed {
   const steps: LineStep[] = [];
   let shell = ["/bin/sh", "-c"];
   let from: string | undefined;
-  const globals: Record<string, string> = {};
+  let globals: Variables = {};
   for (const instruction of readInstructions(text)) {
     const { line, name, rest, heredocs } = instruction;
-    const fail = (message: string): never => {
-      throw new DockerfileError(line, message);
-    };
-    const flags = leadingFlags(rest);
-    if (rest === "") fail(`${name} needs an argument`);
+    if (rest === "") fail(line, `${name} needs an argument`);
+    const isCopy = name === "COPY" || name === "ADD";
+    const [flags = ""] = /^(?:--[\w-]+(?:=\S*)?\s*)*/.exec(rest) ?? [];
+    const flag = flags.match(/--[\w-]+/g)?.find((one) => !isCopy || one !== "--chmod");
+    if (flag && (isCopy || name === "RUN")) fail(line, `${name} takes no ${flag}`);
     if (name === "FROM") {
-      if (from !== undefined) fail("a build has one FROM");
-      if (steps.some((step) => step.kind !== "set" || !step.change.startsWith("ARG "))) {
-        fail("FROM comes first");
-      }
-      const [image = "", as, , ...more] = splitWords(rest);
-      const isWhole = more.length === 0 && (as === undefined || as.toUpperCase() === "AS");
-      if (flags.length > 0 || !isWhole) fail("FROM takes the name of an image alone");
-      from = expand(image, resolveSteps(steps, {}).variables, line);
-      if (from === "") fail("FROM needs the name of an image");
-      Object.assign(globals, resolveSteps(steps.splice(0), {}).variables);
+      if (from !== undefined) fail(line, "a build has one FROM");
+      if (steps.some((step) => step.kind !== "set" || !step.change.startsWith("ARG ")))
+        fail(line, "FROM comes first");
+      const [image = "", as = "AS", , ...more] = splitWords(rest);
+      if (flag || more.length > 0 || as.toUpperCase() !== "AS")
+        fail(line, "FROM takes the name of an image alone");
+      globals = resolveSteps(steps.splice(0), {}).variables;
+      from = expand(image, globals, line);
+      if (from === "") fail(line, "FROM needs the name of an image");
     } else if (name === "RUN") {
-      if (flags.length > 0) fail(`RUN takes no ${flags[0]}`);
-      steps.push({
-        kind: "run",
-        line,
-        shown: rest,
-        argv: jsonList(rest) ?? [...shell, script(instruction)],
-      });
-    } else if (name === "COPY" || name === "ADD") {
-      steps.push(...copiedFiles(instruction, flags));
+      const argv = listOf(rest) ?? [...shell, script(instruction)];
+      steps.push({ kind: "run", line, shown: rest, argv });
+    } else if (isCopy) {
+      steps.push(...copiedFiles(instruction));
     } else if (name === "SHELL") {
-      shell = jsonList(rest) ?? fail('SHELL takes a list such as ["/bin/bash", "-c"]');
+      shell = listOf(rest) ?? fail(line, 'SHELL takes a list such as ["/bin/bash", "-c"]');
     } else if (settings.includes(name)) {
-      const change = `${name} ${rest}`;
-      const bare = name === "ARG" && !rest.includes("=") ? globals[rest] : undefined;
-      steps.push({
-        kind: "set",
-        line,
-        change: bare === undefined ? change : `ARG ${rest}=${quoted(bare)}`,
-      });
+      const before = name === "ARG" && !rest.includes("=") ? globals[rest] : undefined;
+      const value = before === undefined ? "" : `=${quoted(before)}`;
+      steps.push({ kind: "set", line, change: `${name} ${rest}${value}` });
     } else {
-      fail(name === "ONBUILD" ? "ONBUILD has no use here" : `there is no instruction ${name}`);
+      fail(
+        line,
+        name === "ONBUILD" ? "ONBUILD has no use here" : `there is no instruction ${name}`,
+      );
     }
-    if (heredocs.length > 0 && !["RUN", "COPY", "ADD"].includes(name)) {
-      fail(`${name} takes no heredoc`);
-    }
+    if (heredocs.length > 0 && !isCopy && name !== "RUN") fail(line, `${name} takes no heredoc`);
   }
   // Finds what can only fail when variables are replaced.
   resolveSteps(steps, {});
   return { ...(from !== undefined && { from }), steps };
 }
 
+type Instruction = ReturnType<typeof readInstructions>[number];
+
 const isNothing = (line: string): boolean => /^\s*(#|$)/.test(line);
+const heredocStart = /(?<=^|\s)\d*<<(-?)(["']?)([A-Za-z_][\w.-]*)\2(?=[\s|>;&]|$)/;
+const heredocOrQuotes = new RegExp(
+  String.raw`${heredocStart.source}|"(?:\\[^]|[^"\\])*"|'[^']*'`,
+  "g",
+);
 
 /** Joins lines that go on, leaves out comments, and takes heredocs to their instructions. */
-function readInstructions(text: string): Instruction[] {
+function readInstructions(text: string) {
   const lines = text.replace(/^\ufeff/, "").split(/\r?\n/);
   let escape = "\\";
   let at = 0;
-  for (; at < lines.length; at += 1) {
-    const [, key, value] = /^#\s*(\w+)\s*=\s*(.+?)\s*$/.exec(lines[at]!) ?? [];
+  for (; ; at += 1) {
+    const [, key, value = ""] = /^#\s*(\w+)\s*=\s*(.+?)\s*$/.exec(lines[at] ?? "") ?? [];
     if (key === undefined) break;
     if (key.toLowerCase() !== "escape") continue;
-    if (value !== "\\" && value !== "`") throw new DockerfileError(at + 1, "escape is \\ or `");
+    if (value !== "\\" && value !== "`") fail(at + 1, "escape is \\ or `");
     escape = value;
   }
   const goesOn = escape === "`" ? /`[ \t]*$/ : /\\[ \t]*$/;
-  const found: Instruction[] = [];
+  const found = [];
   while (at < lines.length) {
     const line = at + 1;
     let joined = "";
@@ -166,18 +166,15 @@ function readInstructions(text: string): Instruction[] {
     if (joined === "") at += 1;
     const [, name = "", rest = ""] = /^\s*(\S+)\s*([^]*?)\s*$/.exec(joined) ?? [];
     if (name === "") continue;
-    const isList = jsonList(rest) !== undefined;
-    const heredocs = (isList ? [] : heredocNames(rest)).map(({ end, isIndented, expand }) => {
-      const body: string[] = [];
-      for (;;) {
-        const raw = lines[at];
-        if (raw === undefined) throw new DockerfileError(line, `the heredoc ${end} has no end`);
-        at += 1;
-        const one = isIndented ? raw.replace(/^\t+/, "") : raw;
-        if (one === end) break;
-        body.push(`${one}\n`);
-      }
-      return { name: end, text: body.join(""), expand };
+    const marks = listOf(rest) ? [] : [...rest.matchAll(heredocOrQuotes)];
+    const heredocs = marks.flatMap(([, dash, quote, end]) => {
+      if (end === undefined) return [];
+      const body = lines.slice(at).map((one) => (dash ? one.replace(/^\t+/, "") : one));
+      const length = body.indexOf(end);
+      if (length < 0) fail(line, `the heredoc ${end} has no end`);
+      at += length + 1;
+      const own = body.slice(0, length).map((one) => `${one}\n`);
+      return { name: end, text: own.join(""), expand: quote === "" };
     });
     // From here on the escape is a backslash.
     const plain =
@@ -185,16 +182,6 @@ function readInstructions(text: string): Instruction[] {
     found.push({ line, name: name.toUpperCase(), rest: plain, heredocs });
   }
   return found;
-}
-
-const heredocStart = /(?<=^|\s)\d*<<(-?)(["']?)([A-Za-z_][\w.-]*)\2(?=[\s|>;&]|$)/;
-
-function heredocNames(rest: string) {
-  const quotes = /"(?:\\[^]|[^"\\])*"|'[^']*'/;
-  const either = new RegExp(`${heredocStart.source}|${quotes.source}`, "g");
-  return [...rest.matchAll(either)].flatMap(([, indented, quote, end]) =>
-    end === undefined ? [] : [{ end, isIndented: indented === "-", expand: quote === "" }],
-  );
 }
 
 /** What the shell of a RUN gets. A heredoc by itself is the script; one of another program begins with #!. */
@@ -208,43 +195,30 @@ function script({ rest, heredocs }: Instruction): string {
   return `${write}\n${first.text}${first.name}\n`;
 }
 
-function copiedFiles({ line, name, rest, heredocs }: Instruction, flags: string[]): FileStep[] {
-  const other = flags.find((flag) => flag !== "--chmod");
-  if (other !== undefined) throw new DockerfileError(line, `${name} takes no ${other}`);
+function copiedFiles({ line, name, rest, heredocs }: Instruction): StepOf<"file">[] {
   const words = splitWords(rest).filter((word) => !word.startsWith("--"));
   const [to = "", ...more] = words.filter((word) => !heredocStart.test(word));
   if (heredocs.length === 0 || more.length > 0) {
-    throw new DockerfileError(
-      line,
-      `${name} takes a heredoc (${name} <<EOF /opt/x): no files are sent with a build; RUN can fetch them`,
-    );
+    const form = `${name} takes a heredoc (${name} <<EOF /opt/x)`;
+    fail(line, `${form}: no files are sent with a build; RUN can fetch them`);
   }
   const [, digits = "644"] = /--chmod=(\S+)/.exec(rest) ?? [];
-  if (!/^[0-7]{3,4}$/.test(digits)) {
-    throw new DockerfileError(line, "--chmod takes a number such as 755");
-  }
-  if (to === "" || (heredocs.length > 1 && !to.endsWith("/"))) {
-    throw new DockerfileError(
-      line,
-      `${name} needs a ${to === "" ? "path" : "folder with a / at its end"}`,
-    );
-  }
-  return heredocs.map(({ name: file, text, expand }) => {
-    const path = to.endsWith("/") ? to + file : to;
-    return { kind: "file", line, path, mode: Number.parseInt(digits, 8), text, expand };
+  if (!/^[0-7]{3,4}$/.test(digits)) fail(line, "--chmod takes a number such as 755");
+  const isFolder = to.endsWith("/");
+  if (to === "") fail(line, `${name} needs a path`);
+  if (heredocs.length > 1 && !isFolder) fail(line, `${name} needs a folder with a / at its end`);
+  return heredocs.map(({ name: file, ...heredoc }) => {
+    const path = isFolder ? to + file : to;
+    return { kind: "file", line, path, mode: Number.parseInt(digits, 8), ...heredoc };
   });
 }
 
-function leadingFlags(rest: string): string[] {
-  const [flags = ""] = /^(?:--[\w-]+(?:=\S*)?\s*)*/.exec(rest) ?? [];
-  return flags.match(/--[\w-]+/g) ?? [];
-}
+const List = z.array(z.string()).min(1);
 
-function jsonList(text: string): string[] | undefined {
+/** The words of an instruction in the form of a JSON list. */
+function listOf(text: string): string[] | undefined {
   try {
-    const list: unknown = JSON.parse(text);
-    const isList = Array.isArray(list) && list.length > 0;
-    return isList && list.every((one) => typeof one === "string") ? list : undefined;
+    return List.safeParse(JSON.parse(text)).data;
   } catch {
     return undefined;
   }
@@ -253,15 +227,11 @@ function jsonList(text: string): string[] | undefined {
 /** A step as it runs: its place among the steps, from 1, and variables replaced. */
 export type ReadyStep = { readonly number: number } & (
   | PackageStep
-  | Omit<FileStep, "expand">
-  | (RunStep & {
-      /** Values of ARG, which the image does not keep. */
-      readonly args: Variables;
-      readonly cwd: string;
-      readonly user: string;
-    })
+  | Omit<StepOf<"file">, "expand">
+  /** `args` are values of ARG, which the image does not keep. */
+  | (StepOf<"run"> & { args: Variables; cwd: string; user: string })
   /** Instructions of the commit that makes the image. */
-  | { readonly kind: "set"; readonly line: number; readonly changes: readonly string[] }
+  | { kind: "set"; line: number; changes: readonly string[] }
 );
 
 /**
@@ -269,9 +239,9 @@ export type ReadyStep = { readonly number: number } & (
  *
  * @param image The environment of the image that the build starts from.
  * @returns the other steps, notes on lines that are skipped, and what the variables are at the end.
- * @throws DockerfileError
+ * @throws Error that names the line.
  */
-export function resolveSteps(steps: readonly (PackageStep | LineStep)[], image: Variables) {
+export function resolveSteps(steps: readonly BuildStep[], image: Variables) {
   const ready: ReadyStep[] = [];
   const notes: string[] = [];
   let env = image;
@@ -279,34 +249,35 @@ export function resolveSteps(steps: readonly (PackageStep | LineStep)[], image: 
   let [cwd, user] = ["/", ""];
   for (const [at, step] of steps.entries()) {
     const number = at + 1;
+    if ("packages" in step) {
+      ready.push({ ...step, number });
+      continue;
+    }
+    const { line } = step;
     const variables = { ...args, ...env };
+    const value = (text: string, hasQuotes?: boolean) => expand(text, variables, line, hasQuotes);
     if (step.kind === "run") {
       ready.push({ ...step, number, args, cwd, user });
     } else if (step.kind === "file") {
       const { expand: isTemplate, ...file } = step;
-      const path = joined(cwd, expand(step.path, variables, step.line));
-      const text = isTemplate ? expand(step.text, variables, step.line, false) : step.text;
-      ready.push({ ...file, number, path, text });
-    } else if (step.kind === "set") {
-      const { line } = step;
+      const text = isTemplate ? value(step.text, false) : step.text;
+      ready.push({ ...file, number, path: joined(cwd, value(step.path)), text });
+    } else {
       const [, name = "", rest = ""] = /^(\w+) ([^]*)$/.exec(step.change) ?? [];
-      const value = (): string => expand(rest, variables, line);
-      if (name === "ENV" || name === "LABEL") {
+      if (name === "WORKDIR") {
+        cwd = joined(cwd, value(rest));
+      } else if (name === "USER") {
+        user = value(rest);
+      } else if (name === "ARG") {
+        args = { ...args, ...Object.fromEntries(pairsOf(name, rest, variables, line)) };
+      } else if (name === "ENV" || name === "LABEL") {
         const pairs = pairsOf(name, rest, variables, line);
         if (name === "ENV") env = { ...env, ...Object.fromEntries(pairs) };
         const changes = pairs.map(([key, text]) => `${name} ${key}=${quoted(text)}`);
         ready.push({ kind: "set", number, line, changes });
-      } else if (name === "ARG") {
-        args = { ...args, ...Object.fromEntries(pairsOf(name, rest, variables, line)) };
-      } else if (name === "WORKDIR") {
-        cwd = joined(cwd, value());
-      } else if (name === "USER") {
-        user = value();
       } else {
         notes.push(`dockerfile line ${line}: ${name} is skipped: it has no meaning for jobs`);
       }
-    } else {
-      ready.push({ ...step, number });
     }
   }
   return { steps: ready, notes, variables: { ...args, ...env } };
@@ -321,19 +292,17 @@ function pairsOf(name: string, rest: string, variables: Variables, line: number)
   const [, old, text = ""] = (name !== "ARG" && /^([^\s="']+)\s+([^]+)$/.exec(rest)) || [];
   const words = old === undefined ? splitWords(rest) : [`${old}=${text}`];
   return words.map((word) => {
-    const [, key = "", value] = /^([^=]+)=([^]*)$/.exec(word) ?? [];
-    const plain = expand(key, variables, line);
+    const [, written = "", value] = /^([^=]+)=([^]*)$/.exec(word) ?? [];
+    const key = expand(written, variables, line);
     if (value === undefined) {
       const why = name === "ARG" ? "has no default, and builds have no arguments" : "has no value";
-      throw new DockerfileError(line, `${name} ${word} ${why}`);
+      fail(line, `${name} ${word} ${why}`);
     }
-    if (name !== "LABEL" && !/^[A-Za-z_]\w*$/.test(plain)) {
-      throw new DockerfileError(line, `${plain} is no name of a variable`);
-    }
-    if (/\s|"/.test(plain) || plain.startsWith("io.airlock.")) {
-      throw new DockerfileError(line, `${plain} is no name of a label that a build may set`);
-    }
-    return [plain, expand(value, variables, line)] as const;
+    if (name !== "LABEL" && !/^[A-Za-z_]\w*$/.test(key))
+      fail(line, `${key} is no name of a variable`);
+    if (/\s|"|^io\.airlock\./.test(key))
+      fail(line, `${key} is no name of a label that a build may set`);
+    return [key, expand(value, variables, line)] as const;
   });
 }
 
@@ -346,6 +315,9 @@ function quoted(text: string): string {
 function splitWords(text: string): string[] {
   return text.match(/(?:\\[^]|"(?:\\[^]|[^"\\])*"|'[^']*'|[^\s\\])+/g) ?? [];
 }
+
+/** The word of a variable may have variables, but none with a word of its own. */
+const variable = /^\$(?:(\w+)|\{(\w+)(?:(:?)([-+])((?:[^{}]|\$\{\w+\})*))?\})/;
 
 /** Replaces the variables of a text, and removes its quotes unless it is that of a file. */
 function expand(text: string, variables: Variables, line: number, hasQuotes = true): string {
@@ -363,33 +335,18 @@ function expand(text: string, variables: Variables, line: number, hasQuotes = tr
       out += isKept ? sign + next : next;
       at += 1;
     } else if (sign === "$" && /[A-Za-z_{]/.test(next)) {
-      const [value, length] = variable(text.slice(at), variables, line);
-      out += value;
-      at += length - 1;
+      const [whole, plain, name = plain ?? "", colon, or, rest = ""] =
+        variable.exec(text.slice(at)) ??
+        fail(line, "variables have the forms $NAME, ${NAME}, ${NAME:-word} and ${NAME:+word}");
+      const value = Object.hasOwn(variables, name) ? variables[name] : undefined;
+      const isThere = colon ? Boolean(value) : value !== undefined;
+      const word = expand(rest, variables, line);
+      const [there, missing] = or === "+" ? [word, ""] : [value ?? "", word];
+      out += isThere ? there : missing;
+      at += whole.length - 1;
     } else {
       out += sign;
     }
   }
   return out;
-}
-
-/** The word may have variables, but none with a word of its own. */
-const braced = /^\$\{(\w+)(?:(:?)([-+])((?:[^{}]|\$\{\w+\})*))?\}/;
-
-/** The value of the variable that a text begins with, and how much of the text names it. */
-function variable(text: string, variables: Variables, line: number): [string, number] {
-  const valueOf = (name: string) => (Object.hasOwn(variables, name) ? variables[name] : undefined);
-  const [plain, simple] = /^\$(\w+)/.exec(text) ?? [];
-  if (plain !== undefined) return [valueOf(simple!) ?? "", plain.length];
-  const [whole, name = "", colon, sign, rest = ""] = braced.exec(text) ?? [];
-  if (whole === undefined) {
-    const forms = "$NAME, ${NAME}, ${NAME:-word} and ${NAME:+word}";
-    throw new DockerfileError(line, `variables have the forms ${forms}`);
-  }
-  const value = valueOf(name);
-  if (sign === undefined) return [value ?? "", whole.length];
-  const word = expand(rest, variables, line);
-  const isThere = colon === ":" ? Boolean(value) : value !== undefined;
-  const said = sign === "-" ? (isThere ? value! : word) : isThere ? word : "";
-  return [said, whole.length];
 }

@@ -3,8 +3,7 @@ import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { parseDockerfile } from "../../shared/dockerfile.ts";
-import type { BuildStep } from "../../shared/wire/leases.ts";
+import { type BuildStep, parseDockerfile } from "../../shared/dockerfile.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { PipConfig } from "../packages/proxy.ts";
 import { InstallError } from "../sandbox/job.ts";
@@ -526,7 +525,7 @@ describe("failed builds", () => {
       const { engine } = world;
       const request = await world.requestFor({ indexUrl: "http://127.0.0.1:9/" });
       const profile = buildProfile(
-        { ...request, image: request.baseImage, layer: [], isLast: true },
+        { ...request, image: request.baseImage, layer: [], isLast: true, baseBytes: 0 },
         { boundsDisk: false },
       );
       const id = await engine.create(profile, soon());

@@ -4,16 +4,14 @@ import { createReadStream } from "node:fs";
 import type { Duplex } from "node:stream";
 import type { Logger } from "@logtape/logtape";
 import { z } from "zod";
-import { type ReadyStep, resolveSteps } from "../../shared/dockerfile.ts";
+import { type BuildStep, type ReadyStep, resolveSteps, titleOf } from "../../shared/dockerfile.ts";
 import { describeError } from "../../shared/log-line.ts";
 import type { ExecutionError, ExecutionErrorType } from "../../shared/wire/errors.ts";
 import {
   type AgentIdentity,
   type BuildLogChunk,
   type BuildReport,
-  type BuildStep,
   type LeasedBuild,
-  titleOf,
 } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { commonProfile } from "../backends/profiles.ts";
@@ -265,7 +263,9 @@ export async function makeImage(
   notes.forEach(say);
   const left = layersOf(steps);
   let image = request.baseImage;
-  const known = request.fresh ? [] : await engine.imageList(signal);
+  const images = await engine.imageList(signal);
+  const known = request.fresh ? [] : images;
+  const baseBytes = images.find(({ id }) => id === request.baseImage)?.sizeBytes ?? 0;
   for (let layer = left[0]; layer; layer = left[0]) {
     const key = keyOf(image, layer, request);
     const isResult = ({ parentId, labels: its }: ImageEntry): boolean =>
@@ -282,7 +282,7 @@ export async function makeImage(
     const layer = left.shift() ?? [];
     made = await makeLayer(
       engine,
-      { ...request, image, layer, isLast: left.length === 0 },
+      { ...request, baseBytes, image, layer, isLast: left.length === 0 },
       onLog,
       signal,
     );
@@ -320,6 +320,7 @@ function keyOf(image: string, layer: Layer, { env, files }: ImageRequest): strin
 }
 
 type LayerRequest = ImageRequest & {
+  readonly baseBytes: number;
   readonly image: string;
   readonly layer: Layer;
   readonly isLast: boolean;
@@ -349,13 +350,17 @@ async function makeLayer(
 async function requireSize(
   engine: Engine,
   digest: string,
-  { baseImage, limits: { diskBytes } }: LayerRequest,
+  request: LayerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const sizes = new Map(
-    (await engine.imageList(signal)).map(({ id, sizeBytes }) => [id, sizeBytes] as const),
-  );
-  const bytes = (sizes.get(digest) ?? 0) - (sizes.get(baseImage) ?? 0);
+  const {
+    image,
+    layer,
+    baseBytes,
+    limits: { diskBytes },
+  } = request;
+  const found = await engine.imageList(signal, `${STEP}=${keyOf(image, layer, request)}`);
+  const bytes = (found.find(({ id }) => id === digest)?.sizeBytes ?? 0) - baseBytes;
   if (bytes <= diskBytes) return;
   await engine.removeName(digest, signal);
   throw new InstallError(

@@ -1,6 +1,6 @@
 import { parseBytes } from "../../shared/bytes.ts";
 import type { Config } from "../../shared/config/config.ts";
-import { parseDockerfile } from "../../shared/dockerfile.ts";
+import { type BuildStep, parseDockerfile } from "../../shared/dockerfile.ts";
 import { canonicalJson } from "../../shared/json.ts";
 import { type Language, languages } from "../../shared/languages.ts";
 import { packageName, presetWith } from "../../shared/presets.ts";
@@ -13,7 +13,7 @@ import {
   type JobTypeView,
   type LeasedJobType,
 } from "../../shared/wire/job-types.ts";
-import type { BuildStep, LeasedJob } from "../../shared/wire/leases.ts";
+import type { LeasedJob } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import type { ExecuteRequest } from "../../shared/wire/submissions.ts";
 

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { BuildStep } from "../dockerfile.ts";
 import { ExecutionError } from "./errors.ts";
 import {
   Compilation,
@@ -244,50 +245,6 @@ export const RenewReply = z.object({
   watch: z.array(Uuid).optional(),
 });
 export type RenewReply = z.infer<typeof RenewReply>;
-
-/**
- * One step of a build, run in the container that becomes the image. `line` is a line of the job type's
- * `dockerfile`.
- */
-export const BuildStep = z.discriminatedUnion("kind", [
-  z.object({ kind: z.enum(["apt", "pip", "npm"]), packages: z.array(z.string()).min(1) }),
-  /** A command; `shown` is its text in the file. */
-  z.object({
-    kind: z.literal("run"),
-    line: z.int(),
-    shown: z.string(),
-    argv: z.array(z.string()).min(1),
-  }),
-  /** A file to write; `mode` is its permissions, `expand` whether variables in its text are replaced. */
-  z.object({
-    kind: z.literal("file"),
-    line: z.int(),
-    path: z.string(),
-    mode: z.int(),
-    text: z.string(),
-    expand: z.boolean(),
-  }),
-  /** An instruction without a command or a file, such as `ENV A="b"`. */
-  z.object({ kind: z.literal("set"), line: z.int(), change: z.string() }),
-]);
-export type BuildStep = z.infer<typeof BuildStep>;
-
-/** What logs and messages call a step. */
-export function titleOf(step: BuildStep): string {
-  if ("packages" in step) return `${step.kind}: ${shorten(step.packages.join(" "))}`;
-  const what =
-    step.kind === "run"
-      ? `RUN ${step.shown}`
-      : step.kind === "file"
-        ? `COPY ${step.path}`
-        : step.change;
-  return `dockerfile line ${step.line}: ${shorten(what)}`;
-}
-
-function shorten(text: string): string {
-  const line = text.replaceAll(/\s+/g, " ");
-  return line.length > 100 ? `${line.slice(0, 99)}…` : line;
-}
 
 /** A leased build of a job type's image. */
 export const LeasedBuild = z.object({
