@@ -227,6 +227,10 @@ test("a fork sees what code in a container of its own sees, but for a list", asy
   const explained = (name: string): boolean => reasons.some(([which]) => which.test(name));
   const unexplained = differing.filter((name) => !explained(name));
   expect(unexplained.map((name) => [name, engine![name], zygote![name]])).toEqual([]);
+  const masks = Object.entries(zygote!).filter(([name]) =>
+    /^mounts (\/proc\/|\/sys\/f)/.test(name),
+  );
+  expect(masks.filter(([, how]) => !how.includes('"noexec","nosuid","ro"'))).toEqual([]);
   // They would come from `compile`, and each job would end with them: 0.4 ms.
   expect(zygote!["classes"]).not.toContain('"ast"');
   expect(names).toEqual(

@@ -154,13 +154,10 @@ class Plan:
     """What is the same for all jobs of a zygote, found once."""
 
     def __init__(self):
-        self.masked = []
-        for path in filter(os.path.lexists, _MASKED):
-            # A mount's flags cannot be less than those of its source, which is the zygote's.
-            if os.path.isdir(path):
-                self.masked.append((_EMPTY, path, kernel.RDONLY | kernel.SAFE))
-            else:
-                self.masked.append(("/dev/null", path, kernel.RDONLY | kernel.NOSUID | kernel.NOEXEC))
+        # What is bound from a mount has its flags, which saves a call for each. Those of /dev/null are from birth.py.
+        kernel.bind(_EMPTY, _EMPTY, kernel.RDONLY | kernel.SAFE)
+        masked = filter(os.path.lexists, _MASKED)
+        self.masked = [(_EMPTY if os.path.isdir(path) else "/dev/null", path) for path in masked]
         self.read_only = [path for path in _READ_ONLY if os.path.lexists(path)]
         lines = [line.split(":", 2) for line in read_lines("/proc/self/cgroup")]
         lists = [controllers.split(",") for _, controllers, _ in lines]
@@ -172,6 +169,7 @@ class Plan:
             for name in controllers:
                 if name != folder:
                     os.symlink(folder, "%s/%s" % (_GROUPS, name))
+        kernel.bind(_GROUPS, _GROUPS, kernel.RDONLY | kernel.SAFE)
 
 
 def give_ids(pid, request):
@@ -221,7 +219,7 @@ def _make_root(plan, memory, shm, writable, packages):
     kernel.mount("proc", root + "/proc", "proc", kernel.SAFE)
     kernel.mount("sysfs", root + "/sys", "sysfs", kernel.RDONLY | kernel.SAFE)
     if plan.hierarchies:
-        kernel.bind(_GROUPS, root + "/sys/fs/cgroup", kernel.RDONLY | kernel.SAFE)
+        kernel.bind(_GROUPS, root + "/sys/fs/cgroup")
         for controllers in plan.hierarchies:
             name = ",".join(controllers)
             target = "%s/sys/fs/cgroup/%s" % (root, name)
@@ -233,8 +231,8 @@ def _make_root(plan, memory, shm, writable, packages):
     os.close(locks)
     for path in plan.read_only:
         kernel.bind(root + path, root + path, kernel.RDONLY | kernel.SAFE)
-    for source, path, flags in plan.masked:
-        kernel.bind(source, root + path, flags)
+    for source, path in plan.masked:
+        kernel.bind(source, root + path)
     files = kernel.NOSUID | kernel.NODEV
     # The kernel has some 3,000 terminals for all containers together.
     devpts = "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64"

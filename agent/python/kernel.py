@@ -7,6 +7,7 @@ keyctl(2), netdevice(7).
 """
 
 import ctypes
+import errno
 import os
 import resource
 import struct
@@ -209,18 +210,13 @@ def drop_rights():
 
 def keep_capabilities(bounding, kept):
     """Leaves the calling process the `kept` capabilities, and what it executes the `bounding` ones."""
-    for capability in _bounding_set():
+    for capability in range(64):
         if capability not in bounding:
-            _prctl(_PR_CAPBSET_DROP, capability)
+            result = _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+            if result and ctypes.get_errno() == errno.EINVAL:
+                break  # the kernel has no more
+            _check(result, "prctl")
     _set_capabilities(sum(1 << capability for capability in kept))
-
-
-def _bounding_set():
-    for line in read_lines("/proc/self/status"):
-        name, _, mask = line.partition(":")
-        if name == "CapBnd":
-            return [capability for capability in range(64) if int(mask, 16) >> capability & 1]
-    raise OSError("/proc/self/status has no CapBnd")
 
 
 def open_memory():
