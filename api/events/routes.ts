@@ -243,18 +243,10 @@ export function eventHeaders(format: EventFormat): Record<string, string> {
 }
 
 /** The event streams that are open at this process. */
-export interface OpenStreams {
-  /**
-   * Counts a stream until it ends. Each API key has a count; without keys, all clients share one.
-   *
-   * @returns a function that ends the stream; safe to call twice.
-   * @throws AppError 429 when `max_event_streams` are open.
-   */
-  begin(keyId: string | null | undefined): () => void;
-}
+export type OpenStreams = ReturnType<typeof openStreams>;
 
 /** Bounds the open streams of a client, because each costs memory and a connection. */
-export function openStreams({ config, processMetrics }: RouteDeps): OpenStreams {
+export function openStreams({ config, processMetrics }: RouteDeps) {
   // On Workers, the end of a stream may go unnoticed, so only the platform's own limits apply.
   const most = processMetrics ? config.max_event_streams : Infinity;
   const open = new Map<string, number>();
@@ -264,7 +256,13 @@ export function openStreams({ config, processMetrics }: RouteDeps): OpenStreams 
     else open.delete(holder);
   };
   return {
-    begin(keyId) {
+    /**
+     * Counts a stream until it ends. Each API key has a count; without keys, all clients share one.
+     *
+     * @returns a function that ends the stream; safe to call twice.
+     * @throws AppError 429 when `max_event_streams` are open.
+     */
+    begin(keyId: string | null | undefined): () => void {
       const holder = keyId ?? "";
       if ((open.get(holder) ?? 0) >= most) {
         const whose = holder === "" ? "this service" : "this API key";

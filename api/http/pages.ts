@@ -15,23 +15,30 @@ const assetTypes = {
 } as const;
 type DocsAsset = keyof typeof assetTypes;
 
-const page = `<!doctype html>
+/** @param links Further lines of the head. */
+const htmlPage = (title: string, links: string, body: string): string => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Airlock API</title>
-<link rel="icon" type="image/png" href="docs/favicon-32x32.png">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-<link rel="stylesheet" href="docs/page.css">
-</head>
+<title>${title}</title>
+${links}</head>
 <body>
-<div id="api"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script src="docs/start.js"></script>
+${body}
 </body>
 </html>
 `;
+
+const page = htmlPage(
+  "Airlock API",
+  `<link rel="icon" type="image/png" href="docs/favicon-32x32.png">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="stylesheet" href="docs/page.css">
+`,
+  `<div id="api"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>`,
+);
 
 const pageScript = `SwaggerUIBundle({
   url: "openapi.json",
@@ -142,20 +149,13 @@ const sections = (Object.keys(errorStatus) as ErrorCode[]).map(
 );
 
 /** The page that the `type` of every problem points to. */
-const problemPage = `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Airlock: problems</title>
-</head>
-<body>
-<h1>Problems</h1>
+const problemPage = htmlPage(
+  "Airlock: problems",
+  "",
+  `<h1>Problems</h1>
 <p>Every refused request is answered with problem details (RFC 9457). Programs decide by <code>code</code>.</p>
-${sections.join("\n")}
-</body>
-</html>
-`;
+${sections.join("\n")}`,
+);
 
 /** How a language model uses the service: https://llmstxt.org. A test runs its examples. */
 const llmsText = `# Airlock

@@ -38,39 +38,28 @@ export interface BatchItem {
   isBlocked: boolean;
 }
 
-/** Columns that take the value of the field with their name. */
-const columns = [
-  "job_type",
-  "timeout_s",
-  "startup_timeout_s",
+/** Fields of a submission whose columns take their values as they are, or as JSON. */
+const taken = [
+  "jobType",
+  "timeoutS",
+  "startupTimeoutS",
   "requirements",
-  "available_at",
-  "code_hash",
-  "input_hash",
-  "code_bytes",
-  "input_bytes",
-  "submitted_bytes",
+  "availableAt",
+  "codeHash",
+  "inputHash",
+  "codeBytes",
+  "inputBytes",
   "metadata",
-  "run_at",
-  "start_by",
+  "runAt",
+  "startBy",
   "inputs",
   "results",
-  "callback_url",
+  "callbackUrl",
 ] as const;
-const fields = [
-  "n",
-  "blocked",
-  "id",
-  "key",
-  "hash",
-  "priority",
-  "max_attempts",
-  ...columns,
-] as const;
-type Field = (typeof fields)[number];
-type Row = Record<Field, string | number | null>;
+const columns = ["submitted_bytes", ...taken.map((name) => executions[name].name)];
+const fields = ["n", "blocked", "id", "key", "hash", "priority", "max_attempts", ...columns];
 
-function toRow({ n, isBlocked, execution: e }: BatchItem): Row {
+function toRow({ n, isBlocked, execution: e }: BatchItem): Values {
   return {
     n,
     blocked: Number(isBlocked),
@@ -79,30 +68,19 @@ function toRow({ n, isBlocked, execution: e }: BatchItem): Row {
     hash: e.submissionHash,
     priority: e.priority ?? 0,
     max_attempts: e.maxAttempts ?? null,
-    job_type: e.jobType,
-    timeout_s: e.timeoutS,
-    startup_timeout_s: e.startupTimeoutS,
-    requirements: JSON.stringify(e.requirements),
-    available_at: e.availableAt,
-    code_hash: e.codeHash,
-    input_hash: e.inputHash,
-    code_bytes: e.codeBytes,
-    input_bytes: e.inputBytes,
     submitted_bytes: submittedBytes(e),
-    metadata: e.metadata ? JSON.stringify(e.metadata) : null,
-    run_at: e.runAt ?? null,
-    start_by: e.startBy ?? null,
-    inputs: e.inputs ?? null,
-    results: e.results ?? null,
-    callback_url: e.callbackUrl ?? null,
+    ...Object.fromEntries(taken.map((name) => [executions[name].name, plainOf(e[name])])),
   };
 }
+
+const plainOf = (value: unknown): unknown =>
+  typeof value === "object" && value !== null ? JSON.stringify(value) : (value ?? null);
 
 /**
  * The items of a batch as values of a statement. Reading a field from JSON takes half of a statement's
  * time. So only fields in which the items differ are in the JSON; the others are single values.
  */
-function rowsOf(items: BatchItem[]): { varying: Field[]; values: Values } {
+function rowsOf(items: BatchItem[]): { varying: string[]; values: Values } {
   const rows = items.map(toRow);
   const varying = fields.filter((name) => rows.some((row) => row[name] !== rows[0]?.[name]));
   const values: Values = {};
@@ -112,7 +90,7 @@ function rowsOf(items: BatchItem[]): { varying: Field[]; values: Values } {
 }
 
 /** The table `items` with these fields, for a `with` clause. */
-function itemsTable(varying: Field[], wanted: readonly Field[] = fields): SQL {
+function itemsTable(varying: string[], wanted: readonly string[] = fields): SQL {
   const selected = wanted.map((name) => {
     const position = varying.indexOf(name);
     const value =
@@ -268,7 +246,7 @@ const insertBatch = perTenant(
 );
 
 /** Turns are those of api/jobs/sql.ts, for all items at once: t(n) = 1 + max(front(n), t(n - 1)). */
-const executionsInsert = (varying: Varying) =>
+const executionsInsert = (varying: string[]) =>
   perTenant(
     (own) => sql`
   with ${itemsTable(varying)},
@@ -323,7 +301,7 @@ const insertInputFiles = perTenant((own) =>
   insertFilesOf(own, sql`exists (select 1 from ${batches} where ${isNew(own)})`),
 );
 
-const outcomeRecord = (varying: Varying) =>
+const outcomeRecord = (varying: string[]) =>
   perTenant(
     (own) => sql`
   with ${itemsTable(varying, ["n", "id", "key", "hash"])}
@@ -340,13 +318,12 @@ const outcomeRecord = (varying: Varying) =>
   returning outcome`,
   );
 
-type Varying = Parameters<typeof itemsTable>[0];
 const prepared = new Map<
   string,
   { insertExecutions: TenantStatement; recordOutcome: TenantStatement }
 >();
 
-function statementsFor(varying: Varying) {
+function statementsFor(varying: string[]) {
   const name = varying.join();
   const known = prepared.get(name) ?? {
     insertExecutions: executionsInsert(varying),

@@ -329,20 +329,14 @@ function parsedXml(text: string): XmlNode | undefined {
   }
 }
 
-/** A body that is complete only if its size and SHA-256 are the announced ones. */
-interface CheckedUpload {
-  /** The body: its last part comes after the check. */
-  bytes: AsyncGenerator<Uint8Array>;
-  /** The hash of the body, once it is complete. */
-  sha256: () => string;
-  /** Why the body broke off. */
-  fault: () => unknown;
-}
-
+/**
+ * A body that is complete only if its size and SHA-256 are the announced ones: its last part comes after the check.
+ * `sha256` is its hash once it is complete, `fault` why it broke off.
+ */
 function checkedUpload(
   body: ReadableStream<Uint8Array>,
   { sizeBytes, sha256: announced }: Announced,
-): CheckedUpload {
+) {
   const hash = createHash("sha256");
   let sha256 = "";
   let fault: unknown;

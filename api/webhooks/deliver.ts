@@ -52,22 +52,10 @@ const defaults: SenderLimits = {
 const marginMs = 45_000;
 const eventsAtOnce = 200;
 
-export interface Sender {
-  /**
-   * Gives new events their deliveries, and begins up to `most` calls that are due.
-   *
-   * @returns The number of begun calls; if none, when the next one is due (epoch ms).
-   */
-  sendDue(most?: number): Promise<{ begun: number; dueAt: number | undefined }>;
-  /** Resolves when one of the calls that are being made ends. */
-  oneEnded(): Promise<unknown>;
-  isBusy(): boolean;
-  /** Breaks off its calls. They are made again by the next sender. */
-  stop(): Promise<void>;
-}
+export type Sender = ReturnType<typeof webhookSender>;
 
 /** Makes the calls to receivers. Several senders may serve one database. */
-export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimits> = {}): Sender {
+export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimits> = {}) {
   const { db, log, now } = deps;
   const { atOnce, each, timeoutMs, random, onPlace } = { ...defaults, ...limits };
   const stopping = new AbortController();
@@ -111,7 +99,12 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
   }
 
   return {
-    async sendDue(most = Infinity) {
+    /**
+     * Gives new events their deliveries, and begins up to `most` calls that are due.
+     *
+     * @returns The number of begun calls; if none, when the next one is due (epoch ms).
+     */
+    async sendDue(most = Infinity): Promise<{ begun: number; dueAt: number | undefined }> {
       await fanOutNew();
       const busy = callsByReceiver();
       const except = [...busy].filter(([, n]) => n >= each).map(([receiver]) => receiver);
@@ -138,9 +131,11 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
       }
       return { begun: claimed.length, dueAt };
     },
+    /** Resolves when one of the calls that are being made ends. */
     oneEnded: () => Promise.race(calls.keys()),
     isBusy: () => calls.size > 0,
-    async stop() {
+    /** Breaks off its calls. They are made again by the next sender. */
+    async stop(): Promise<void> {
       stopping.abort();
       await Promise.all(calls.keys());
     },
