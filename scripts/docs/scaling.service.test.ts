@@ -165,7 +165,7 @@ async function measure(): Promise<[what: string, cost: Cost][]> {
   );
   const piece = { stream: "stdout", offset: 0, data_base64: btoa("so far\n") };
   await each("piece of a running job's output, at most one a second", (lease) =>
-    post(lease, "logs", piece),
+    post(lease, "logs", { parts: [piece] }),
   );
   await each("upload of an artifact", (lease) =>
     send("PUT", `/agent/v1/leases/${lease}/artifacts/a.txt`, "kept", {

@@ -142,7 +142,7 @@ export const agentRows: Row[] = [
       await agent.upload(lease_id, "a.txt", "first");
       const second = api.agent();
       const again = await second.takeJob();
-      await second.post(again.lease_id, "logs", log(0, "last words"));
+      await second.post(again.lease_id, "logs", { parts: [log(0, "last words")] });
       expect(again).toMatchObject({ execution_id: job_id, attempt: 2 });
       expect((await agent.result(lease_id)).status).toBe(409);
       expect((await agent.poll({ free_slots: 0 })).lost).toEqual([lease_id]);
@@ -402,7 +402,7 @@ export const protocolRows: Row[] = [
 /** Every post for a lease, with two different bodies; the result ends it. */
 const posts: ((agent: ScriptedAgent, lease: string, other?: boolean) => Promise<Reply>)[] = [
   (agent, lease, other) => agent.post(lease, "started", { job_ref: other ? "b" : "a" }),
-  (agent, lease, other) => agent.post(lease, "logs", log(0, other ? "b" : "a")),
+  (agent, lease, other) => agent.post(lease, "logs", { parts: [log(0, other ? "b" : "a")] }),
   (agent, lease, other) => agent.upload(lease, "a.txt", other ? "b" : "a"),
   (agent, lease, other) =>
     agent.result(lease, other ? { status: "failed", exit_code: 1, error: failure } : {}),
