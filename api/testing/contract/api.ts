@@ -263,7 +263,6 @@ const receiverUrl = `http://127.0.0.1:${receiverPort}`;
 export const servers = {
   open: common,
   "with keys": { ...common, ...locked, AIRLOCK_MAX_EVENT_STREAMS: String(maxEventStreams) },
-  "behind a reverse proxy": { ...common, AIRLOCK_ALLOWED_HOSTS: "Tools.example" },
   "with a header of its own": {
     ...common,
     AIRLOCK_API_AUTH_ENABLED: "true",
@@ -297,16 +296,17 @@ export const servers = {
     AIRLOCK_API_RATE_LIMIT_REQUESTS: "20",
     AIRLOCK_API_RATE_LIMIT_WINDOW_SECONDS: "3",
   },
-  "with requirements": { ...common, AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true" },
   "with a short queue": {
     ...common,
     AIRLOCK_MAX_QUEUE_SIZE: String(maxQueueSize),
     AIRLOCK_MAX_BATCH_BYTES: "200000",
+    AIRLOCK_ALLOWED_HOSTS: "Tools.example",
     AIRLOCK_MAX_FILES_BYTES: String(maxFilesBytes),
   },
   "with a long queue": {
     ...common,
     AIRLOCK_MAX_QUEUE_SIZE: "5000",
+    AIRLOCK_ALLOW_RUNTIME_REQUIREMENTS: "true",
     AIRLOCK_MAX_REQUEST_BYTES: "4000000",
     AIRLOCK_JOB_TYPES: JSON.stringify({ small: { memory_limit: "64m" } }),
   },

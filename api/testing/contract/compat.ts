@@ -43,6 +43,30 @@ const compile = (exit_code: number | null, ms: number) => ({
   compile: { exit_code, stdout: "", stderr: "no", ms },
 });
 
+const late = { status: "TimeLimitExceeded", return_code: null };
+const compiler = (return_code: number, more = {}) => ({ status: "Finished", return_code, ...more });
+const noMemory = { type: "oom", message: "", phase: "startup" } as const;
+
+/** What an agent reports, and what its client is told: a status, and how compiler and code ended. */
+const ends: [Partial<ResultReport>, string, compiled: object | null, ran: object | null][] = [
+  [failed("value_error", 1), "Failed", null, { ...finished, return_code: 1 }],
+  [failed("segfault", 139), "Failed", null, { ...finished, return_code: -11 }],
+  [failed("oom", 137, { status: "oom" }), "Failed", null, { ...finished, return_code: -9 }],
+  [failed("runtime_error", 137), "Failed", null, { ...finished, return_code: 137 }],
+  [failed("json_error", 0), "Success", null, { ...finished, return_code: 0 }],
+  [failed("execution_timeout", null, { status: "timeout" }), "Failed", null, late],
+  [
+    failed("compile_error", null, compile(1, 30)),
+    "Failed",
+    compiler(1, { execution_time: 0.03, stderr: "no" }),
+    null,
+  ],
+  [failed("compile_error", null, compile(null, 10_004)), "Failed", late, null],
+  [failed("compile_error", null, compile(null, 30)), "Failed", compiler(-9), null],
+  [failed("internal_error", null), "SandboxError", null, null],
+  [{ ...failed("internal_error", null), error: noMemory }, "SandboxError", null, null],
+];
+
 export const compatRows = on(server, [
   test("SandboxFusion: code is one job of the configured key; seconds are rounded up", async (api) => {
     const agent = await api.connected();
@@ -66,59 +90,17 @@ export const compatRows = on(server, [
     const record = body(await api.get(`/executions/${job.execution_id}?view=all`, key));
     expect(record).toMatchObject({ stdin: "7", args: ["-x"] });
   }),
-  ...(
-    [
-      [failed("value_error", 1), "Failed", null, { ...finished, return_code: 1 }],
-      [failed("segfault", 139), "Failed", null, { ...finished, return_code: -11 }],
-      [failed("oom", 137, { status: "oom" }), "Failed", null, { ...finished, return_code: -9 }],
-      [failed("runtime_error", 137), "Failed", null, { ...finished, return_code: 137 }],
-      [failed("json_error", 0), "Success", null, { ...finished, return_code: 0 }],
-      [
-        failed("execution_timeout", null, { status: "timeout" }),
-        "Failed",
-        null,
-        { status: "TimeLimitExceeded", return_code: null },
-      ],
-      [
-        failed("compile_error", null, compile(1, 30)),
-        "Failed",
-        { status: "Finished", return_code: 1, execution_time: 0.03, stderr: "no" },
-        null,
-      ],
-      [
-        failed("compile_error", null, compile(null, 10_004)),
-        "Failed",
-        { status: "TimeLimitExceeded", return_code: null },
-        null,
-      ],
-      [
-        failed("compile_error", null, compile(null, 30)),
-        "Failed",
-        { status: "Finished", return_code: -9 },
-        null,
-      ],
-      [failed("internal_error", null), "SandboxError", null, null],
-      [
-        {
-          ...failed("internal_error", null),
-          error: { type: "oom", message: "", phase: "startup" },
-        },
-        "SandboxError",
-        null,
-        null,
-      ],
-    ] as [Partial<ResultReport>, string, object | null, object | null][]
-  ).map(([result, status, compiled, ran]) =>
-    test(`SandboxFusion: ${result.error?.type} with ${result.exit_code} is ${status}`, async (api) => {
-      const agent = await api.connected();
+  test("SandboxFusion: how the code and its compiler ended is told by status, exit code or signal, and time", async (api) => {
+    const agent = await api.connected();
+    for (const [result, status, compiled, ran] of ends) {
       const reply = run(api, { language: "c" });
       const job = await agent.takeJob();
       expect(job.program).toMatchObject({ file: "main.c", compile_timeout_s: 10 });
       await agent.result(job.lease_id, result);
-      const { json } = await reply;
-      expect(json).toMatchObject({ status, compile_result: compiled, run_result: ran });
-    }),
-  ),
+      const expected = { status, compile_result: compiled, run_result: ran };
+      expect([result, (await reply).json]).toMatchObject([result, expected]);
+    }
+  }),
   test("SandboxFusion: a notebook whose cell is lost with its agent is SandboxError, and its session ends", async (api) => {
     const agent = api.agent();
     agent.maxSessions = 1;

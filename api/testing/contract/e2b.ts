@@ -45,23 +45,24 @@ async function ask(
 
 const template = { templateID: "code-interpreter-v1" };
 
-/** A sandbox that an agent serves, and the headers of requests inside it. */
-async function opened(api: Api, fields: object = {}) {
-  const agent = api.agent();
-  agent.maxSessions = 1;
+/** Makes a sandbox, which the agent serves. */
+async function create(api: Api, agent: ScriptedAgent, fields: object = {}): Promise<Sandbox> {
   const answer = ask(api, "POST", "/v2/sandboxes", key, { ...template, ...fields });
-  const session = await before(answer, agent.startSession());
+  const { session_id } = await before(answer, agent.startSession());
   const { status, json } = await answer;
   expect(status).toBe(201);
-  const sandbox = json as Sandbox;
-  expect(sandbox.sandboxID).toBe(session.session_id);
-  const inside = {
-    "E2b-Sandbox-Id": sandbox.sandboxID,
-    "E2B-Traffic-Access-Token": sandbox.trafficAccessToken,
-  };
+  expect((json as Sandbox).sandboxID).toBe(session_id);
+  return json as Sandbox;
+}
+
+/** A sandbox with its agent, and the headers of requests inside it. */
+async function opened(api: Api) {
+  const agent = holder(api);
+  const { sandboxID, trafficAccessToken } = await create(api, agent);
+  const inside = { "E2b-Sandbox-Id": sandboxID, "E2B-Traffic-Access-Token": trafficAccessToken };
   const end = async () =>
-    expect((await ask(api, "DELETE", `/sandboxes/${sandbox.sandboxID}`)).status).toBe(204);
-  return { agent, session, sandbox, inside, end };
+    expect((await ask(api, "DELETE", `/sandboxes/${sandboxID}`)).status).toBe(204);
+  return { agent, inside, end };
 }
 
 /** The lines of an answer by their types: output and results are not ordered among each other. */
@@ -90,15 +91,6 @@ async function before<T>(answer: Promise<Answer>, work: Promise<T>): Promise<T> 
   return Promise.race([work, refused]);
 }
 
-async function create(api: Api, agent: ScriptedAgent, fields: object = {}): Promise<Sandbox> {
-  const asked = { templateID: "code-interpreter-v1", timeout: 60, ...fields };
-  const answer = ask(api, "POST", "/v2/sandboxes", key, asked);
-  await agent.startSession();
-  const { status, text } = await answer;
-  expect(status).toBe(201);
-  return JSON.parse(text) as Sandbox;
-}
-
 const dataKeys = ({ sandboxID, envdAccessToken }: Sandbox) => ({
   "E2b-Sandbox-Id": sandboxID,
   "X-Access-Token": envdAccessToken,
@@ -108,7 +100,7 @@ export const e2bRows = on(server, [
   test("E2B: a sandbox is a session without an idle timeout, which the client makes, lists, keeps and ends", async (api) => {
     const agent = holder(api);
     // Another tenant has a job type "base"; clients before 2.51 always ask for the internet.
-    const theirs = { templateID: "base", allow_internet_access: true };
+    const theirs = { templateID: "base", allow_internet_access: true, timeout: 60 };
     const asked = { ...theirs, metadata: { user: "a & b" }, envVars: { A: "b" } };
     const made = await create(api, agent, asked);
     const names = { templateID: "default", sandboxID: made.sandboxID, clientID: "airlock" };

@@ -100,12 +100,16 @@ export const isolationRows = on("with tenants", [
     const before = await seen(api, keyA);
     const document = body(await api.get("/openapi.json", keyB)) as OpenApiDocument;
     const endpoints = endpointsOf(document).filter(({ path }) => !isForOperators(path));
-    // Reads first: what writes carry is in this tenant's own records afterwards.
-    const probes = endpoints
-      .flatMap((endpoint) => probesOf(document, endpoint))
-      .toSorted((one, other) => Number(isWrite(one)) - Number(isWrite(other)));
+    const probes = endpoints.flatMap((endpoint) => probesOf(document, endpoint));
     expect(probes.length).toBeGreaterThan(70);
-    for (const probe of probes) await walk(api, probe, keyB, world);
+    // Reads first, some at once: what writes carry is in this tenant's own records afterwards.
+    await Promise.all(
+      [0, 1, 2].map(async (part) => {
+        const reads = probes.filter((probe, n) => !isWrite(probe) && n % 3 === part);
+        for (const probe of reads) await walk(api, probe, keyB, world);
+      }),
+    );
+    for (const probe of probes.filter(isWrite)) await walk(api, probe, keyB, world);
     expectUnchanged(before, await seen(api, keyA));
     // What the walk carries is there: its owner finds it.
     for (const { what, ask } of probes.filter((probe) =>

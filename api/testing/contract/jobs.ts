@@ -35,11 +35,6 @@ export const jobRows: Row[] = [
     expect(reply.headers.get("Location")).toBe(`/jobs/${job.job_id}`);
     expect((await api.submit()).queue_position).toBe(2);
   }),
-  test("An asynchronous job is accepted without a connected agent, and runs when one connects", async (api) => {
-    const { job_id } = await api.submit();
-    const job = await api.agent().takeJob();
-    expect(job.execution_id).toBe(job_id);
-  }),
   test("GET /jobs/{id} follows the job: queued, running, ended", async (api) => {
     const { job_id, created_at } = await api.submit();
     expect(body(await api.get(`/jobs/${job_id}`))).toEqual({
@@ -223,7 +218,7 @@ export const jobRows: Row[] = [
       "No numpy. The requirements (numpy, x>=1) were not installed: allow_runtime_requirements is false.",
     );
   }),
-  ...on("with requirements", [
+  ...on("with a long queue", [
     test("With allow_runtime_requirements the agent gets the requirements, and an import error is not changed", async (api) => {
       const requirements = ["numpy", "requests[socks] >= 2.31"];
       const { job_id } = await api.submit({ requirements });
