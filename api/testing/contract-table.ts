@@ -104,7 +104,7 @@ interface Service {
 }
 
 /** With more rows for each service, more rows wait for others; with fewer, more services have to start. */
-const rowsOfService = 150;
+const rowsOfService = 90;
 
 /**
  * Runs rows of the table against services, one or more for each configuration that they need.
