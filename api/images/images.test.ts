@@ -15,6 +15,7 @@ import { findAgent } from "../agents/fleet.ts";
 import { createApp } from "../app.ts";
 import { type Deps } from "../deps.ts";
 import { buildSpec, environment } from "../jobs/environment.ts";
+import type { LeaseTerms } from "../jobs/lease.ts";
 import { database, type Database } from "../store/database.ts";
 import { queuedSessions } from "../sessions/sql.ts";
 import { sweep } from "../sweep.ts";
@@ -38,7 +39,6 @@ import {
   claimBuilds,
   expireBuilds,
   findBuildById,
-  findBuildByLease,
   finishBuild,
   type NewBuild,
   openBuilds,
@@ -155,6 +155,29 @@ describe("build transition", () => {
 const builtReport = (digest: string) =>
   ({ status: "built", digest, python_version: "3.13.5", manifest_digest: null }) as const;
 
+const science = { jobType: "science", spec: "{}" };
+const other = { jobType: "other", spec: "{}" };
+let made = 0;
+function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
+  return {
+    id: String(++made),
+    ...science,
+    tag: "latest",
+    imageRef: "airlock-science:latest",
+    correlationId: "c",
+    createdAt: 0,
+    ...changes,
+  };
+}
+
+/** Requests a build and leases it. */
+async function leaseBuild(db: Database, terms: LeaseTerms, changes: Partial<NewBuild> = {}) {
+  const asked = newBuild(changes);
+  await requestBuild(db, asked, by());
+  const [build] = await claimBuilds(db, terms, 1, [asked]);
+  return build!;
+}
+
 describe("builds", () => {
   useStore();
   let db: Database;
@@ -166,28 +189,9 @@ describe("builds", () => {
   const built = builtReport(digest);
   const terms = { agentId: "agent", expiresAt: 200, now: 100 };
 
-  const science = { jobType: "science", spec: "{}" };
-  const other = { jobType: "other", spec: "{}" };
-  let made = 0;
-  function newBuild(changes: Partial<NewBuild> = {}): NewBuild {
-    return {
-      id: String(++made),
-      ...science,
-      tag: "latest",
-      imageRef: "airlock-science:latest",
-      correlationId: "c",
-      createdAt: 0,
-      ...changes,
-    };
-  }
-
   /** Leases the build of a request, and returns its lease. */
-  async function leased(changes: Partial<NewBuild> = {}): Promise<string> {
-    const asked = newBuild(changes);
-    await requestBuild(db, asked, by());
-    const [build] = await claimBuilds(db, terms, 1, [asked]);
-    return build?.leaseId ?? "none";
-  }
+  const leased = async (changes: Partial<NewBuild> = {}): Promise<string> =>
+    (await leaseBuild(db, terms, changes)).leaseId!;
 
   describe("equal requests", () => {
     test("share one build, even if many come at once and none is open", async () => {
@@ -342,22 +346,9 @@ describe("images", () => {
   /** Builds the job type, and gives the place of its image's archive. */
   async function build(n: number): Promise<string> {
     const { jobType } = environment(deps.config, [], "science")!;
-    const science = { jobType: "science", spec: buildSpec(jobType) };
-    await requestBuild(
-      deps.db,
-      {
-        id: `build-${n}`,
-        ...science,
-        tag: "latest",
-        imageRef: "airlock-science:latest",
-        correlationId: "c",
-        createdAt: clock,
-      },
-      by(),
-    );
     const terms = { agentId: "a", expiresAt: clock + 1000, now: clock };
-    const [{ leaseId } = { leaseId: null }] = await claimBuilds(deps.db, terms, 1, [science]);
-    const row = (await findBuildByLease(deps.db, leaseId!))!;
+    const row = await leaseBuild(deps.db, terms, { spec: buildSpec(jobType) });
+    const { leaseId } = row;
     const text = `archive ${n}`;
     const announced = {
       sizeBytes: text.length,
@@ -365,13 +356,7 @@ describe("images", () => {
     };
     await storeImageUpload(deps, row, leaseId!, new Blob([text]).stream(), announced);
     const digest = `sha256:${String(n).padStart(64, "0")}`;
-    const report = {
-      status: "built",
-      digest,
-      python_version: "3.13.5",
-      manifest_digest: null,
-    } as const;
-    await finishBuild(deps.db, leaseId!, report, "hash", clock);
+    await finishBuild(deps.db, leaseId!, builtReport(digest), "hash", clock);
     return join(store.folder, "artifacts", archiveKey({ id: row.id, leaseId }, announced.sha256));
   }
 
@@ -419,24 +404,11 @@ test("an agent has the image that it built once, however often it reports it", a
   const deps = testDeps(store.db, store.folder, () => 10);
   const agent = new ScriptedAgent();
   await recordAgent(store.db, { ...agent.status(), images: ["earlier"] }, "token", 10);
-  const science = { jobType: "science", spec: "{}" };
-  await requestBuild(
-    store.db,
-    {
-      id: "build",
-      ...science,
-      tag: "latest",
-      imageRef: "airlock-science:latest",
-      correlationId: "c",
-      createdAt: 1,
-    },
-    by(),
-  );
   const terms = { agentId: agent.id, expiresAt: 1000, now: 10 };
-  const [build] = await claimBuilds(store.db, terms, 1, [science]);
+  const { leaseId } = await leaseBuild(store.db, terms);
   const digest = `sha256:${"0".repeat(64)}`;
   const report = builtReport(digest);
-  for (let n = 0; n < 2; n++) await recordBuildResult(deps, build!.leaseId!, report);
+  for (let n = 0; n < 2; n++) await recordBuildResult(deps, leaseId!, report);
   expect((await findAgent(store.db, agent.id))?.images).toEqual(["earlier", digest]);
   store.close();
 });
