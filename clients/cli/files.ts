@@ -56,11 +56,9 @@ export function addFiles(program: Command): void {
     });
   addCommand(files, "rm", "remove files")
     .argument("<file-id...>", "their ids")
-    .does(async (tool, ids) =>
+    .does(
       forEach(
-        tool,
-        ids,
-        (id) => tool.airlock.files.delete(id),
+        ({ files }, id) => files.delete(id),
         (_, id) => `${id} removed`,
       ),
     );

@@ -98,11 +98,9 @@ export function addJobs(program: Command): void {
 
   addCommand(program, "cancel", "end jobs")
     .argument("<job...>", "ids of the jobs, or their ends")
-    .does(async (tool, ids) =>
+    .does(
       forEach(
-        tool,
-        ids,
-        (id) => tool.airlock.cancel(id),
+        (airlock, id) => airlock.cancel(id),
         ({ status }, id) => `${id} ${status === "running" ? "is being cancelled" : status}`,
       ),
     );
@@ -315,11 +313,10 @@ export function addDlq(program: Command): void {
     .argument("<dead-letter...>", "their ids")
     .does(async (tool, ids) => {
       for (const id of ids) parseNumber(id, "<dead-letter>");
-      return forEach(
-        tool,
-        ids,
-        (id) => tool.airlock.api.deleteDeadLetter({ id: Number(id) }),
+      const remove = forEach(
+        ({ api }, id) => api.deleteDeadLetter({ id: Number(id) }),
         (_, id) => `${id} removed`,
       );
+      return remove(tool, ids);
     });
 }

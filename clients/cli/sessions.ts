@@ -87,11 +87,9 @@ export function addSessions(program: Command): void {
 
   addCommand(session, "end|rm", "end sessions, with their variables and files")
     .argument("<session...>", "their ids, or the ends of them")
-    .does(async (tool, ids) =>
+    .does(
       forEach(
-        tool,
-        ids,
-        (id) => tool.airlock.sessions.attach(id).close(),
+        ({ sessions }, id) => sessions.attach(id).close(),
         (_, id) => `${id} has ended`,
       ),
     );

@@ -91,12 +91,11 @@ export function addKeys(program: Command): void {
     .argument("<key...>", "their ids or names, from airlock keys list")
     .does(async (tool, words) => {
       const found = new Map((await find(tool, words)).map((key) => [key.id, key.name]));
-      return forEach(
-        tool,
-        [...found.keys()],
-        (id) => tool.airlock.keys.revoke(id),
+      const revoke = forEach(
+        ({ keys }, id) => keys.revoke(id),
         (_, id) => `${found.get(id)} is revoked`,
       );
+      return revoke(tool, [...found.keys()]);
     });
 
   addCommand(keys, "limits", "show what tenants use and may use, or set limits of one")

@@ -285,32 +285,28 @@ export function tenantColumn({ globals }: Tool): Columns<{ tenant?: string | und
 }
 
 /**
- * Does the work for each id, also after one has failed, and says what became of it.
- *
- * @returns The exit code of the first failure, or 0.
+ * What a command does that takes ids: the work for each, also after one has failed, and what became of it. Its exit code
+ * is that of the first failure, or 0.
  */
-export async function forEach<T>(
-  { terminal, listing }: Tool,
-  ids: readonly string[],
-  work: (id: string) => Promise<T>,
-  tell: (done: T, id: string) => string,
-): Promise<number> {
-  const all: unknown[] = [];
-  let code = 0;
-  for (const id of ids) {
-    try {
-      const done = await work(id);
-      if (!terminal.json) terminal.line(tell(done, id));
-      all.push(done ?? { id });
-    } catch (error) {
-      code ||= exitCodeOf(error);
-      if (!terminal.json) terminal.note(`airlock: ${explainFailure(error, listing)}`);
-      all.push({ id, ...describeFailure(error) });
+export const forEach =
+  <T>(work: (airlock: Airlock, id: string) => Promise<T>, tell: (done: T, id: string) => string) =>
+  async ({ airlock, terminal, listing }: Tool, ids: readonly string[]): Promise<number> => {
+    const all: unknown[] = [];
+    let code = 0;
+    for (const id of ids) {
+      try {
+        const done = await work(airlock, id);
+        if (!terminal.json) terminal.line(tell(done, id));
+        all.push(done ?? { id });
+      } catch (error) {
+        code ||= exitCodeOf(error);
+        if (!terminal.json) terminal.note(`airlock: ${explainFailure(error, listing)}`);
+        all.push({ id, ...describeFailure(error) });
+      }
     }
-  }
-  if (terminal.json) terminal.document(all);
-  return code;
-}
+    if (terminal.json) terminal.document(all);
+    return code;
+  };
 
 /** What the end of an id can name, and the command that lists all of a kind. */
 const kinds = {

@@ -276,11 +276,10 @@ export function addWebhooks(program: Command): void {
     .argument("<delivery...>", "their ids")
     .does(async (tool, ids) => {
       for (const id of ids) parseNumber(id, "<delivery>");
-      return forEach(
-        tool,
-        ids,
-        (id) => tool.airlock.api.resendWebhookDelivery({ id: Number(id) }),
+      const resend = forEach(
+        ({ api }, id) => api.resendWebhookDelivery({ id: Number(id) }),
         ({ status }, id) => `${id} ${status}`,
       );
+      return resend(tool, ids);
     });
 }

@@ -9,25 +9,7 @@ import {
 } from "../../shared/wire/access.ts";
 import { parseCommandLine, wrongArguments } from "./command.ts";
 
-export type KeysCommand =
-  | { readonly name: "help" }
-  | {
-      readonly name: "create";
-      readonly key: string;
-      readonly tenant: string;
-      readonly scopes: Scope[];
-      readonly expiresInMs: number | null;
-      readonly format: KeyFormat;
-    }
-  | { readonly name: "list" }
-  | {
-      readonly name: "rotate";
-      readonly key: string;
-      readonly oldValidMs: number;
-      readonly format: KeyFormat;
-    }
-  | { readonly name: "revoke"; readonly key: string }
-  | { readonly name: "limits"; readonly tenant: string; readonly changes: Partial<TenantLimits> };
+export type KeysCommand = ReturnType<typeof parseKeysCommand>;
 
 const npmRunKeys = "npm run keys";
 const dayMs = 86_400_000;
@@ -60,16 +42,16 @@ const limits = {
 const text = { type: "string" } as const;
 
 /** Which options each command takes. */
-const options: Record<Exclude<KeysCommand["name"], "help">, string[]> = {
+const options = {
   create: ["name", "tenant", "scopes", "expires", "format"],
   list: [],
   rotate: ["old-valid", "format"],
   revoke: [],
   limits: Object.keys(limits),
-};
+} satisfies Record<string, string[]>;
 
 /** @throws OperatorError with exit code 2. */
-export function parseKeysCommand(args: string[]): KeysCommand {
+export function parseKeysCommand(args: string[]) {
   const { values, positionals } = parseCommandLine(npmRunKeys, {
     args,
     allowPositionals: true,
@@ -89,10 +71,10 @@ export function parseKeysCommand(args: string[]): KeysCommand {
     },
   });
   const { help, ...given } = values;
-  if (help) return { name: "help" };
+  if (help) return { name: "help" } as const;
   const [name = "", subject = "", ...more] = positionals;
   if (!isCommand(name)) throw refuseKeys("say create, list, rotate, revoke or limits");
-  const odd = Object.keys(given).find((option) => !options[name].includes(option));
+  const odd = Object.keys(given).find((option) => !(options[name] as string[]).includes(option));
   if (odd !== undefined) throw refuseKeys(`${name} does not take --${odd}`);
   const hasSubject = name === "rotate" || name === "revoke" || name === "limits";
   if (hasSubject !== (subject !== "") || more.length > 0) {
