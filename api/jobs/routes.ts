@@ -66,14 +66,7 @@ import {
 } from "./read.ts";
 import { findExecution, queuePosition, wholeFilesOf } from "./sql.ts";
 import { type Origin, submit, wrongField } from "./submit.ts";
-import {
-  cancel,
-  waitBriefly,
-  type Watched,
-  waitForEnd,
-  waitForSync,
-  waitForWatched,
-} from "./wait.ts";
+import { cancel, waitBriefly, waitForEnd, waitForSync, waitForWatched } from "./wait.ts";
 
 const submitProblems = {
   ...problems(
@@ -200,7 +193,7 @@ export async function answerRun(
     const body = eventStream(deps, encodeAs("sse"), events, signals, "synchronous");
     return c.body(body, 200, eventHeaders("sse"));
   }
-  let watched: Watched | undefined;
+  let watched: Parameters<typeof waitForWatched>[1] | undefined;
   const watch: Origin["watch"] = (id, startBy = Infinity) => {
     watched = { id, startBy, wakes: deps.notifier.subscribe([`execution:${id}`]) };
   };

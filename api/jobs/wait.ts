@@ -134,17 +134,13 @@ export async function waitForSync(
   }
 }
 
-/** An execution that is watched since before it was stored, and when it ends unless it is leased. */
-export interface Watched {
-  id: string;
-  startBy: number;
-  wakes: Subscription;
-}
-
-/** The same for a watched job. Within one process, its end is told with its result: then nothing is read. */
+/**
+ * The same for a job that `wakes` has watched since before it was stored; it ends at `startBy` unless it is leased.
+ * Within one process, its end is told with its result: then nothing is read.
+ */
 export async function waitForWatched(
   deps: ClientDeps,
-  { id, startBy, wakes }: Watched,
+  { id, startBy, wakes }: { id: string; startBy: number; wakes: Subscription },
   hasKey: boolean,
   signal: AbortSignal,
   onRunning?: () => void,
