@@ -55,6 +55,7 @@ async function main(): Promise<number> {
     accepts: {
       job_types: config.policy.agent_job_types ?? null,
       builds: config.policy.agent_builds,
+      tenant_builds: config.policy.agent_tenant_builds,
     },
   };
   using _life = await showAlive(agent.id);

@@ -10,7 +10,12 @@ import { z } from "zod";
  * `dockerfile`.
  */
 export const BuildStep = z.discriminatedUnion("kind", [
-  z.object({ kind: z.enum(["apt", "pip", "npm"]), packages: z.array(z.string()).min(1) }),
+  z.object({
+    kind: z.enum(["apt", "pip", "npm"]),
+    packages: z.array(z.string()).min(1),
+    /** They are a tenant's: pip and npm run without rights, and start no package's code. */
+    own: z.literal(true).optional(),
+  }),
   /** A command; `shown` is its text in the file. */
   z.object({
     kind: z.literal("run"),

@@ -9,7 +9,13 @@ import type { PipConfig } from "../packages/proxy.ts";
 import { InstallError } from "../sandbox/job.ts";
 import { labels } from "../sandbox/sandbox.ts";
 import { openBuildWorld, pipSteps, printAnswer, soon } from "../testing/agent-world.ts";
-import { certificateFor, debianWith, npmWith, sdistBytes } from "../testing/package-index.ts";
+import {
+  certificateFor,
+  debianWith,
+  npmWith,
+  sdistBytes,
+  type Wheel,
+} from "../testing/package-index.ts";
 import { deriveImage, imageWithNpm, rawEngine, shell } from "../testing/raw-engine.ts";
 import { runCode } from "../testing/run-code.ts";
 import { BuildError, buildProfile, type ImageRequest } from "./build.ts";
@@ -252,6 +258,77 @@ describe("image build", () => {
       expect(await search("http://127.0.0.1", "/etc /root /var /usr/local")).toBe("");
       const { Config } = await rawEngine.getImage(digest).inspect();
       expect(JSON.stringify(Config)).not.toMatch(/airlock-build|127\.0\.0\.1|_proxy/i);
+    });
+
+    test("a tenant's packages of Python and npm are installed by a user without rights, for its code alone", async () => {
+      const { url, origin } = await registry();
+      const own = true as const;
+      const pip = { indexUrl: url, aptMirror: origin, npmRegistry: origin };
+      const asked = {
+        baseImage,
+        tenant: "acme",
+        steps: [
+          { kind: "apt" as const, packages: ["airlock-deb=1.0"], own },
+          { kind: "pip" as const, packages: ["airlock_probe"], own },
+          { kind: "npm" as const, packages: ["airlock-npm@^1"], own },
+        ],
+      };
+      const { digest } = await world.build(pip, asked);
+      const seen = await shell(
+        digest,
+        `find / -xdev -name 'airlock?probe.py' -user nobody; ls -ld /opt/airlock /opt/node/node_modules/airlock-npm | cut -d' ' -f3
+         python3 -c 'import airlock_probe' 2>&1 | tail -1; cat /opt/airlock-deb`,
+      );
+      expect(seen).toMatch(
+        /^\/opt\/airlock\/lib\/python3\.\d+\/site-packages\/airlock_probe\.py\nnobody\nnobody\nModuleNotFoundError: .*\nfrom the mirror$/,
+      );
+      const code = `${printAnswer}; import subprocess; subprocess.run(["python3", "-c", "${printAnswer}"])`;
+      expect((await runCode({ engine: world.engine, image: digest }, code)).out).toBe("42\n42\n");
+      const { Config } = await rawEngine.getImage(digest).inspect();
+      expect(Config.Labels["io.airlock.tenant"]).toBe("acme");
+      // A second time its steps are there, but not for another tenant.
+      const again = { ...asked, fresh: false };
+      const stepsDone = async (tenant: string) =>
+        (await world.build(pip, { ...again, tenant })).log.match(/done before/g)?.length ?? 0;
+      expect([await stepsDone("acme"), await stepsDone("other")]).toEqual([3, 0]);
+    });
+
+    test("a tenant's package can neither run code while it is installed nor replace a program", async () => {
+      const sdists: Record<string, Buffer> = {};
+      const wheels: Wheel[] = [];
+      const index = await world.serve({ sdists, wheels });
+      const { origin } = new URL(index.url);
+      const file = "airlock_evil-1.0.tar.gz";
+      const source = `import urllib.request\nurllib.request.urlopen("${origin}/ran").read()\n`;
+      sdists[file] = sdistBytes("airlock_evil", "1.0", source);
+      const requires = [`airlock-evil @ ${origin}/files/${file}`];
+      const scripts = "[console_scripts]\n/usr/local/bin/python3 = a:b\n";
+      const files = { "airlock_script-1.0.dist-info/entry_points.txt": scripts };
+      const common = { version: "1.0", source: "" };
+      wheels.push({ ...common, name: "airlock_front", requires });
+      wheels.push({ ...common, name: "airlock_script", files });
+      const attempt = async (name: string) => {
+        const steps = [{ kind: "pip" as const, packages: [name], own: true as const }];
+        const made = world.build({ indexUrl: index.url }, { tenant: "acme", steps });
+        return made.then(
+          () => "built",
+          (error: Error) => error.message,
+        );
+      };
+      expect(await attempt("airlock-evil")).toContain("No matching distribution found");
+      expect(await attempt("airlock-front")).toContain("only wheels are installed");
+      expect(await attempt("airlock-script")).toContain("Permission denied");
+      expect(index.requests).toContain(`/files/${file}`);
+      expect(index.requests).not.toContain("/ran");
+    });
+
+    test("a tenant's images take no more of a host than its limit", async () => {
+      const limits = { ...world.limits, tenantBytes: 1 };
+      const steps = [{ kind: "pip" as const, packages: ["airlock_probe"], own: true as const }];
+      const build = world.build({ findLinks: world.folder }, { tenant: "full", steps, limits });
+      await expect(build).rejects.toThrow(
+        /^Images of tenant full would take \d+ bytes of the agent's host, and may take 1: /,
+      );
     });
 
     test.concurrent.each<[string, BuildStep, RegExp]>([

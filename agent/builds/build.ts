@@ -28,6 +28,7 @@ import {
   REPOSITORY,
   STANDS_IN_FOR,
   STEP,
+  TENANT,
 } from "../images/images.ts";
 import { PushError } from "../images/transfer.ts";
 import {
@@ -37,7 +38,7 @@ import {
   type PipConfig,
   readPackageSource,
 } from "../packages/proxy.ts";
-import { installerProgram } from "../python/program.ts";
+import { installerProgram, pipRunner } from "../python/program.ts";
 import { engineDemux, frameDecoder, parseMessage } from "../sandbox/frames.ts";
 import { explainPipFailure, openTunnel, withHint } from "../sandbox/install-packages.ts";
 import { InstallError } from "../sandbox/job.ts";
@@ -152,7 +153,7 @@ async function build(
   buildLog.add(Buffer.from(`Building on ${job.base_image} (${baseImage})\n`));
   const { steps, fresh, repository, tags, job_type: jobType } = job;
   const owner = { agentId: agent.id, agentName: agent.name, leaseId: job.lease_id };
-  const image = { baseImage, steps, fresh, jobType, repository, tags, owner };
+  const image = { baseImage, steps, fresh, jobType, repository, tags, owner, tenant: job.tenant };
   const onStep = buildLog.begin;
   return makeImage({ ...image, files, env, serve, onStep }, buildLog.add, signal);
 }
@@ -297,6 +298,9 @@ type Layer = readonly ReadyStep[];
 
 const runsCommand = (layer: Layer): boolean => layer.some(({ kind }) => kind === "run");
 
+/** Whether a step installs packages that a tenant has named. */
+const isOwn = (layer: Layer): boolean => layer.some((step) => "own" in step && step.own === true);
+
 const isPlain = ({ kind }: ReadyStep): boolean => kind === "file" || kind === "set";
 
 function layersOf(steps: readonly ReadyStep[]): Layer[] {
@@ -310,12 +314,14 @@ function layersOf(steps: readonly ReadyStep[]): Layer[] {
 }
 
 /** What the result of steps depends on; not where their lines stand. */
-function keyOf(image: string, layer: Layer, { env, files }: ImageRequest): string {
+function keyOf(image: string, layer: Layer, { env, files, tenant }: ImageRequest): string {
   const what = layer.map((step) => ({ ...step, number: 0, line: 0, shown: "" }));
   // Other credentials for an index do not make it another one.
   const settings = Object.values(env).map((value) => value.replace(/\/\/[^/@]*@/, "//"));
   const wheels = files.map(({ name, sizeBytes, changedMs }) => [name, sizeBytes, changedMs]);
-  const all = JSON.stringify([image, what, Object.keys(env), settings, wheels]);
+  // Else a tenant would see in its log what another one has installed.
+  const whose = isOwn(layer) ? [tenant] : [];
+  const all = JSON.stringify([image, what, Object.keys(env), settings, wheels, ...whose]);
   return createHash("sha256").update(all).digest("hex");
 }
 
@@ -353,19 +359,28 @@ async function requireSize(
   request: LayerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const {
-    image,
-    layer,
-    baseBytes,
-    limits: { diskBytes },
-  } = request;
+  const { image, layer, baseBytes, tenant, limits } = request;
   const found = await engine.imageList(signal, `${STEP}=${keyOf(image, layer, request)}`);
   const bytes = (found.find(({ id }) => id === digest)?.sizeBytes ?? 0) - baseBytes;
-  if (bytes <= diskBytes) return;
+  const ofTenant = tenant === undefined ? 0 : await bytesOfTenant(engine, tenant, signal);
+  const fault =
+    bytes > limits.diskBytes
+      ? `The build has added ${bytes} bytes to its base image, more than the agent's max_built_bytes (${limits.diskBytes}).`
+      : ofTenant > limits.tenantBytes
+        ? `Images of tenant ${tenant} would take ${ofTenant} bytes of the agent's host, and may take ${limits.tenantBytes}: delete a job type, or wait until the agent has removed images that were replaced.`
+        : undefined;
+  if (fault === undefined) return;
   await engine.removeName(digest, signal);
-  throw new InstallError(
-    `The build has added ${bytes} bytes to its base image, more than the agent's max_built_bytes (${diskBytes}).`,
-  );
+  throw new InstallError(fault);
+}
+
+/** Bytes of an engine's images that a tenant's packages take. */
+async function bytesOfTenant(engine: Engine, tenant: string, signal: AbortSignal) {
+  const images = await engine.imageList(signal);
+  const sizes = new Map(images.map(({ id, sizeBytes }) => [id, sizeBytes] as const));
+  return images
+    .filter(({ labels: its }) => its[TENANT] === tenant)
+    .reduce((sum, { sizeBytes, parentId }) => sum + sizeBytes - (sizes.get(parentId) ?? 0), 0);
 }
 
 /** Engines that cannot limit a container's files: most can only on XFS with project quotas. */
@@ -404,8 +419,8 @@ async function install(
     signal.throwIfAborted();
     await engine.wait(id, signal);
     const { exitCode, outOfMemory } = await engine.inspect(id, signal);
-    const isOwn = request.layer.some((step) => !("packages" in step));
-    const Failure = isOwn ? BuildError : InstallError;
+    const isLine = request.layer.some((step) => !("packages" in step));
+    const Failure = isLine ? BuildError : InstallError;
     if (outOfMemory) throw new Failure("The build ran out of memory.");
     if (exitCode !== 0) throw new Failure(explainFailure(request.steps, step, log, exitCode));
     if (!pythonVersion)
@@ -444,13 +459,14 @@ const lastWords = (log: string): string =>
 async function send(stream: Duplex, request: LayerRequest): Promise<void> {
   const { layer, steps, env } = request;
   // A command could read the rest in the memory of its parent: settings of pip may have a password.
-  const isOwn = runsCommand(layer);
-  const files = request.files.filter(({ name }) => !isOwn || name === CERTIFICATES);
+  const isCommand = runsCommand(layer);
+  const files = request.files.filter(({ name }) => !isCommand || name === CERTIFICATES);
   const trusted = Object.entries(env).filter(([name]) => caVariables.includes(name));
   const orders = {
     job_type: request.jobType,
     steps: layer.map((step) => ({ ...step, head: headOf(steps, step.number) })),
-    env: isOwn ? Object.fromEntries(trusted) : env,
+    env: isCommand ? Object.fromEntries(trusted) : env,
+    ...(isOwn(layer) && { runner: pipRunner }),
     files: files.map(({ name, sizeBytes }) => ({ name, size: sizeBytes })),
   };
   stream.write(`${JSON.stringify(orders)}\n`);
@@ -525,6 +541,8 @@ export interface ImageRequest {
   /** Hears of each step, from 1, when it begins. */
   readonly onStep: (step: number) => void;
   readonly jobType: string;
+  /** Whose job type it is, if a tenant has made it. */
+  readonly tenant?: string | undefined;
   readonly repository: string;
   readonly tags: readonly string[];
   readonly owner: SandboxLabels;
@@ -532,6 +550,8 @@ export interface ImageRequest {
 }
 
 const ofPackages = ["CHOWN", "DAC_OVERRIDE", "FOWNER"];
+/** To become the user who installs a tenant's packages. */
+const ofOwn = [...ofPackages, "SETUID", "SETGID"];
 const ofCommands = [...ofPackages, "SETUID", "SETGID", "FSETID", "KILL", "SYS_CHROOT", "SETFCAP"];
 
 /**
@@ -548,7 +568,7 @@ export function buildProfile(request: LayerRequest, { boundsDisk }: { boundsDisk
     HostConfig: {
       NetworkMode: "none",
       CapDrop: ["ALL"],
-      CapAdd: runsCommand(request.layer) ? ofCommands : ofPackages,
+      CapAdd: runsCommand(request.layer) ? ofCommands : isOwn(request.layer) ? ofOwn : ofPackages,
       SecurityOpt: ["no-new-privileges"],
       Memory: memoryBytes,
       MemorySwap: memoryBytes,
@@ -567,7 +587,7 @@ export function buildProfile(request: LayerRequest, { boundsDisk }: { boundsDisk
  * container, which must not be inherited.
  */
 function imageChanges(request: LayerRequest): string[] {
-  const { jobType, repository, tags, steps, image, layer, isLast } = request;
+  const { jobType, tenant, repository, tags, steps, image, layer, isLast } = request;
   const hash = createHash("sha256").update(JSON.stringify(steps)).digest("hex");
   const imageLabels = {
     "io.airlock.job-type": isLast ? jobType : "",
@@ -576,6 +596,7 @@ function imageChanges(request: LayerRequest): string[] {
     "io.airlock.version": isLast ? (tags[0] ?? "") : "",
     "io.airlock.steps": isLast ? hash : "",
     [STEP]: layer.length > 0 ? keyOf(image, layer, request) : "",
+    [TENANT]: isLast || isOwn(layer) ? (tenant ?? "") : "",
     [FURNISHED]: "",
     [STANDS_IN_FOR]: "",
     [labels.agentId]: "",

@@ -110,6 +110,14 @@ describe("a policy", () => {
     expect(explainRefusal(withDefaults(policy), { ...job, ...asked })).toBe(refusal);
   });
 
+  it("allows builds of tenants' job types only if it says so", () => {
+    const ofTenant = { ...build, isOfTenant: true };
+    expect(explainRefusal(withDefaults({}), ofTenant)).toBe("agent_tenant_builds is false");
+    expect(explainRefusal(withDefaults({ agent_tenant_builds: true }), ofTenant)).toBeUndefined();
+    const none = withDefaults({ agent_tenant_builds: true, agent_builds: false });
+    expect(explainRefusal(none, ofTenant)).toBe("agent_builds is false");
+  });
+
   it.each(builds)("%o on a build: %s", (policy, refusal) => {
     expect(explainRefusal(withDefaults(policy), build)).toBe(refusal);
   });
@@ -117,7 +125,7 @@ describe("a policy", () => {
 
 it("a build is limited to the memory and CPUs that the operator allows one job", () => {
   const most = { agent_max_memory: "8g", agent_max_cpus: 1.5, max_built_bytes: 7 };
-  const always = { pids: 1024, diskBytes: 7 };
+  const always = { pids: 1024, diskBytes: 7, tenantBytes: 20 * 1024 ** 3 };
   expect(buildLimits(withDefaults(most))).toEqual({
     memoryBytes: 8 * 1024 ** 3,
     cpus: 1.5,

@@ -24,7 +24,8 @@ export type Policy = Pick<
   | "agent_max_artifact_bytes"
   | "agent_builds"
   | "max_built_bytes"
->;
+> &
+  Partial<Pick<Config, "agent_tenant_builds">>;
 
 /** What a job or a build asks for. */
 export type Asked = {
@@ -34,6 +35,8 @@ export type Asked = {
   readonly networks: readonly string[];
   readonly runtime: string;
   readonly isBuild?: boolean;
+  /** Whether a tenant has made the job type of the build. */
+  readonly isOfTenant?: boolean;
   /** In the form of job types, such as "512m". */
   readonly memory?: string;
   readonly cpus?: number;
@@ -52,6 +55,8 @@ export interface BuildLimits {
   readonly pids: number;
   /** Size of the container's own files, if the engine can limit it. */
   readonly diskBytes: number;
+  /** Size of all images of one tenant's job types. */
+  readonly tenantBytes: number;
 }
 
 const GiB = 1024 ** 3;
@@ -66,6 +71,7 @@ export function buildLimits(policy: Policy): BuildLimits {
     cpus: agent_max_cpus ?? 1,
     pids: 1024,
     diskBytes: max_built_bytes,
+    tenantBytes: 20 * GiB,
   };
 }
 
@@ -79,6 +85,7 @@ export function explainRefusal(policy: Policy, asked: Asked): string | undefined
   const { isBuild = false, memory = "0", cpus = 0, gpus = 0, timeoutS = 0 } = asked;
   const { stdoutBytes = 0, artifactBytes = 0 } = asked;
   if (isBuild && !policy.agent_builds) return "agent_builds is false";
+  if (asked.isOfTenant && !policy.agent_tenant_builds) return "agent_tenant_builds is false";
   const refusals = [
     leftOut("agent_job_types", policy.agent_job_types, [asked.jobType]),
     ...asked.images.map((names) => leftOut("agent_images", policy.agent_images, names)),
@@ -167,6 +174,7 @@ export function createAdmission({ policy, images, engine }: AdmissionDeps) {
     const made = tags.map((tag) => [`${repository}:${tag}`]);
     const refusal = explainRefusal(policy, {
       isBuild: true,
+      isOfTenant: build.tenant !== undefined,
       jobType: job_type,
       images: policy.agent_images ? [await images.namesOf(base_image, signal), ...made] : [],
       networks: [],

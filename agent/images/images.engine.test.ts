@@ -448,6 +448,17 @@ describe("images that nothing needs", async () => {
     expect(await collect(0)).toEqual([step, child]);
   });
 
+  test("a build of a tenant goes with its name once its job type is gone or has another, and no sooner", async () => {
+    const labels = [built.replace("science", "acme.t"), "LABEL io.airlock.tenant=acme"];
+    const id = await derive(image, 1, ...labels);
+    await engine.tag(id, "airlock-acme.t", "latest", never);
+    expect(await collect(0, { laterMs: 14 * 60_000 })).toEqual(made);
+    expect(await collect(0, { laterMs: HOUR_MS, needed: [id] })).toEqual(made);
+    expect(await collect(2, { laterMs: HOUR_MS })).toEqual(made);
+    expect(await collect(0, { laterMs: HOUR_MS })).toEqual([]);
+    expect(await engine.imageId("airlock-acme.t:latest", never)).toBeNull();
+  });
+
   test("a build goes a day after another has replaced it, with what was made of it", async () => {
     const first = await derive(image, 1, built);
     const furnished = await derive(

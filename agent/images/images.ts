@@ -175,6 +175,8 @@ export const STANDS_IN_FOR = "io.airlock.stands-in-for";
 export const STEP = "io.airlock.step";
 export const FURNISHED = "io.airlock.furnished";
 export const REPOSITORY = "io.airlock.repository";
+/** Whose packages are in it, if the job type is one that a tenant has made. */
+export const TENANT = "io.airlock.tenant";
 
 const DAY_MS = 86_400_000;
 /** Longer than from the end of a build's step to the start of the next. Another agent may be the one that builds. */
@@ -195,7 +197,7 @@ type CollectorDeps = {
 /**
  * Removes images that agents have made and nothing needs: furnished ones at once; steps of builds, and builds that were
  * replaced a day ago, the oldest first, while they take more than the limit. Another API may still use a build that was
- * replaced later.
+ * replaced later. Builds of tenants go sooner, with their names: all APIs know the same job types of tenants.
  *
  * @throws EngineError; the signal's reason.
  */
@@ -222,9 +224,11 @@ export async function collectImages(deps: CollectorDeps, signal: AbortSignal): P
       if (its.names.length > 0 || needed.includes(base)) return false;
       return isUnused(image) || isFree(its);
     }
-    if (names.length > 0 || needed.includes(id)) return false;
     const repository = labels[REPOSITORY];
-    if (!repository) return !!labels[STEP] && deps.nowMs() - createdMs >= FRESH_MS;
+    const isOfTenant = !!labels[TENANT];
+    if ((names.length > 0 && !isOfTenant) || needed.includes(id)) return false;
+    if (!repository || isOfTenant)
+      return (!!labels[STEP] || isOfTenant) && deps.nowMs() - createdMs >= FRESH_MS;
     return [...images.values()].some(
       (other) =>
         other.labels[REPOSITORY] === repository &&

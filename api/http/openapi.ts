@@ -3,6 +3,7 @@ import type { Config } from "../../shared/config/config.ts";
 import { Problem } from "../../shared/wire/errors.ts";
 import type { Deps } from "../deps.ts";
 import type { ErrorCode } from "../errors.ts";
+import { catalogue } from "../images/sql.ts";
 import { jobTypeNames } from "../jobs/environment.ts";
 import { version } from "../version.ts";
 import type { AppEnv } from "./context.ts";
@@ -24,8 +25,12 @@ const getOpenApi = createRoute({
   },
 });
 
+/** Texts that a process keeps. Tenants with job types of their own have a text each. */
+const mostTexts = 20;
+
 /** The OpenAPI document of every endpoint for clients. */
-export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
+export function openApiRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
+  const { config } = deps;
   registerHeaders(app);
   // A copy: a schema that was made before this library was loaded has no `openapi`.
   app.openAPIRegistry.register("Problem", Problem.clone());
@@ -45,14 +50,16 @@ export function openApiRoute(app: OpenAPIHono<AppEnv>, { config }: Deps): void {
   });
   if (config.api_auth_enabled) registerKeys(app, config);
 
-  /** By the names of the job types in it: the configuration bounds how many there are. */
+  /** By the names of the job types in it. */
   const texts = new Map<string, string>();
-  app.openapi(getOpenApi, (c) => {
+  app.openapi(getOpenApi, async (c) => {
     // A stranger, who may read it with api_docs_public, is of no tenant.
-    const jobTypes = jobTypeNames(config, c.get("caller")?.tenant ?? "");
+    const { tenant = "" } = c.get("caller") ?? {};
+    const jobTypes = jobTypeNames(await catalogue(deps), tenant);
     const key = jobTypes.join();
     const text =
       texts.get(key) ?? JSON.stringify(describeEverywhere(generate(app, config), config, jobTypes));
+    if (texts.size >= mostTexts) texts.clear();
     texts.set(key, text);
     return c.body(text, 200, { "Content-Type": "application/json" }) as never;
   });

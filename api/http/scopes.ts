@@ -96,7 +96,12 @@ const table: Record<Access, string[]> = {
     "GET /usage",
     "GET /pool/stats",
   ],
-  build: ["POST /job-types/{name}/build", "GET /job-types/{name}/build"],
+  build: [
+    "POST /job-types/{name}/build",
+    "GET /job-types/{name}/build",
+    "PUT /job-types/{name}",
+    "DELETE /job-types/{name}",
+  ],
   monitor: ["GET /metrics", "GET /pool/history"],
   agents: [
     "GET /hosts",

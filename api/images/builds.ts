@@ -2,11 +2,14 @@ import { decodeUtf8, fromBase64 } from "../../shared/bytes.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { canonicalJson } from "../../shared/json.ts";
 import type { ExecutionError } from "../../shared/wire/errors.ts";
-import type {
-  Build,
-  BuildResult,
-  ImageSource,
-  ImageTransport,
+import {
+  type Build,
+  type BuildResult,
+  type BuildSpec,
+  type ImageSource,
+  type ImageTransport,
+  JobTypeName,
+  type OwnJobType,
 } from "../../shared/wire/job-types.ts";
 import type {
   BuildLogChunk,
@@ -26,21 +29,25 @@ import {
   whyNoBuild,
 } from "../agents/placement.ts";
 import { leaseLost, refuseUnless, requireHeld } from "../agents/posts.ts";
-import { backstopMs, type Deps, type Hashed, UploadMismatch } from "../deps.ts";
+import { backstopMs, type ClientDeps, type Deps, type Hashed, UploadMismatch } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { fileForAgents, type StoredFile } from "../files/files.ts";
 import {
   awaitsImage,
   buildSpec,
-  type BuildSpec,
   type Environment,
   environment as environmentOf,
+  isFor,
   openBuildOf,
+  ownPrefix,
   pinnedRef,
+  resolveJobType,
   stepsOf,
+  whyTooMuch,
 } from "../jobs/environment.ts";
 import type { LeaseTerms } from "../jobs/lease.ts";
 import { readEnvironments, timestamp } from "../jobs/read.ts";
+import { wrongField } from "../jobs/submit.ts";
 import { failWaiting, tellEnd } from "../jobs/wait.ts";
 import { tellSession } from "../sessions/lease.ts";
 import { advanceSession, queuedSessions } from "../sessions/sql.ts";
@@ -54,8 +61,10 @@ import {
   type BuildEvent,
   type BuildRow,
   builtImages,
+  catalogue,
   claimBuilds,
   dropArchive,
+  dropJobType,
   expireBuilds,
   findBuildById,
   findBuildByLease,
@@ -65,6 +74,7 @@ import {
   lastBuilds,
   type NewBuild,
   openBuilds,
+  putJobType,
   readBuildLog,
   recordArchive,
   recordBuildLog,
@@ -140,7 +150,8 @@ export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<
     const waitMs = Math.min(firstRetryMs * 2 ** (failures.length - 1), hourMs);
     if (newest?.error && at < newest.endedAt! + waitMs) {
       if (await isServedElsewhere(db, newest)) continue;
-      await failAwaiting(deps, newest, newest.error);
+      const { type, message } = newest.error;
+      await failAwaiting(deps, name, { type, message: failureText(name, message) });
       continue;
     }
     const live = (await listAgents(db)).filter((agent) => isLive(agent, config, at));
@@ -175,19 +186,90 @@ export async function rebuildLost(deps: Deps): Promise<void> {
   if (due.length > 0) await serveAwaited(deps, due);
 }
 
-/** Fails the jobs and sessions that wait for an image with the error of its build. */
+/** Fails the jobs and sessions of a type that wait: those whose time has come, or all until a time. */
 async function failAwaiting(
   deps: Deps,
-  { jobType }: BuildRow,
-  { type, message }: ExecutionError,
+  jobType: string,
+  why: Pick<ExecutionError, "type" | "message">,
+  until = deps.now(),
 ): Promise<void> {
   const { db, now } = deps;
-  const error = { type, message: failureText(jobType, message), phase: "startup" } as const;
-  for (const execution of await failWaiting(db, jobType, error, now())) tellEnd(deps, execution);
+  const error = { ...why, phase: "startup" } as const;
+  const failed = await failWaiting(db, jobType, error, now(), until);
+  for (const execution of failed) tellEnd(deps, execution);
   for (const id of await queuedSessions(db, jobType)) {
     const result = await advanceSession(db, { id }, { kind: "fail", error }, now());
     if (result.kind === "changed") tellSession(deps, result);
   }
+}
+
+/**
+ * Makes or changes a job type of the caller's tenant. Jobs that wait run with what it is then.
+ *
+ * @throws AppError 409 when the configuration has the name, or the tenant has as many as it may; 400 when a key asks
+ *   for more than the tenant may have, or the name is not one of the tenant's; 403 when tenants make none.
+ */
+export async function putOwnType(
+  deps: Deps,
+  client: ClientDeps,
+  name: string,
+  definition: OwnJobType,
+  by: Actor,
+): Promise<void> {
+  const { config, notifier } = deps;
+  const { tenant } = client.db;
+  checkOwnName(config, tenant, name);
+  const errors = whyTooMuch(config, { tenant, definition });
+  if (errors.length > 0) {
+    const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
+    throw new AppError("invalid_request", detail, { errors });
+  }
+  const most = config.tenant_job_types;
+  if (!(await putJobType(client.db, { name, definition }, most, { ...by, tenant }))) {
+    const detail = `Tenant ${tenant} has ${most} job types (tenant_job_types): delete one first.`;
+    throw new AppError("conflict", detail);
+  }
+  // The polls of all agents learn what they may run, and which images are wanted.
+  notifier.notify("queue");
+}
+
+/**
+ * Removes a job type of the caller's tenant. What waits for it fails; what runs, ends as if it were there.
+ *
+ * @throws AppError 404 when the tenant has none of this name; 409 when it is of the configuration.
+ */
+export async function deleteOwnType(
+  deps: Deps,
+  client: ClientDeps,
+  name: string,
+  by: Actor,
+): Promise<void> {
+  const { config, db, notifier, now } = deps;
+  const { tenant } = client.db;
+  checkOwnName(config, tenant, name);
+  if (!(await dropJobType(client.db, name, { ...by, tenant }))) throw notFound(`Job type ${name}`);
+  const message = `Job type ${name} was deleted.`;
+  for (const { id, jobType } of await openBuilds(db)) {
+    if (jobType !== name) continue;
+    const error = { type: "service_unavailable", message, phase: "startup" } as const;
+    await advanceBuild(db, { id }, { kind: "withdraw", error }, now());
+    notifier.notify(`build:${id}`);
+  }
+  await failAwaiting(deps, name, { type: "config_error", message }, Number.MAX_SAFE_INTEGER);
+  notifier.notify("queue");
+}
+
+/** Each tenant's names begin with its own, so that no answer tells of another tenant's. */
+function checkOwnName(config: Config, tenant: string, name: string): void {
+  if (config.tenant_job_types === 0)
+    throw new AppError("forbidden", "Tenants make no job types here (tenant_job_types is 0).");
+  const configured = resolveJobType(config, name);
+  if (configured && isFor(tenant, configured)) {
+    throw new AppError("conflict", `Job type ${name} is of the configuration of the service.`);
+  }
+  if (name.startsWith(ownPrefix(tenant)) && JobTypeName.safeParse(name).success) return;
+  const message = `must be ${ownPrefix(tenant)} and a name of lower-case letters and digits, together at most 63`;
+  throw wrongField("name", message);
 }
 
 async function whyNotNow(
@@ -309,6 +391,7 @@ async function describe({ config, db }: Deps, build: BuildRow): Promise<LeasedBu
       attempt: build.attempt,
       correlation_id: build.correlationId,
       job_type: build.jobType,
+      ...(spec.tenant !== undefined && { tenant: spec.tenant }),
       base_image: spec.base_image,
       steps: stepsOf(spec),
       // Who builds again what is built wants newer packages; after a failure, what has succeeded stays.
@@ -324,7 +407,8 @@ async function describe({ config, db }: Deps, build: BuildRow): Promise<LeasedBu
 
 /** Tells those who wait for the image of a job type that its build has failed. */
 async function serveType(deps: Deps, name: string): Promise<void> {
-  const environment = environmentOf(deps.config, await builtImages(deps.db), name);
+  const [config, built] = await Promise.all([catalogue(deps), builtImages(deps.db)]);
+  const environment = environmentOf(config, built, name);
   if (environment && awaitsImage(environment)) await serveAwaited(deps, [environment]);
 }
 
@@ -478,9 +562,9 @@ export async function storeImageUpload(
 }
 
 /** Where agents can get an image. @throws AppError 404 when only the host that built it has it. */
-export async function imageSource({ config, db }: Deps, image: string): Promise<ImageSource> {
-  const build = await findImage(db, image);
-  const type = build && environmentOf(config, [], build.jobType)?.jobType;
+export async function imageSource(deps: Deps, image: string): Promise<ImageSource> {
+  const build = await findImage(deps.db, image);
+  const type = build && resolveJobType(await catalogue(deps), build.jobType);
   if (!build || !type) throw notFound(`Image ${image}`);
   const { manifestDigest, imageRef, tag } = build;
   const registry_ref = manifestDigest && `${imageRepository(imageRef, tag)}@${manifestDigest}`;
@@ -513,13 +597,15 @@ export async function storedArchive(
  * Marks archives that nobody needs for removal: those of a build that a newer build has replaced, and, a
  * day later, those that no job type uses any more. The day is for another API with a newer configuration.
  */
-export async function dropArchives({ config, db, now }: Deps): Promise<void> {
+export async function dropArchives(deps: Deps): Promise<void> {
+  const { db, now } = deps;
   const archived = await archivedBuilds(db);
+  const config = await catalogue(deps);
   const last = archived.length > 0 ? await builtImages(db) : [];
   for (const { id, digest, endedAt, jobType, spec } of archived) {
     if (endedAt === null) continue;
     const isLast = last.some((one) => one.jobType === jobType && one.digest === digest);
-    const asksFor = environmentOf(config, [], jobType)?.jobType;
+    const asksFor = resolveJobType(config, jobType);
     const isAskedFor = asksFor !== undefined && buildSpec(asksFor) === spec;
     if (isLast && (isAskedFor || endedAt > now() - dayMs)) continue;
     await dropArchive(db, id, now() + hourMs);

@@ -2,20 +2,23 @@ import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import {
   Build,
   BuildResult,
+  JobTypeDeleted,
   JobTypeList,
   JobTypeView,
+  OwnJobType,
   VersionTag,
 } from "../../shared/wire/job-types.ts";
 import { listAgents } from "../agents/fleet.ts";
 import { languagesThere, presentImages, servingAgents } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { notFound } from "../errors.ts";
+import { jsonBody } from "../http/body.ts";
 import { actorOf, type AppEnv } from "../http/context.ts";
 import { at } from "../http/examples.ts";
-import { json, problems } from "../http/responses.ts";
+import { body, json, problems } from "../http/responses.ts";
 import { type Environment, toJobTypeView } from "../jobs/environment.ts";
 import { readEnvironment, readEnvironments } from "../jobs/read.ts";
-import { buildImage, describeBuild } from "./builds.ts";
+import { buildImage, deleteOwnType, describeBuild, putOwnType } from "./builds.ts";
 import { lastBuild } from "./sql.ts";
 
 const digest = "sha256:b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9";
@@ -65,6 +68,19 @@ const nameParam = z.object({
   name: z.string().openapi({ param: { name: "name", in: "path" }, example: jobType.name }),
 });
 
+const ownName = "search.report";
+
+const ownNameParam = z.object({
+  name: z.string().openapi({ param: { name: "name", in: "path" }, example: ownName }),
+});
+
+const ownJobType: OwnJobType = OwnJobType.parse({
+  extends: "default",
+  apt: ["graphviz"],
+  requirements: ["weasyprint==66.0"],
+  timeout: 20,
+});
+
 /** Job types, and builds of their images. */
 export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { config, db, now } = deps;
@@ -105,6 +121,50 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const environment = await find(c.get("client"), c.req.valid("param").name);
     const [view] = await show([environment]);
     return c.json(view as JobTypeView, 200);
+  });
+
+  const put = createRoute({
+    method: "put",
+    path: "/job-types/{name}",
+    operationId: "putJobType",
+    tags: ["Job types"],
+    summary: "Make or change a job type of your tenant",
+    description:
+      "Off unless `tenant_job_types` is set. The name begins with your tenant's and a dot, such as `search.report`; other tenants do not see it. Jobs that wait run on what the job type is then; if its packages change, its image is built again by itself.",
+    middleware: jsonBody(config.max_request_bytes),
+    request: { params: ownNameParam, ...body(OwnJobType, { example: ownJobType }) },
+    responses: {
+      200: json(JobTypeView, "The job type as it is now.", {
+        example: { ...jobType, name: ownName },
+      }),
+      ...problems("invalid_request", "forbidden", "conflict", "too_large"),
+    },
+  });
+  app.openapi(put, async (c) => {
+    const { name } = c.req.valid("param");
+    await putOwnType(deps, c.get("client"), name, c.req.valid("json"), actorOf(deps, c));
+    const [view] = await show([await find(c.get("client"), name)]);
+    return c.json(view as JobTypeView, 200);
+  });
+
+  const removal = createRoute({
+    method: "delete",
+    path: "/job-types/{name}",
+    operationId: "deleteJobType",
+    tags: ["Job types"],
+    summary: "Remove a job type of your tenant",
+    description:
+      "Jobs and sessions that wait for it fail with `config_error`. What runs ends as if it were there; sessions take no more calls. Agents remove its images.",
+    request: { params: ownNameParam },
+    responses: {
+      200: json(JobTypeDeleted, "Removed.", { example: { name: ownName, deleted: true } }),
+      ...problems("invalid_request", "forbidden", "not_found", "conflict"),
+    },
+  });
+  app.openapi(removal, async (c) => {
+    const { name } = c.req.valid("param");
+    await deleteOwnType(deps, c.get("client"), name, actorOf(deps, c));
+    return c.json({ name, deleted: true as const }, 200);
   });
 
   const startBuild = createRoute({

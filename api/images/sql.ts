@@ -24,7 +24,8 @@ import type { buildStatuses } from "../../shared/wire/job-types.ts";
 import type { BuildReport } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { takesWork } from "../agents/agents.ts";
-import type { BuiltImage } from "../jobs/environment.ts";
+import type { Config } from "../../shared/config/config.ts";
+import { type BuiltImage, type OwnRow, withOwnTypes } from "../jobs/environment.ts";
 import { type LeaseTerms, randomUuid } from "../jobs/lease.ts";
 import { recorded, type Recorded } from "../jobs/output.ts";
 import { isLeased, queuedAgain } from "../jobs/rules.ts";
@@ -42,11 +43,12 @@ import {
   executions,
   isInLine,
   isQueuedSession,
+  jobTypes,
   removals,
   sessions,
 } from "../store/schema.ts";
 import { given, listed, query, statement } from "../store/statement.ts";
-import { type AnyDb, batch, keptTenantRows } from "../store/tenant.ts";
+import { type AnyDb, batch, keptTenantRows, perTenant, type TenantDb } from "../store/tenant.ts";
 import { type Actor, audited } from "../tenants/sql.ts";
 
 /** The columns of a build on which its transitions depend. Times are epoch milliseconds. */
@@ -551,3 +553,47 @@ export async function dropArchive(db: Database, id: string, bytesDueAt: number):
     db.orm.update(builds).set({ archiveSha256: null, archiveBytes: null }).where(eq(builds.id, id)),
   ]);
 }
+
+const ownTypes = keptTenantRows((own) =>
+  query.select().from(jobTypes).where(own(jobTypes)).orderBy(jobTypes.name),
+);
+
+/**
+ * The configuration with the job types that tenants have made: for a client those of its tenant alone. No older than
+ * the database, because each use of a job type asks for it.
+ */
+export async function catalogue({ config, db }: { config: Config; db: AnyDb }): Promise<Config> {
+  return config.tenant_job_types === 0 ? config : withOwnTypes(config, await ownTypes(db));
+}
+
+/** Makes or changes a job type of the tenant; false if it would have more than `most`. */
+export async function putJobType(
+  db: TenantDb,
+  { name, definition }: Omit<OwnRow, "tenant">,
+  most: number,
+  by: Actor,
+): Promise<boolean> {
+  const values = { name, definition: JSON.stringify(definition), now: by.at, most };
+  const [written] = await batch(db, [upsertType(values), audited(by, "job_type.put", name)]);
+  return written!.rowsAffected === 1;
+}
+
+const upsertType = perTenant(
+  (own) => sql`
+  insert into ${jobTypes} (name, tenant, definition, changed_at)
+  select ${given("name")}, ${own.tenant}, ${given("definition")}, ${given("now")}
+  where exists (select 1 from ${jobTypes} where ${jobTypes.name} = ${given("name")} and ${own(jobTypes)})
+    or (select count(*) from ${jobTypes} where ${own(jobTypes)}) < ${given("most")}
+  on conflict (name) do update set definition = excluded.definition, changed_at = excluded.changed_at`,
+);
+
+/** Removes a job type of the tenant; false if it has none of this name. */
+export async function dropJobType(db: TenantDb, name: string, by: Actor): Promise<boolean> {
+  const writes = [dropType({ name }), audited(by, "job_type.delete", name)];
+  return (await batch(db, writes))[0]!.rowsAffected === 1;
+}
+
+const dropType = perTenant(
+  (own) =>
+    sql`delete from ${jobTypes} where ${jobTypes.name} = ${given("name")} and ${own(jobTypes)}`,
+);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { loadConfig } from "../../shared/config/config.ts";
 import { canonicalJson } from "../../shared/json.ts";
+import { JobTypeDefinition, OwnJobType } from "../../shared/wire/job-types.ts";
 import {
   buildSpec,
   type BuiltImage,
@@ -12,7 +13,10 @@ import {
   pinnedRef,
   resolveJobType,
   stepsOf,
+  specOf,
   toJobTypeView,
+  whyTooMuch,
+  withOwnTypes,
 } from "./environment.ts";
 
 const config = (given: Record<string, unknown> = {}) => loadConfig(given, {});
@@ -192,4 +196,112 @@ test("a rerun has another text than the same submission, and than a rerun of ano
   const of = (parentExecutionId: string) =>
     canonicalJson(identityOf(request, { parentExecutionId, relationship: "rerun" }));
   expect(new Set([canonicalJson(identityOf(request)), of("a"), of("b")]).size).toBe(3);
+});
+
+describe("a job type that a tenant has made", () => {
+  const name = "acme.t";
+  const own = (definition: object) => ({
+    name,
+    tenant: "acme",
+    definition: OwnJobType.parse(definition),
+  });
+  const made = (given: Record<string, unknown>, definition: object) =>
+    resolveJobType(withOwnTypes(config(given), [own(definition)]), name);
+
+  test("has the steps of what it extends and of its preset, then its own, behind which no command runs", () => {
+    const report = { apt: ["jq"], requirements: ["six"], dockerfile: "FROM own:1\nRUN make\n" };
+    const asked = { extends: "report", preset: "documents", apt: ["tree"], npm: ["marked@15"] };
+    const type = made({ job_types: { report } }, { ...asked, requirements: ["attrs"] })!;
+    const steps = stepsOf(specOf(type));
+    expect(steps.map((step) => ("packages" in step ? step.kind : "line"))).toEqual([
+      "apt",
+      "pip",
+      "line",
+      "apt",
+      "pip",
+      "apt",
+      "pip",
+      "npm",
+    ]);
+    expect(steps.slice(-3)).toEqual([
+      { kind: "apt", packages: ["tree"], own: true },
+      { kind: "pip", packages: ["attrs"], own: true },
+      { kind: "npm", packages: ["marked@15"], own: true },
+    ]);
+    expect(steps.slice(0, -3).some((step) => "own" in step)).toBe(false);
+    expect(type.base_image).toBe("own:1");
+    expect(type.apt).toEqual(expect.arrayContaining(["jq", "tree"]));
+    const languages = stepsOf(specOf(made({}, { preset: "languages", requirements: ["six"] })!));
+    expect(languages.at(-1)).toEqual({ kind: "pip", packages: ["six"], own: true });
+    expect(languages.at(-2)).toMatchObject({ kind: "run" });
+  });
+
+  test("never has more than what it extends, which also changes later, and preloads nothing of its own", () => {
+    const base = { memory_limit: "1g", cpu_limit: 2, timeout: 20, network: "bridge", pids: 64 };
+    const asked = { extends: "big", memory_limit: "768m", cpu_limit: 1.5, timeout: 10 };
+    const given = (changes: object) => ({ job_types: { big: { ...base, ...changes } } });
+    const type = made(given({ labels: { gpu: "a" }, gpus: 1, env: { A: "1" } }), {
+      ...asked,
+      env: { B: "2" },
+      preset: "languages",
+    });
+    expect(type).toMatchObject({ memory_limit: "768m", cpu_limit: 1.5, timeout: 10, pids: 64 });
+    expect(type).toMatchObject({ network: "bridge", labels: { gpu: "a" }, gpus: 1, preload: [] });
+    expect([type!.env, type!.tenants]).toEqual([{ A: "1", B: "2" }, ["acme"]]);
+    expect(made(given({ memory_limit: "512m", cpu_limit: 1, timeout: 5 }), asked)).toMatchObject({
+      memory_limit: "512m",
+      cpu_limit: 1,
+      timeout: 5,
+    });
+    expect(made({ job_types: { big: { tenants: ["other"] } } }, asked)).toBeUndefined();
+    expect(made({}, asked)).toBeUndefined();
+    expect(made({ job_types: { [name]: { pids: 99 } } }, {})?.made).toBeUndefined();
+  });
+
+  test.each([
+    [{ memory_limit: "513m" }, "memory_limit: must be at most 512m, as that of default"],
+    [{ cpu_limit: 1.1 }, "cpu_limit: must be at most 1, as that of default"],
+    [{ timeout: 31 }, "timeout: must be at most 30, as that of default"],
+    [{ extends: "nobodys" }, "extends: no job type of the configuration is named nobodys"],
+    [{ extends: "closed" }, "extends: no job type of the configuration is named closed"],
+    [{ extends: "acme.t" }, "extends: no job type of the configuration is named acme.t"],
+    [{ memory_limit: "512m", cpu_limit: 1, timeout: 30 }, ""],
+  ])("%j asks for too much: %s", (asked, why) => {
+    const job_types = { closed: { tenants: ["other"] } };
+    const errors = whyTooMuch(config({ job_types }), own(asked));
+    expect(errors.map(({ path, message }) => `${path}: ${message}`).join()).toBe(why);
+  });
+
+  test.each([
+    ["apt", ["-o=x", "jq-", "jq;id", "a b", "./x.deb", "jq=$(id)"]],
+    [
+      "requirements",
+      ["-r x", "--pre", "x @ https://h/x.whl", "./x", "x.whl", "git+https://h/x", "a\nb"],
+    ],
+    ["npm", ["-g", "https://h/x.tgz", "git+ssh://h/x", "../x", "x@file:y", "a;b"]],
+  ])("%s takes names of packages alone", (key, texts) => {
+    for (const text of texts) {
+      const found = OwnJobType.safeParse({ [key]: [text] });
+      expect([text, found.error?.issues[0]?.path]).toEqual([text, [key, 0]]);
+    }
+    expect(OwnJobType.safeParse({ [key]: Array.from({ length: 101 }, () => "a1") }).success).toBe(
+      false,
+    );
+  });
+
+  test.each(["LD_PRELOAD", "ld_library_path", "PATH", "PYTHONPATH", "GCONV_PATH", "OPENSSL_CONF"])(
+    "cannot set %s, which programs of root read",
+    (variable) => {
+      expect(OwnJobType.safeParse({ env: { [variable]: "/opt/airlock/x" } }).success).toBe(false);
+    },
+  );
+
+  test("has no other key of the configuration's job types", () => {
+    const known = new Set(Object.keys(OwnJobType.shape));
+    const others = Object.keys(JobTypeDefinition.shape).filter((key) => !known.has(key));
+    expect(others).toEqual(
+      expect.arrayContaining(["dockerfile", "base_image", "network", "labels"]),
+    );
+    expect(others.filter((key) => OwnJobType.safeParse({ [key]: "1" }).success)).toEqual([]);
+  });
 });

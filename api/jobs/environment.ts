@@ -8,10 +8,13 @@ import type { ExecutionError } from "../../shared/wire/errors.ts";
 import type { Tool } from "../../shared/wire/executions.ts";
 import type { InputWay } from "../../shared/wire/files.ts";
 import {
+  type BuildSpec,
+  ConfiguredJobType,
   type JobType,
   JobTypeDefinition,
   type JobTypeView,
   type LeasedJobType,
+  type OwnJobType,
 } from "../../shared/wire/job-types.ts";
 import type { LeasedJob } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
@@ -57,7 +60,7 @@ export function environment(
   const jobType = resolveJobType(config, name);
   if (!jobType) return undefined;
   const { production_mode, auto_build } = config;
-  const isMade = stepsOf(jobType).length > 0;
+  const isMade = stepsOf(specOf(jobType)).length > 0;
   return {
     jobType,
     built: built.find((image) => image.jobType === name && image.spec === buildSpec(jobType)),
@@ -80,31 +83,40 @@ export function openBuildOf<B extends { jobType: string; spec: string }>(
   return own.length > 0 ? own.find(({ spec }) => spec === buildSpec(jobType)) : undefined;
 }
 
-/**
- * Everything that the image of a job type is made of. If it changes, the type counts as not built. A newer key is
- * left out where it is empty, so that images built before that key existed stay valid.
- */
-export type BuildSpec = Pick<JobType, "base_image" | "requirements"> &
-  Partial<Pick<JobType, "apt" | "npm" | "dockerfile">>;
-
-export function buildSpec({ base_image, requirements, apt, npm, dockerfile }: JobType): string {
-  const newer = {
-    ...(apt.length > 0 && { apt }),
-    ...(npm.length > 0 && { npm }),
-    ...(dockerfile !== undefined && { dockerfile }),
-  };
-  return canonicalJson({ base_image, requirements, ...newer } satisfies BuildSpec);
+/** What the image of a job type is made of. */
+export function specOf({ made, base_image, requirements, apt, npm, dockerfile }: JobType) {
+  return made?.spec ?? ofParts({ base_image, requirements, apt, npm, dockerfile });
 }
 
-/** The steps of a build, in order: none if the image is the base image. */
-export function stepsOf({ apt = [], requirements, npm = [], dockerfile }: BuildSpec): BuildStep[] {
+type Parts = Pick<JobType, "base_image" | "requirements" | "apt" | "npm" | "dockerfile">;
+
+const ofParts = ({ base_image, requirements, apt, npm, dockerfile }: Parts): BuildSpec => ({
+  base_image,
+  requirements,
+  ...(apt.length > 0 && { apt }),
+  ...(npm.length > 0 && { npm }),
+  ...(dockerfile !== undefined && { dockerfile }),
+});
+
+export const buildSpec = (jobType: JobType): string => canonicalJson(specOf(jobType));
+
+/**
+ * The steps of a build, in order: none if the image is the base image. A tenant's packages come last, so that no
+ * command of root runs behind them.
+ */
+export function stepsOf(spec: BuildSpec): BuildStep[] {
+  const { apt = [], requirements, npm = [], dockerfile, below = [], tenant } = spec;
+  const own = tenant !== undefined && { own: true as const };
   const all: BuildStep[] = [
-    { kind: "apt", packages: apt },
-    { kind: "pip", packages: requirements },
-    { kind: "npm", packages: npm },
+    { kind: "apt", packages: apt, ...own },
+    { kind: "pip", packages: requirements, ...own },
+    { kind: "npm", packages: npm, ...own },
     ...(dockerfile === undefined ? [] : parseDockerfile(dockerfile).steps),
   ];
-  return all.filter((step) => !("packages" in step) || step.packages.length > 0);
+  return [
+    ...below.flatMap(stepsOf),
+    ...all.filter((step) => !("packages" in step) || step.packages.length > 0),
+  ];
 }
 
 /** The image of a job: the digest of the built image, else the name of the base image. */
@@ -178,6 +190,118 @@ export function resolveJobType(config: Config, name: string): JobType | undefine
   };
 }
 
+/** A job type that a tenant has made, as the store keeps it. */
+export interface OwnRow {
+  name: string;
+  tenant: string;
+  definition: OwnJobType;
+}
+
+/** The job type of the configuration that a tenant's extends: never a tenant's own. */
+function extended(config: Config, { tenant, definition }: Omit<OwnRow, "name">) {
+  const base = resolveJobType(config, definition.extends);
+  return base && isFor(tenant, base) ? base : undefined;
+}
+
+/** Why a tenant may not make a job type: for each key that asks for more than the operator's. */
+export function whyTooMuch(config: Config, own: Omit<OwnRow, "name">) {
+  const base = extended(config, own);
+  const { memory_limit, cpu_limit, timeout, extends: of } = own.definition;
+  if (!base)
+    return [{ path: "extends", message: `no job type of the configuration is named ${of}` }];
+  const isMore = {
+    memory_limit:
+      memory_limit !== undefined && parseBytes(memory_limit) > parseBytes(base.memory_limit),
+    cpu_limit: cpu_limit !== undefined && cpu_limit > base.cpu_limit,
+    timeout: timeout !== undefined && timeout > base.timeout,
+  };
+  return (["memory_limit", "cpu_limit", "timeout"] as const)
+    .filter((path) => isMore[path])
+    .map((path) => ({ path, message: `must be at most ${base[path]}, as that of ${of}` }));
+}
+
+/**
+ * A tenant's job type as the configuration would have it; undefined if what it extends is gone. It never has more than
+ * that, also when the operator gives less later. Nothing is preloaded but what the operator or the preset names: a
+ * zygote, which is root in its namespace, imports no package of a tenant.
+ */
+function definedBy(config: Config, { tenant, definition: own }: OwnRow) {
+  const base = extended(config, { tenant, definition: own });
+  if (!base) return undefined;
+  const {
+    preset,
+    memory_limit = base.memory_limit,
+    cpu_limit = Infinity,
+    timeout = Infinity,
+  } = own;
+  const { dockerfile, ...added } = ofPreset(preset);
+  const lines = dockerfile && `USER root\nWORKDIR /\n${dockerfile}`;
+  const { base_image } = base;
+  const below = [specOf(base), ofParts({ ...added, base_image, dockerfile: lines })];
+  const { apt, requirements, npm } = own;
+  const together = (key: "apt" | "requirements" | "npm") => [
+    ...base[key],
+    ...added[key],
+    ...own[key],
+  ];
+  return {
+    ...base,
+    preset: preset ?? base.preset,
+    apt: together("apt"),
+    requirements: together("requirements"),
+    npm: together("npm"),
+    dockerfile: undefined,
+    memory_limit:
+      parseBytes(memory_limit) < parseBytes(base.memory_limit) ? memory_limit : base.memory_limit,
+    cpu_limit: Math.min(base.cpu_limit, cpu_limit),
+    timeout: Math.min(base.timeout, timeout),
+    preload: [base.preload, added.preload].flatMap((one) => (one === "auto" ? [] : one)),
+    env: { ...base.env, ...added.env, ...own.env },
+    languages: { ...base.languages, ...own.languages },
+    tenants: [tenant],
+    made: {
+      tenant,
+      spec: {
+        ...ofParts({ base_image, apt, requirements, npm, dockerfile: undefined }),
+        tenant,
+        below: below.filter((part) => stepsOf(part).length > 0),
+      },
+    },
+  };
+}
+
+const presetParts = new Map<string | undefined, JobTypeDefinition>();
+function ofPreset(preset: OwnJobType["preset"]): JobTypeDefinition {
+  const known = presetParts.get(preset) ?? ConfiguredJobType.parse({ preset });
+  presetParts.set(preset, known);
+  return known;
+}
+
+/** The configuration with the job types of tenants. Those of the operator win. */
+export function withOwnTypes(config: Config, rows: readonly OwnRow[]): Config {
+  const known = combined.get(rows);
+  const job_types = known?.of === config.job_types ? known.job_types : { ...config.job_types };
+  if (known?.job_types !== job_types) {
+    for (const row of rows) {
+      const definition = definedBy(config, row);
+      if (definition && !Object.hasOwn(job_types, row.name)) job_types[row.name] = definition;
+    }
+    combined.set(rows, { of: config.job_types, job_types });
+  }
+  return { ...config, job_types };
+}
+
+/** By the rows as the store keeps them: every poll asks. */
+const combined = new WeakMap<object, { of: object; job_types: Config["job_types"] }>();
+
+/** The beginning of the names of a tenant's own job types. No name of a tenant has a dot. */
+export const ownPrefix = (tenant: string): string => `${tenant}.`;
+
+/** What lists of all tenants call a job type: a name that a tenant has made is for that tenant. */
+export function publicName({ job_types }: Pick<Config, "job_types">, name: string): string {
+  return name.includes(".") && !Object.hasOwn(job_types, name) ? "(of a tenant)" : name;
+}
+
 /** Whether a tenant may use a job type; "*" is whoever sees all tenants. */
 export function isFor(tenant: string, { tenants }: Pick<JobType, "tenants">): boolean {
   return tenants === undefined || tenant === "*" || tenants.includes(tenant);
@@ -198,6 +322,7 @@ export function toLeasedJobType({
   apt: _apt,
   npm: _npm,
   dockerfile: _dockerfile,
+  made: _made,
   ...jobType
 }: JobType): LeasedJobType {
   return jobType;

@@ -29,7 +29,7 @@ import {
 } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
-import { builtImages, openBuilds } from "../images/sql.ts";
+import { builtImages, catalogue, openBuilds } from "../images/sql.ts";
 import { findSession } from "../sessions/sql.ts";
 import { type AnyDb, ofTenant } from "../store/tenant.ts";
 import { findTenant } from "../tenants/sql.ts";
@@ -558,18 +558,20 @@ async function whyMoreThanItsTurn(
 type WithImages = Pick<Deps, "config"> & { db: AnyDb };
 
 /** Reads the present environments of all job types; with a tenant's database, of those that it may use. */
-export async function readEnvironments({ config, db }: WithImages): Promise<Environment[]> {
-  const found = environments(config, await builtImages(db));
-  return found.filter(({ jobType }) => isFor(tenantOf(db), jobType));
+export async function readEnvironments(deps: WithImages): Promise<Environment[]> {
+  const [config, built] = await Promise.all([catalogue(deps), builtImages(deps.db)]);
+  const found = environments(config, built);
+  return found.filter(({ jobType }) => isFor(tenantOf(deps.db), jobType));
 }
 
 /** Reads the environment of one job type; undefined if no type has that name, or the tenant may not use it. */
 export async function readEnvironment(
-  { config, db }: WithImages,
+  deps: WithImages,
   name: string,
 ): Promise<Environment | undefined> {
-  const found = environment(config, await builtImages(db), name);
-  return found && isFor(tenantOf(db), found.jobType) ? found : undefined;
+  const [config, built] = await Promise.all([catalogue(deps), builtImages(deps.db)]);
+  const found = environment(config, built, name);
+  return found && isFor(tenantOf(deps.db), found.jobType) ? found : undefined;
 }
 
 const tenantOf = (db: AnyDb): string => ("tenant" in db ? db.tenant : "*");

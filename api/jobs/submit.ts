@@ -10,6 +10,7 @@ import { isRunnable, notBuilt } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
 import { AppError, unavailable } from "../errors.ts";
 import { fileFinder, type FoundFiles } from "../files/files.ts";
+import { catalogue } from "../images/sql.ts";
 import { insertWhere, isStoreOutage, rideOut } from "../store/database.ts";
 import {
   type CallOptions,
@@ -198,7 +199,7 @@ export interface Origin {
 /** @throws AppError 400 when the job type is unknown or must be built first. */
 export async function runnableEnvironment(deps: ClientDeps, name: string): Promise<Environment> {
   const environment = await readEnvironment(deps, name);
-  if (!environment) throw unknownJobType(deps, name);
+  if (!environment) throw await unknownJobType(deps, name);
   if (!isRunnable(environment) && !environment.buildsItself) {
     const message = "must be built first";
     throw new AppError("invalid_request", notBuilt(environment), {
@@ -343,8 +344,8 @@ export function wrongField(path: string, message: string): AppError {
   return new AppError("invalid_request", `${path}: ${message}`, { errors: [{ path, message }] });
 }
 
-function unknownJobType({ config, db }: ClientDeps, name: string): AppError {
-  const known = jobTypeNames(config, db.tenant);
+async function unknownJobType(deps: ClientDeps, name: string): Promise<AppError> {
+  const known = jobTypeNames(await catalogue(deps), deps.db.tenant);
   const meant = nearest(name, known);
   const hint = meant === undefined ? "." : `: did you mean ${JSON.stringify(meant)}?`;
   return new AppError(

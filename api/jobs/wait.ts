@@ -306,16 +306,17 @@ export async function endOverdue(db: Database, now: number): Promise<ExecutionRo
   return (await findOverdue(db, { now })) ? end(db, { now }) : [];
 }
 
-/** Fails the jobs of a type that wait for an image, and returns their new state. In pieces, because a long queue takes its time. */
+/** Fails the jobs of a type that wait now, or may run until `until`, and returns their new state. In pieces, because a long queue takes its time. */
 export async function failWaiting(
   db: Database,
   jobType: string,
   error: ExecutionError,
   now: number,
+  until = now,
 ): Promise<ExecutionRow[]> {
   const failed: ExecutionRow[] = [];
   for (let some = failedAtOnce; some === failedAtOnce;) {
-    const rows = await failSome(db, { jobType, error, now });
+    const rows = await failSome(db, { jobType, error, now, until });
     failed.push(...rows);
     some = rows.length;
   }
@@ -330,7 +331,7 @@ const someWaiting = query
     and(
       isInLine,
       eq(executions.jobType, given("jobType")),
-      lte(executions.availableAt, given("now")),
+      lte(executions.availableAt, given("until")),
     ),
   )
   .limit(failedAtOnce);

@@ -2,10 +2,11 @@ import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import { and, isNull, min } from "drizzle-orm";
 import type { Config } from "../../shared/config/config.ts";
 import { listAgents } from "../agents/fleet.ts";
-import { type AgentReport, isLive, type QueueStats } from "../agents/placement.ts";
+import { type AgentReport, isLive, type QueueStats, withPublicPool } from "../agents/placement.ts";
 import type { Deps } from "../deps.ts";
 import { storedFileBytes } from "../files/sql.ts";
 import type { AppEnv } from "../http/context.ts";
+import { publicName } from "../jobs/environment.ts";
 import { readQueueStats } from "../jobs/sql.ts";
 import type { Database } from "../store/database.ts";
 import { counts, durations, executions, isInLine } from "../store/schema.ts";
@@ -44,9 +45,17 @@ export function metricsRoute(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       listAgents(db),
       processMetrics?.text() ?? "",
     ]);
-    const agents = known.filter((agent) => isLive(agent, config, now()));
+    const live = known.filter((agent) => isLive(agent, config, now()));
+    const agents = live.map((agent) => withPublicPool(agent, config));
     const bytes = { databaseBytes: database, fileBytes: files };
-    const stored = storedFamilies({ counts, queue, agents, ...bytes, version, now: now() }, config);
+    const named = <R extends { jobType: string }>(rows: R[]): R[] =>
+      rows.map((row) => ({ ...row, jobType: publicName(config, row.jobType) }));
+    const { totals, durations } = counts;
+    const shown = { ...counts, totals: named(totals), durations: named(durations) };
+    const stored = storedFamilies(
+      { counts: shown, queue, agents, ...bytes, version, now: now() },
+      config,
+    );
     return c.text(familiesText(stored) + own, 200, { "Content-Type": textFormat });
   });
 }
@@ -166,7 +175,7 @@ function counter(
       labels: { job_type: row.jobType, ...(label !== undefined && { [label]: row.label }) },
       value: row.n,
     }));
-  return { name, help, type: "counter", samples };
+  return { name, help, type: "counter", samples: addedUp(samples) };
 }
 
 function total({ totals }: Counts, counted: string): number {

@@ -1,4 +1,5 @@
 import { and, eq, gt, lte, or, sql, type SQL } from "drizzle-orm";
+import type { Config } from "../../shared/config/config.ts";
 import { isTerminal } from "../../shared/wire/executions.ts";
 import type {
   LeasedSession,
@@ -11,6 +12,7 @@ import { takesWork } from "../agents/agents.ts";
 import type { Offer } from "../agents/claim.ts";
 import { leaseLost, requireHeld } from "../agents/posts.ts";
 import type { Deps } from "../deps.ts";
+import { catalogue } from "../images/sql.ts";
 import { digestOf, resolveJobType, toLeasedJobType } from "../jobs/environment.ts";
 import { type LeaseTerms, newLease, renewalGain } from "../jobs/lease.ts";
 import { type ExecutionRow, spaceOf } from "../jobs/sql.ts";
@@ -48,13 +50,14 @@ export async function takeSessions(
   const isQueued = await isAnyQueued();
   const claimed = isQueued && free > 0 ? await claimSessions(db, lease, free, offers) : [];
   for (const session of claimed) tellSession(deps, { session, calls: [] });
+  const config = await catalogue(deps);
   return {
-    leased: [...undelivered, ...claimed].flatMap((session) => describe(deps, session)),
+    leased: [...undelivered, ...claimed].flatMap((session) => describe(config, session)),
     isMore: claimed.length > 0 ? await isAnyQueued() : isQueued,
   };
 }
 
-function describe({ config }: Deps, session: SessionRow): LeasedSession[] {
+function describe(config: Config, session: SessionRow): LeasedSession[] {
   const jobType = resolveJobType(config, session.jobType);
   if (session.leaseId === null || !jobType) return [];
   return [

@@ -19,7 +19,7 @@ import { backstopMs, type ClientDeps } from "../deps.ts";
 import { AppError, notFound, unavailable } from "../errors.ts";
 import { fileFinder, type FoundFiles } from "../files/files.ts";
 import { contentTypeOf } from "../files/rules.ts";
-import { openBuilds } from "../images/sql.ts";
+import { catalogue, openBuilds } from "../images/sql.ts";
 import { neededFor, openBuildOf, resolveJobType } from "../jobs/environment.ts";
 import { optionalTimestamp, readEnvironment, timestamp } from "../jobs/read.ts";
 import type { FullExecution } from "../jobs/sql.ts";
@@ -301,7 +301,7 @@ async function newCall(
   origin: Origin,
   files: FoundFiles,
 ): Promise<NewExecution> {
-  const jobType = resolveJobType(deps.config, session.jobType);
+  const jobType = resolveJobType(await catalogue(deps), session.jobType);
   if (!jobType) {
     const detail = `Job type ${session.jobType} is not configured any more: end the session.`;
     throw new AppError("conflict", detail, { session_id: session.id });

@@ -37,7 +37,7 @@ export interface Read<R> {
 }
 
 /** Tables that seldom change. No trigger and no foreign key changes them. */
-export const keptTables: readonly string[] = ["agents", "agent_tokens", "builds"];
+export const keptTables: readonly string[] = ["agents", "agent_tokens", "builds", "job_types"];
 /** Tables that triggers of one of them write, and nothing else. */
 export const changedWith: Readonly<Record<string, string>> = { agent_changes: "agents" };
 

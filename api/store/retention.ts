@@ -10,6 +10,7 @@ import {
   executions,
   inputFiles,
   isEnded,
+  jobTypes,
   outputChunks,
   payloads,
   removals,
@@ -134,20 +135,25 @@ const dropTombstones = statement(sql`
   delete from ${tombstones} where rowid in (
     select rowid from ${tombstones} where removed_at < ${given("before")} limit ${given("rows")})`);
 
+const isOperators = sql`${builds.spec} ->> 'tenant' is null`;
+const isOfKnownType = sql`(${isOperators} or ${builds.jobType} in (select name from ${jobTypes}))`;
+
 /**
  * Removes up to `rows` builds that ended before a time, with their logs. The last build of each job
- * type stays, and so does the last successful build of each specification.
+ * type stays, and so does the last successful build of each specification; of a job type that a tenant has made, as
+ * long as it exists, only the last successful one.
  */
 export async function removeBuilds(db: Database, before: number, rows: number): Promise<number> {
   const lastOfType = db.orm
     .select({ seq: max(builds.seq) })
     .from(builds)
+    .where(isOfKnownType)
     .groupBy(builds.jobType);
   const lastBuilt = db.orm
     .select({ seq: max(builds.seq) })
     .from(builds)
-    .where(eq(builds.status, "built"))
-    .groupBy(builds.jobType, builds.spec);
+    .where(and(eq(builds.status, "built"), isOfKnownType))
+    .groupBy(builds.jobType, sql`iif(${isOperators}, ${builds.spec}, '')`);
   const old = await db.orm
     .select({ id: builds.id })
     .from(builds)

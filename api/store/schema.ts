@@ -12,7 +12,7 @@ import type { Scope } from "../../shared/wire/access.ts";
 import { endReasons, type ExecutionError } from "../../shared/wire/errors.ts";
 import { containerBackends } from "../../shared/wire/executions.ts";
 import type { CircuitBreaker, EngineHealth, GpuCount, PoolKind } from "../../shared/wire/health.ts";
-import { buildStatuses } from "../../shared/wire/job-types.ts";
+import { buildStatuses, type OwnJobType } from "../../shared/wire/job-types.ts";
 import type { Accepted } from "../../shared/wire/leases.ts";
 import { sessionStatuses } from "../../shared/wire/sessions.ts";
 import { deliveryStatuses, type WebhookType } from "../../shared/wire/webhooks.ts";
@@ -358,6 +358,19 @@ export const builds = sqliteTable(
       sql`(${t.status} = 'built') = (${t.digest} IS NOT NULL) AND (${t.status} = 'built') = (${t.pythonVersion} IS NOT NULL)`,
     ),
   ],
+);
+
+/** Job types that tenants have made. The name begins with the tenant's and a dot. */
+export const jobTypes = sqliteTable(
+  "job_types",
+  {
+    name: text("name").primaryKey(),
+    tenant: tenant(),
+    definition: text("definition", { mode: "json" }).$type<OwnJobType>().notNull(),
+    /** Epoch ms. */
+    changedAt: integer("changed_at").notNull(),
+  },
+  (t) => [index("job_types_tenant").on(t.tenant, t.name)],
 );
 
 /** Output of a build, by lease. */

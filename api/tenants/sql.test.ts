@@ -1,15 +1,31 @@
-import { beforeEach, describe, expect, test } from "vitest";
+import type { Client } from "@libsql/client";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import type { TenantLimits } from "../../shared/wire/access.ts";
+import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
+import type { PollRequest } from "../../shared/wire/leases.ts";
 import { addJoinCode, exchangeCode, revokeToken } from "../agents/agents.ts";
 import { claimNext } from "../agents/claim.ts";
+import { createApp } from "../app.ts";
 import { expectFile, recordFile, removeFile } from "../files/sql.ts";
+import { openBuilds } from "../images/sql.ts";
 import { submitBatch } from "../jobs/batch-sql.ts";
 import { advance, finishExecution } from "../jobs/lease.ts";
 import { recordArtifact, recordOutput } from "../jobs/output.ts";
 import { submitExecution } from "../jobs/submit.ts";
+import { database } from "../store/database.ts";
 import { forgetRemoval, removeExecution } from "../store/retention.ts";
+import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { miscounted, result } from "../testing/store-model.ts";
-import { by, handleOf, newExecution, noLimits, offers } from "../testing/temp-store.ts";
+import {
+  by,
+  handleOf,
+  newExecution,
+  noLimits,
+  offers,
+  openIn,
+  testDeps,
+} from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { keepListening } from "../webhooks/sql.ts";
 import {
@@ -296,5 +312,214 @@ describe("audit", () => {
     await expect(client.execute("DELETE FROM audit")).rejects.toThrow("30 days");
     expect(await pruneAudit(store.db, Date.now() - 31 * dayMs, 9)).toBe(1);
     expect(await listAudit(store.db, {}, 9)).toHaveLength(1);
+  });
+});
+
+describe("job types that tenants make", () => {
+  const token = "a-token-of-16-characters";
+  const base = "python:3.13-slim";
+  const tenants = ["acme", "other"];
+  const opened: Client[] = [];
+  afterEach(() => opened.splice(0).forEach((client) => client.close()));
+
+  /** An API process on the one database, with two tenants and an agent that builds for them. */
+  async function start(tenant_job_types = 3, tenant_builds = true) {
+    const client = await openIn(store.folder);
+    opened.push(client);
+    const job_types = { big: JobTypeDefinition.parse({ memory_limit: "1g" }) };
+    const settings = {
+      agent_tokens: [token],
+      job_types,
+      tenant_job_types,
+      api_rate_limit_enabled: false,
+    };
+    const deps = testDeps(database(client), store.folder, Date.now, settings);
+    const app = createApp(deps);
+    const agent = new ScriptedAgent(app, token);
+    agent.maxSessions = 3;
+    const send = async (tenant: string, method: string, path: string, body?: object) => {
+      const request = jsonRequest(method, body, { "X-Airlock-Tenant": tenant });
+      const answer = await app.request(path, request);
+      const text = await answer.text();
+      return {
+        status: answer.status,
+        text,
+        json: text.startsWith("{") ? (JSON.parse(text) as Answer) : {},
+      };
+    };
+    for (const tenant of tenants) await send("default", "PUT", `/tenants/${tenant}`, {});
+    const poll = (changes: Partial<PollRequest> = {}) => {
+      const status = agent.pollRequest({ images: [base], free_builds: 1, ...changes });
+      const accepts = { ...status.agent.accepts, tenant_builds };
+      return agent.poll({ ...status, agent: { ...status.agent, accepts } });
+    };
+    const names = async (tenant: string) => {
+      const { text } = await send(tenant, "GET", "/job-types");
+      return (JSON.parse(text) as { name: string }[]).map(({ name }) => name);
+    };
+    const submit = async (tenant: string, job_type: string, more = {}) =>
+      (await send(tenant, "POST", "/execute/async", { code: "1", job_type, ...more })).json;
+    return { deps, app, agent, send, poll, names, submit };
+  }
+  type Answer = Record<string, string>;
+  const path = "/job-types/acme.report";
+  const report = { requirements: ["attrs"], timeout: 5 };
+  const image = `sha256:${"7".repeat(64)}`;
+  const built = { status: "built", digest: image, python_version: "3.13.5", manifest_digest: null };
+
+  test("are off: both calls are 403, and those of before are nobody's", async () => {
+    await (await start()).send("acme", "PUT", path, report);
+    const { send, names } = await start(0);
+    for (const method of ["PUT", "DELETE"]) {
+      const { status, json } = await send("acme", method, path, report);
+      expect([status, json["detail"]]).toEqual([
+        403,
+        "Tenants make no job types here (tenant_job_types is 0).",
+      ]);
+    }
+    expect(await names("acme")).toEqual(["default", "big"]);
+  });
+
+  test("the first job has the image built by an agent that builds for tenants, and runs on it", async () => {
+    const strict = await start(3, false);
+    const { send, submit, poll, agent } = await start();
+    const made = await send("acme", "PUT", path, report);
+    expect(made.json).toMatchObject({ name: "acme.report", requirements: ["attrs"], timeout: 5 });
+    const { job_id, message } = await submit("acme", "acme.report");
+    expect(message).toBe(
+      "Waits for the image of acme.report. No agent with a working container engine is connected. Start one: npm run agent.",
+    );
+    expect((await strict.poll()).builds).toEqual([]);
+    const { text } = await send("acme", "GET", `/jobs/${job_id}/result`);
+    expect(text).toContain("(agent_builds, agent_tenant_builds, agent_job_types)");
+    expect((await send("acme", "POST", `${path}/build`)).status).toBe(503);
+    const [build] = (await poll()).builds;
+    expect(build).toMatchObject({
+      tenant: "acme",
+      steps: [{ kind: "pip", packages: ["attrs"], own: true }],
+    });
+    await agent.postBuild(build!.lease_id, "result", built);
+    const [job] = (await poll({ images: [base, image] })).jobs;
+    expect(job).toMatchObject({ execution_id: job_id, tenant: "acme", image, timeout_s: 5 });
+    expect(Object.keys(job!.job_type)).not.toContain("made");
+  });
+
+  test("a deleted one fails what waits for it and withdraws its build; its archive goes", async () => {
+    const { send, submit, poll, deps } = await start();
+    await send("acme", "PUT", path, report);
+    const later = { run_at: new Date(Date.now() + 60_000).toISOString() };
+    const jobs = [await submit("acme", "acme.report"), await submit("acme", "acme.report", later)];
+    const session = (await send("acme", "POST", "/sessions", { job_type: "acme.report", wait: 0 }))
+      .json;
+    await poll({ free_builds: 0 });
+    expect((await openBuilds(deps.db)).map(({ status }) => status)).toEqual(["queued"]);
+    expect((await send("acme", "DELETE", path)).json).toEqual({
+      name: "acme.report",
+      deleted: true,
+    });
+    const error = { type: "config_error", message: "Job type acme.report was deleted." };
+    for (const { job_id } of jobs)
+      expect((await send("acme", "GET", `/executions/${job_id}`)).json["error"]).toMatchObject(
+        error,
+      );
+    const ended = await send("acme", "GET", `/sessions/${session["session_id"]}`);
+    expect(ended.json["error"]).toMatchObject(error);
+    expect(await openBuilds(deps.db)).toEqual([]);
+    expect(
+      (await send("acme", "POST", "/execute", { code: "1", job_type: "acme.report" })).status,
+    ).toBe(400);
+    expect((await send("acme", "DELETE", path)).status).toBe(404);
+    const log = await deps.db.client.execute(
+      "SELECT action, tenant, target FROM audit WHERE action LIKE 'job_type.%'",
+    );
+    expect(log.rows.map((row) => Array.from(row))).toEqual([
+      ["job_type.put", "acme", "acme.report"],
+      ["job_type.delete", "acme", "acme.report"],
+    ]);
+  });
+
+  test("a name of the configuration is 409, one that is not the tenant's own 400, and so is what asks for more", async () => {
+    const { send } = await start(1);
+    await send("other", "PUT", "/job-types/other.a", {});
+    const put = async (name: string, body: object = {}) => {
+      const { status, json } = await send("acme", "PUT", `/job-types/${name}`, body);
+      return [status, (json["errors"] as unknown as { path: string }[] | undefined)?.[0]?.path];
+    };
+    expect(await put("big")).toEqual([409, undefined]);
+    expect((await send("acme", "DELETE", "/job-types/default")).status).toBe(409);
+    // Whether another tenant has it or not.
+    const [others, nobodys] = [await put("other.a"), await put("other.b")];
+    expect([others, nobodys]).toEqual([
+      [400, "name"],
+      [400, "name"],
+    ]);
+    for (const name of ["report", "acme.", "acme.A", `acme.${"a".repeat(59)}`, "acme.a%2Fb"])
+      expect([name, ...(await put(name))]).toEqual([name, 400, "name"]);
+    expect(await put("acme.a", { memory_limit: "2g" })).toEqual([400, "memory_limit"]);
+    expect(await put("acme.a", { dockerfile: "RUN id" })).toEqual([400, "dockerfile"]);
+    expect(await put("acme.a", { requirements: ["six", "-r x"] })).toEqual([400, "requirements.1"]);
+    expect(await put("acme.a", { extends: "big", memory_limit: "1g" })).toEqual([200, undefined]);
+    expect(await put("acme.b")).toEqual([409, undefined]);
+    expect(await put("acme.a", { timeout: 3 })).toEqual([200, undefined]);
+  });
+
+  test("no list of all tenants has their names, and processes know at once what another one was told", async () => {
+    const [first, second] = [await start(), await start()];
+    await first.send("acme", "PUT", path, { timeout: 3 });
+    expect(await second.names("acme")).toEqual(["default", "big", "acme.report"]);
+    await second.submit("acme", "acme.report");
+    const pool = [{ job_type: "acme.report", runtime: null, ready: 1, starting: 0, in_use: 0 }];
+    const [job] = (await first.poll({ pool })).jobs;
+    await first.agent.result(job!.lease_id);
+    for (const ask of ["/metrics", "/pool/stats", "/openapi.json"]) {
+      const { text } = await second.send("other", "GET", ask);
+      expect(text.includes("acme")).toBe(false);
+      expect(text.includes("(of a tenant)")).toBe(ask !== "/openapi.json");
+    }
+  });
+
+  test("two tenants that make, change, use and delete them at the same time see their own alone", async () => {
+    const processes = [await start(), await start()];
+    const model: Record<string, Set<string>> = { acme: new Set(), other: new Set() };
+    let seed = 46;
+    const random = () => (seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31) / 2 ** 31;
+    const pick = <T>(list: T[]): T => list[Math.floor(random() * list.length)]!;
+    const steps: [tenant: string, method: string, name: string][] = Array.from(
+      { length: 120 },
+      () => {
+        const tenant = pick(tenants);
+        return [
+          tenant,
+          pick(["PUT", "PUT", "DELETE", "POST"]),
+          `${tenant}.${pick(["a", "b", "c", "d"])}`,
+        ];
+      },
+    );
+    const walk = async (tenant: string) => {
+      const own = model[tenant]!;
+      for (const [, method, name] of steps.filter((step) => step[0] === tenant)) {
+        const { send, names } = pick(processes);
+        const isThere = own.has(name);
+        const foreign = name.replace(tenant, tenant === "acme" ? "other" : "acme");
+        const asks: [ask: string, path: string, body: object | undefined, wanted: number][] =
+          method === "POST"
+            ? [
+                ["POST", "/execute/async", { code: "1", job_type: name }, isThere ? 202 : 400],
+                ["POST", "/execute/async", { code: "1", job_type: foreign }, 400],
+                ["GET", `/job-types/${foreign}`, undefined, 404],
+                ["GET", `/job-types/${foreign}/build`, undefined, 404],
+              ]
+            : method === "PUT"
+              ? [[method, `/job-types/${name}`, {}, !isThere && own.size === 3 ? 409 : 200]]
+              : [[method, `/job-types/${name}`, undefined, isThere ? 200 : 404]];
+        for (const [ask, path, body, wanted] of asks)
+          expect((await send(tenant, ask, path, body)).status).toBe(wanted);
+        if (method === "PUT" && own.size < 3) own.add(name);
+        if (method === "DELETE") own.delete(name);
+        expect(await names(tenant)).toEqual(["default", "big", ...[...own].sort()]);
+      }
+    };
+    await Promise.all(tenants.map(walk));
+    expect(model["acme"]!.size + model["other"]!.size).toBeGreaterThan(0);
   });
 });

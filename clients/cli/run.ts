@@ -127,7 +127,7 @@ export async function submitFields(
   };
 }
 
-async function readInput(given: string): Promise<Record<string, unknown>> {
+export async function readInput(given: string, what = "--input"): Promise<Record<string, unknown>> {
   const json = given.startsWith("@") ? await readText(given.slice(1)) : given;
   try {
     const value = parseJson(json, { depth: limits.jsonDepthMax });
@@ -135,7 +135,7 @@ async function readInput(given: string): Promise<Record<string, unknown>> {
   } catch {
     // Said below.
   }
-  throw new UsageError(`--input must be a JSON object, such as '{"name": "Ada"}', or @file`);
+  throw new UsageError(`${what} must be a JSON object, such as '{"name": "Ada"}', or @file`);
 }
 
 async function uploadAll({ airlock, terminal }: Tool, paths: string[]) {

@@ -14,11 +14,13 @@ import {
   interruptible,
   UsageError,
 } from "./exit.ts";
-import { addCommand, given, showList, type Tool } from "./tool.ts";
+import { readInput } from "./run.ts";
+import { addCommand, forEach, given, showList, type Tool } from "./tool.ts";
 
 /** Commands about job types and their images. */
 export function addTypes(program: Command): void {
-  addCommand(program, "types", "list job types").does(async (tool) => {
+  const types = addCommand(program, "types", "list job types");
+  types.does(async (tool) => {
     showList(tool, await tool.airlock.api.listJobTypes(), "no job types", {
       NAME: ({ name }) => name,
       PYTHON: ({ python_version }) => python_version,
@@ -28,6 +30,27 @@ export function addTypes(program: Command): void {
       PACKAGES: ({ apt, requirements, npm }) => [...apt, ...requirements, ...npm].join(" "),
     });
   });
+
+  addCommand(types.command, "set", "make or change a job type of your tenant")
+    .argument("<job-type>", "your tenant's name, a dot and a word, such as search.report")
+    .argument("<definition>", 'a JSON object, such as \'{"preset": "science"}\', or @file')
+    .does(async (tool, name, definition) => {
+      const ownJobType = await readInput(definition, "the definition");
+      const set = forEach(
+        ({ api }) => api.putJobType({ name, ownJobType }),
+        (made) => `${made.name} is set`,
+      );
+      return set(tool, [name]);
+    });
+
+  addCommand(types.command, "remove|rm", "remove job types of your tenant; jobs that wait fail")
+    .argument("<job-type...>", "their names")
+    .does(
+      forEach(
+        ({ api }, name) => api.deleteJobType({ name }),
+        (_, name) => `${name} is removed`,
+      ),
+    );
 
   addCommand(program, "build", "build the image of a job type, and show its log")
     .argument("[job-type]", "name of the job type")

@@ -55,6 +55,7 @@ function startService(start: Start, vars: Variables = {}): Promise<TestService> 
       // Most tests have one host, where it would only take its time.
       AIRLOCK_MAX_IMAGE_BYTES: "0",
       AIRLOCK_POLL_WAIT_S: "2",
+      AIRLOCK_TENANT_JOB_TYPES: "1",
       AIRLOCK_JOB_TYPES: JSON.stringify({
         science: { requirements: ["airlock_probe"], preload: ["airlock_probe"] },
         rebuilt: { requirements: ["airlock_probe"] },
@@ -67,6 +68,7 @@ function startService(start: Start, vars: Variables = {}): Promise<TestService> 
     },
     agents: {
       AIRLOCK_PIP_FIND_LINKS: wheels,
+      AIRLOCK_AGENT_TENANT_BUILDS: "true",
       // A mother would unpack all files of each image.
       AIRLOCK_CONTAINER_BACKEND: "engine",
     },
@@ -158,6 +160,19 @@ describe.concurrent(`on ${name}`, () => {
     const { status, stdout, job_ref } = await service.ended(id);
     expect({ status, stdout }).toEqual({ status: "succeeded", stdout: "6\n" });
     expect(job_ref).toBe((await lastBuild(service, "unbuilt")).version);
+  });
+
+  test("a tenant makes a job type, whose image the first job has built, and removes it", async () => {
+    writeWheels(wheels, probe(7));
+    const path = "/job-types/default.own";
+    const made = await service.send("PUT", path, { requirements: ["airlock_probe"], timeout: 20 });
+    expect(made).toMatchObject({ status: 200, json: { name: "default.own", timeout: 20 } });
+    const id = await submit("default.own");
+    const { status, stdout, job_ref } = await service.ended(id);
+    expect({ status, stdout }).toEqual({ status: "succeeded", stdout: "7\n" });
+    expect(job_ref).toBe((await lastBuild(service, "default.own")).version);
+    expect((await service.send("DELETE", path)).status).toBe(200);
+    expect((await service.send("GET", path)).status).toBe(404);
   });
 
   // What follows is the agents' work, whatever the API runs on.

@@ -91,6 +91,10 @@ export const agentSettings = {
     true,
     "Agent: accept builds, which run pip as root in a container; it reaches the package index through the agent.",
   ),
+  agent_tenant_builds: flag(
+    false,
+    "Agent: also build job types that tenants have made (tenant_job_types): packages of apt as root, of pip and npm as a user without rights.",
+  ),
   docker_host: optional(
     z.string(),
     "Agent: engine address; default: DOCKER_HOST, else the usual sockets.",

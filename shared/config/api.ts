@@ -148,6 +148,10 @@ export const apiSettings = {
   ),
   build_timeout: int({ min: 1, default: 1800 }, "Time limit of a build, in seconds."),
   job_types: key(z.record(JobTypeName, ConfiguredJobType), {}, "Job types by name."),
+  tenant_job_types: int(
+    { min: 0, max: 1000, default: 0 },
+    "Job types that each tenant may make with PUT /job-types/{name}; 0: none. Agents build them only with agent_tenant_builds. See docs/guides/packages.md.",
+  ),
 
   api_auth_enabled: flag(false, "Require an API key for every request."),
   api_keys: key(z.array(key16), [], "API keys that may run jobs; tenant: default."),

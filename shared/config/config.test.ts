@@ -94,6 +94,7 @@ const examples: Record<keyof Config, Example> = {
   build_cache_bytes: number(0, 2 ** 30, -1, ">=0"),
   max_built_bytes: number(2 ** 20, 2 ** 30, 5, ">=1048576"),
   build_timeout: number(5, 7, 0, ">=1"),
+  tenant_job_types: number(0, 5, 1001, "<=1000"),
   job_types: {
     file: { ml: { memory_limit: "1g" } },
     env: '{"ml":{"memory_limit":"2g"}}',
@@ -200,6 +201,7 @@ const examples: Record<keyof Config, Example> = {
   agent_max_stdout_bytes: number(2048, 4096, 1023, ">=1024"),
   agent_max_artifact_bytes: number(0, 7, -1, ">=0"),
   agent_builds: boolean,
+  agent_tenant_builds: boolean,
   docker_host: text("unix:///a", "tcp://10.0.0.1:2375"),
   max_workers: number(1, 8, 0, ">=1"),
   max_sessions: number(0, 8, -1, ">=0"),

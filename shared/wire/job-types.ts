@@ -2,6 +2,7 @@ import { z } from "zod";
 import { parseBytes } from "../bytes.ts";
 import { presetNames, withPreset } from "../presets.ts";
 import { parseDockerfile } from "../dockerfile.ts";
+import { RequirementText } from "../requirement.ts";
 import { TenantName } from "./access.ts";
 import { ExecutionError } from "./errors.ts";
 import { orNull, Timestamp } from "./fields.ts";
@@ -56,6 +57,10 @@ const NpmPackage = z
   );
 
 const Argument = z.string().min(1).max(4096);
+
+const LanguageName = z
+  .string()
+  .regex(/^[a-z][a-z0-9+#_-]{0,31}$/, "must be the name of a language");
 
 /** As `Language` in languages.ts. */
 const LanguageDefinition = z.strictObject({
@@ -148,10 +153,7 @@ export const JobTypeDefinition = z.strictObject({
       "Modules imported before the job arrives. auto: where jobs are forked, those of the image that recent jobs import in lines of their own, from the third such job in 10 minutes on.",
     ),
   languages: z
-    .record(
-      z.string().regex(/^[a-z][a-z0-9+#_-]{0,31}$/, "must be the name of a language"),
-      LanguageDefinition,
-    )
+    .record(LanguageName, LanguageDefinition)
     .default({})
     .describe(
       "Languages that its jobs may name, by name, in addition to the built-in ones or in place of them: each a table with file, compile (if there is a compiler) and run. See docs/guides/languages.md.",
@@ -203,7 +205,75 @@ export const JobType = JobTypeDefinition.extend({
   base_image: z.string(),
   timeout: z.int(),
 });
-export type JobType = z.infer<typeof JobType>;
+/** `made` is set if a tenant has made it: by whom, and what its image is made of. */
+export type JobType = z.infer<typeof JobType> & { made?: { tenant: string; spec: BuildSpec } };
+
+/**
+ * Everything that the image of a job type is made of. If it changes, the type counts as not built. A newer key is
+ * left out where it is empty, so that images built before that key existed stay valid.
+ */
+export type BuildSpec = Pick<z.infer<typeof JobType>, "base_image" | "requirements"> &
+  Partial<Pick<JobTypeDefinition, "apt" | "npm" | "dockerfile">> & {
+    /** The tenant whose packages these are, and what the operator and the preset put below them. */
+    tenant?: string;
+    below?: BuildSpec[];
+  };
+
+/**
+ * Names that change what programs of root load or run: those of the dynamic linker, of Python, of OpenSSL. The
+ * processes that hold a sandbox have the variables of its job type.
+ */
+const loaderNames = /^(LD_|GLIBC_|MALLOC_|PYTHON|OPENSSL|SSL_|(GCONV_|LOC|NLS)?PATH$)/i;
+
+/** A package of Debian's that is installed: apt-get removes a package whose name has a "-" behind it. */
+const InstalledPackage = AptPackage.refine((name) => !name.endsWith("-"), "must not end with -");
+const packagesOf = <T extends z.ZodType<string>>(item: T) => z.array(item).max(100).default([]);
+const hasRoom = [
+  (table: object) => Object.keys(table).length <= 100,
+  "must have at most 100 keys",
+] as const;
+
+/** A job type that a tenant makes. Of what its operator's job type has, it adds packages and takes less. */
+export const OwnJobType = z
+  .strictObject({
+    extends: JobTypeName.default("default").meta({
+      description:
+        "The job type of the configuration whose image, limits, network, labels and other keys it has.",
+    }),
+    preset: JobTypeDefinition.shape.preset,
+    apt: packagesOf(InstalledPackage).describe("Packages of Debian or Ubuntu."),
+    requirements: packagesOf(RequirementText).describe("Packages of Python, as wheels alone."),
+    npm: packagesOf(NpmPackage).describe("Packages of npm, without their scripts."),
+    env: z
+      .record(
+        envName.max(128).refine((name) => !loaderNames.test(name), "is read by programs of root"),
+        z
+          .string()
+          .max(4096)
+          .refine((text) => !text.includes("\0"), "must have no NUL"),
+      )
+      .refine(...hasRoom)
+      .default({})
+      .describe("Environment variables of the code."),
+    languages: z
+      .record(LanguageName, LanguageDefinition.meta({ id: "LanguageDefinition" }))
+      .refine(...hasRoom)
+      .default({})
+      .describe("Languages that its jobs may name, as in the configuration."),
+    memory_limit: MemorySize.optional().describe("Memory limit; default: that of `extends`."),
+    cpu_limit: JobTypeDefinition.shape.cpu_limit
+      .unwrap()
+      .optional()
+      .describe("CPU limit; default: that of `extends`."),
+    timeout: JobTypeDefinition.shape.timeout.describe(
+      "Default timeout of its jobs, in seconds; default: that of `extends`.",
+    ),
+  })
+  .meta({
+    id: "OwnJobType",
+    description: "A job type of your tenant. No limit is wider than that of `extends`.",
+  });
+export type OwnJobType = z.infer<typeof OwnJobType>;
 
 const LanguageView = z
   .object({
@@ -258,6 +328,10 @@ export const JobTypeView = z
   })
   .meta({ id: "JobType", description: "A named environment for jobs." });
 export type JobTypeView = z.infer<typeof JobTypeView>;
+
+export const JobTypeDeleted = z
+  .object({ name: z.string(), deleted: z.literal(true) })
+  .meta({ id: "JobTypeDeleted" });
 
 export const JobTypeList = z.array(JobTypeView).meta({ id: "JobTypeList" });
 

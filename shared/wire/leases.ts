@@ -107,6 +107,8 @@ export const Accepted = z.object({
   /** Patterns of names, see names.ts; null for all. */
   job_types: z.array(z.string().max(128)).max(1000).nullable(),
   builds: z.boolean(),
+  /** Whether it also builds job types that tenants have made. Absent: no. */
+  tenant_builds: z.boolean().optional(),
   /** Absent: no jobs with stdin, args or files. */
   inputs: InputWay.optional(),
   /** What images have of the usual languages: reference of the image, language, version. Absent: not known. */
@@ -252,6 +254,8 @@ export const LeasedBuild = z.object({
   attempt: z.int(),
   correlation_id: z.string(),
   job_type: JobTypeName,
+  /** Set if a tenant has made the job type. */
+  tenant: z.string().optional(),
   base_image: z.string(),
   steps: z.array(BuildStep),
   /** Whether steps run even if this host has their result from an earlier build. */

@@ -96,6 +96,8 @@ export const auditActions = [
   "agent.drain",
   "agent.resume",
   "build.request",
+  "job_type.put",
+  "job_type.delete",
   "execution.delete",
   "session.delete",
   "dlq.delete",

@@ -32,6 +32,8 @@ const guarded: [method: string, path: string][] = [
   ["GET", "/executions/x"],
   ["GET", "/job-types"],
   ["GET", "/job-types/default"],
+  ["PUT", "/job-types/default"],
+  ["DELETE", "/job-types/default"],
   ["GET", "/job-types/default/build"],
   ["POST", "/job-types/default/build"],
   ["GET", "/pool/stats"],

@@ -347,6 +347,7 @@ export const servers = {
     ...common,
     ...locked,
     AIRLOCK_JOB_TYPES: JSON.stringify({ ml: { priority: 1000 } }),
+    AIRLOCK_TENANT_JOB_TYPES: "3",
     AIRLOCK_WEBHOOK_ENDPOINTS: JSON.stringify({
       all: { url: "http://127.0.0.1:1/", secrets: [receiverSecret] },
     }),

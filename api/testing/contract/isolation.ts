@@ -120,6 +120,28 @@ export const isolationRows = on("with tenants", [
       expect({ what, status }).toEqual({ what, status: 200 });
     }
   }),
+  test("PUT /job-types/{name} makes a job type that the tenant alone sees, and DELETE removes it", async (api) => {
+    const [a, b] = twoTenants();
+    const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
+    const path = `/job-types/${a}.own`;
+    const ask = async (method: string, key: Headers, text?: string) => {
+      const headers = { ...key, ...(text && { "Content-Type": "application/json" }) };
+      return api.send(method, path, { headers, ...(text && { body: text }) });
+    };
+    const made = json(await ask("PUT", keyA, '{"timeout": 5, "apt": ["jq"]}'));
+    expect(made).toMatchObject({ name: `${a}.own`, timeout: 5, apt: ["jq"], image_exists: false });
+    const statuses = [
+      (await ask("GET", keyA)).status,
+      (await ask("GET", keyB)).status,
+      (await ask("PUT", keyB, "{}")).status,
+      (await ask("DELETE", keyB)).status,
+      (await ask("PUT", await keyOf(api, a, ["run", "read"]), "{}")).status,
+      (await ask("PUT", keyA, '{"dockerfile": "RUN id"}')).status,
+      (await ask("DELETE", keyA)).status,
+      (await ask("DELETE", keyA)).status,
+    ];
+    expect(statuses).toEqual([200, 404, 400, 400, 403, 400, 200, 404]);
+  }),
   test("MCP: whatever of another tenant a tool or a resource is given, it answers as for what nobody has; an argument that this row does not know fails it", async (api) => {
     const [a, b] = twoTenants();
     const [keyA, keyB] = [await keyOf(api, a), await keyOf(api, b)];
@@ -222,6 +244,7 @@ const ids: Record<string, Value> = {
   "/files": ({ file }) => file,
   "/sessions": ({ session }) => session,
   "/dlq": ({ letter }) => letter,
+  "/job-types": ({ tenant }) => `${tenant}.own`,
   "/webhooks/deliveries": ({ delivery }) => delivery,
 };
 
@@ -230,7 +253,6 @@ const plainPaths: Record<string, string> = {
   artifact_name: "out.txt",
   context_id: "default",
   path: "out.txt",
-  name: "default",
   number: "1",
 };
 
@@ -255,6 +277,7 @@ const carriers: Record<string, Value> = {
   batch_id: ({ batch }) => batch,
   error: ({ tenant }) => secretsOf(tenant)[1]!,
   job_id: ({ job }) => job,
+  job_type: ({ tenant }) => `${tenant}.own`,
   metadata: ({ tenant }) => `team:${secretsOf(tenant)[4]}`,
   parent_execution_id: ({ job }) => job,
   session_id: ({ session }) => session,
@@ -274,7 +297,6 @@ const plain: Record<string, string | undefined> = {
   fields: undefined,
 
   from: undefined,
-  job_type: undefined,
   kind: undefined,
   "path of /sessions/{id}/files": undefined,
   limit: undefined,
@@ -299,6 +321,8 @@ const bodies: Record<string, (things: Things) => object> = {
   "files.artifact.job_id": ({ job }) => ({
     files: [{ name: "a", artifact: { job_id: job, name: "out.txt" } }],
   }),
+  extends: ({ tenant }) => ({ extends: `${tenant}.own` }),
+  job_type: ({ tenant }) => ({ job_type: `${tenant}.own` }),
   idempotency_key: ({ tenant }) => ({ idempotency_key: `job-${tenant}` }),
   "idempotency_key of /sessions": ({ tenant }) => ({ idempotency_key: `session-${tenant}` }),
   "idempotency_key of /execute/batch": ({ tenant }) => ({ idempotency_key: `batch-${tenant}` }),
@@ -308,7 +332,7 @@ const bodies: Record<string, (things: Things) => object> = {
 };
 
 const plainFields = new Set(
-  `input_data timeout startup_timeout job_type requirements files files.name files.base64 files.artifact.name
+  `input_data timeout startup_timeout preset apt npm languages memory_limit cpu_limit requirements files files.name files.base64 files.artifact.name
   language command compile_command compile_timeout stdin args run_at queue_timeout max_attempts callback_url jobs atomic
   env idle_timeout lifetime wait context restart fetch files.to
   results tools tools.name tools.description tools.parameters tools.awaitable tool_timeout result
@@ -368,7 +392,9 @@ function probesOf(document: OpenApiDocument, { method, path, operation }: Endpoi
         if (place === "header" && value !== undefined) headers[name] = value;
       }
       const filled = path
-        .replace(/\{(job_id|id)\}/, () => (Object.hasOwn(ids, root) ? ids[root]!(of("path")) : "x"))
+        .replace(/\{(job_id|id|name)\}/, () =>
+          Object.hasOwn(ids, root) ? ids[root]!(of("path")) : "x",
+        )
         .replaceAll(/\{(\w+)\}/g, (_, name: string) => plainPaths[name]!);
       const asked = {
         method,
@@ -469,6 +495,8 @@ async function makeThings(
   job_type = "default",
 ): Promise<Things> {
   const [code, message, output, content, metadata, artifact] = secretsOf(tenant);
+  const type = { headers: { ...key, "Content-Type": "application/json" }, body: "{}" };
+  expect((await api.send("PUT", `/job-types/${tenant}.own`, type)).status).toBe(200);
   const heard = String(json(await api.get("/webhooks/events", key))["cursor"]);
   const asked = {
     code: `"${code}"`,

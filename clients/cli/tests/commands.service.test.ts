@@ -69,6 +69,22 @@ test("types shows the preset of a job type, and its packages of each kind", asyn
   expect(stdout).toMatch(/^report .* documents +graphviz .* a==1 .* b@2$/m);
 });
 
+test("types set makes a job type of the tenant, and types remove removes it", async () => {
+  const { airlock } = await startCommandApi({ AIRLOCK_TENANT_JOB_TYPES: "1" });
+  const set = await airlock.run(["types", "set", "default.own", '{"npm": ["b@2"], "timeout": 7}']);
+  expect(set.stdout).toBe("default.own is set\n");
+  expect((await airlock.run(["types"])).stdout).toMatch(/^default\.own .* b@2$/m);
+  const wide = await airlock.run(["types", "set", "default.own", '{"timeout": 31}']);
+  expect(wide.stderr).toContain("timeout: must be at most 30, as that of default");
+  expect((await airlock.run(["types", "set", "default.own", "[]"])).stderr).toContain(
+    "the definition must be a JSON object",
+  );
+  const removed = await airlock.run(["types", "rm", "default.own", "default"]);
+  expect(removed.stdout).toBe("default.own is removed\n");
+  expect(removed.stderr).toContain("Job type default is of the configuration of the service.");
+  expect((await airlock.run(["types"])).stdout).not.toContain("default.own");
+});
+
 test("run says which image the job waits for, each step once; build --all builds what lacks an image, past one that fails; build --log shows the log of the last one", async () => {
   const { api, airlock } = await startCommandApi({
     AIRLOCK_AGENT_TOKENS: token,
