@@ -164,18 +164,22 @@ async function drain(
   await abortable(idle, hurry.signal).catch(() => {});
 }
 
-/** Hands back a job that must not run here. */
+/** Hands back a job or a session that must not run here. */
 async function refuse(
   { client, log }: AgentDeps,
-  { lease_id, correlation_id }: LeasedJob,
+  work: LeasedJob | LeasedSession,
   signal: AbortSignal,
 ): Promise<void> {
+  const { lease_id, correlation_id } = work;
   const own = log.with({ correlationId: correlation_id });
-  const message = "The agent had no free slot.";
+  const [release, message] =
+    "execution_id" in work
+      ? [client.release, "The agent had no free slot."]
+      : [client.sessionRelease, "The agent had lost the session's lease before it was ready."];
   const error = { type: "service_unavailable", message, phase: "startup" } as const;
   try {
-    await client.release(lease_id, { error }, signal);
-    own.warn("no free slot: lease handed back");
+    await release(lease_id, { error }, signal);
+    own.warn("lease handed back: {message}", { message });
   } catch (error) {
     if (error instanceof ApiError && error.endsAgent) throw error;
     own.warn("could not hand the lease back: {reason}", { reason: describeError(error) });

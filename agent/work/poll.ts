@@ -32,7 +32,7 @@ export type PollDeps = StatusDeps & {
   /** Runs a call of a session. */
   readonly startCall: (lease: Lease) => void;
   /** Hands back a job that has no free slot or has run already. */
-  readonly refuse: (job: LeasedJob) => void;
+  readonly refuse: (work: LeasedJob | LeasedSession) => void;
   /** Keeps containers ready for jobs of these kinds. */
   readonly keepReady: (kinds: readonly ReadyKind[], signal: AbortSignal) => Promise<void>;
   /** Fetches those of these images that other agents have built. */
@@ -204,13 +204,15 @@ function acceptBuild({ builds, startBuild }: PollDeps, build: LeasedBuild, asked
 }
 
 function acceptSession(
-  { sessions, startSession }: PollDeps,
+  { sessions, startSession, refuse }: PollDeps,
   session: LeasedSession,
   askedMs: number,
 ): void {
   const { lease_id } = session;
-  const isWelcome = sessions.free() > 0 && !sessions.has(lease_id) && !sessions.hasEnded(lease_id);
-  if (isWelcome) startSession(sessions.take(session, askedMs));
+  // One that was dropped here: the API would renew and list it for as long as it starts.
+  if (sessions.hasEnded(lease_id)) refuse(session);
+  else if (sessions.free() > 0 && !sessions.has(lease_id))
+    startSession(sessions.take(session, askedMs));
 }
 
 type StatusDeps = {

@@ -70,6 +70,15 @@ describe("hold session", () => {
       await t.deps.changes.waitUntil(() => t.deps.sessions.free() === 2);
     });
 
+    it("that was dropped here and is listed again is handed back, and not renewed for ever", async () => {
+      t.api.answer("/ready", { status: 409 });
+      const { session } = await begin();
+      await t.deps.changes.waitUntil(() => t.deps.sessions.free() === 2);
+      t.api.offerSession(session);
+      const released = await t.api.request("/release");
+      expect(released.path).toBe(`/sessions/${session.lease_id}/release`);
+    });
+
     it("that is no longer wanted when it is ready leaves no sandbox", async () => {
       t.api.answer("/ready", { status: 409 });
       const { sandbox } = await begin();
