@@ -166,7 +166,7 @@ print(urllib.request.urlopen("http://${address}:${port}/", timeout=5).read())`;
   });
 });
 
-test("an image is looked into once, when no job runs, for the languages that it has and their versions", async () => {
+test("an image is looked into once, when no job runs and not with what a tenant has set, for the languages that it has and their versions", async () => {
   const place = await testEngine();
   const labels = { agentId: randomUUID(), agentName: "sandbox-tests", leaseId: null };
   const spec = specWith({ image: place.image, labels });
@@ -186,8 +186,11 @@ test("an image is looked into once, when no job runs, for the languages that it 
     changes,
     log: getLogger(["airlock", "agent"]),
   });
-  finder.lookInto("base:1", request);
-  finder.lookInto("base:1", request);
+  const ofTenant = { ...request, jobType: "acme.report", tenant: "acme" };
+  finder.lookInto("base:1", ofTenant, "base:1");
+  finder.lookInto("base:2", ofTenant, "base:2");
+  finder.lookInto("base:1", request, "base:1");
+  finder.lookInto("base:1", request, "base:1");
   const found = changes.waitUntil(() => "base:1" in finder.known());
   expect(opened).toBe(0);
   free = 2;

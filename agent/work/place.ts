@@ -222,7 +222,7 @@ async function acquireSandbox<Job extends SandboxJob | null>(
     },
   );
   // Who runs Python alone pays nothing for it.
-  if (job?.program) deps.languages.lookInto(leased.image, request);
+  if (job?.program) deps.languages.lookInto(leased.image, request, job_type.base_image);
   const sandbox = await (job === null
     ? deps.sandboxes.acquire({ ...request, isSession: true }, signal)
     : deps.sandboxes.acquire(request, signal, job));
@@ -584,8 +584,10 @@ export function createLanguageFinder(deps: LanguageFinderDeps) {
     /** By the reference of the image. A new object after each change. */
     known: () => known,
     /** Looks into an image once, in a sandbox like its jobs', when the agent has nothing else to do. */
-    lookInto(reference: string, request: SandboxRequest): void {
-      const { spec } = request;
+    lookInto(reference: string, request: SandboxRequest, baseImage: string): void {
+      const { spec, jobType, tenant } = request;
+      // Variables and limits that a tenant has set must not decide what others find in the same image.
+      if (jobType.startsWith(`${tenant}.`) && reference === baseImage) return;
       const place = `${reference} ${spec.image}`;
       if (begun.has(place) || spec.gpus.length > 0) return;
       begun.add(place);

@@ -46,7 +46,7 @@ import {
   whyTooMuch,
 } from "../jobs/environment.ts";
 import type { LeaseTerms } from "../jobs/lease.ts";
-import { readEnvironments, timestamp } from "../jobs/read.ts";
+import { readEnvironment, readEnvironments, timestamp } from "../jobs/read.ts";
 import { wrongField } from "../jobs/submit.ts";
 import { failWaiting, tellEnd } from "../jobs/wait.ts";
 import { tellSession } from "../sessions/lease.ts";
@@ -229,6 +229,7 @@ export async function putOwnType(
     const detail = `Tenant ${tenant} has ${most} job types (tenant_job_types): delete one first.`;
     throw new AppError("conflict", detail);
   }
+  await withdrawFormer(deps, name, `Job type ${name} has changed meanwhile.`);
   // The polls of all agents learn what they may run, and which images are wanted.
   notifier.notify("queue");
 }
@@ -236,7 +237,7 @@ export async function putOwnType(
 /**
  * Removes a job type of the caller's tenant. What waits for it fails; what runs, ends as if it were there.
  *
- * @throws AppError 404 when the tenant has none of this name; 409 when it is of the configuration.
+ * @throws AppError 404 when the tenant has none of this name; 409 when only the configuration has.
  */
 export async function deleteOwnType(
   deps: Deps,
@@ -244,19 +245,27 @@ export async function deleteOwnType(
   name: string,
   by: Actor,
 ): Promise<void> {
-  const { config, db, notifier, now } = deps;
+  const { config, notifier } = deps;
   const { tenant } = client.db;
-  checkOwnName(config, tenant, name);
-  if (!(await dropJobType(client.db, name, { ...by, tenant }))) throw notFound(`Job type ${name}`);
-  const message = `Job type ${name} was deleted.`;
-  for (const { id, jobType } of await openBuilds(db)) {
-    if (jobType !== name) continue;
-    const error = { type: "service_unavailable", message, phase: "startup" } as const;
-    await advanceBuild(db, { id }, { kind: "withdraw", error }, now());
-    notifier.notify(`build:${id}`);
+  if (config.tenant_job_types === 0 || !(await dropJobType(client.db, name, { ...by, tenant }))) {
+    checkOwnName(config, tenant, name);
+    throw notFound(`Job type ${name}`);
   }
+  // The configuration has taken the name since: what waits, waits for that one.
+  if (resolveJobType(config, name)) return;
+  const message = `Job type ${name} was deleted.`;
+  await withdrawFormer(deps, name, message);
   await failAwaiting(deps, name, { type: "config_error", message }, Number.MAX_SAFE_INTEGER);
   notifier.notify("queue");
+}
+
+/** Ends the queued builds of what a tenant's job type is no longer: all processes know at once what it is. */
+async function withdrawFormer(deps: Deps, name: string, message: string): Promise<void> {
+  const environment = await readEnvironment(deps, name);
+  for (const build of await openBuilds(deps.db)) {
+    const isFormer = environment === undefined || !isKnown(build, [environment]);
+    if (build.jobType === name && isFormer) await withdraw(deps, build.id, message);
+  }
 }
 
 /** Each tenant's names begin with its own, so that no answer tells of another tenant's. */
@@ -264,10 +273,11 @@ function checkOwnName(config: Config, tenant: string, name: string): void {
   if (config.tenant_job_types === 0)
     throw new AppError("forbidden", "Tenants make no job types here (tenant_job_types is 0).");
   const configured = resolveJobType(config, name);
-  if (configured && isFor(tenant, configured)) {
+  const isOwn = name.startsWith(ownPrefix(tenant));
+  if (configured && (isOwn || isFor(tenant, configured))) {
     throw new AppError("conflict", `Job type ${name} is of the configuration of the service.`);
   }
-  if (name.startsWith(ownPrefix(tenant)) && JobTypeName.safeParse(name).success) return;
+  if (isOwn && JobTypeName.safeParse(name).success) return;
   const message = `must be ${ownPrefix(tenant)} and a name of lower-case letters and digits, together at most 63`;
   throw wrongField("name", message);
 }

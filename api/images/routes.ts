@@ -2,6 +2,7 @@ import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import {
   Build,
   BuildResult,
+  type BuildSpec,
   JobTypeDeleted,
   JobTypeList,
   JobTypeView,
@@ -214,7 +215,9 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   app.openapi(getBuild, async (c) => {
     const { jobType } = await find(c.get("client"), c.req.valid("param").name);
     const last = await lastBuild(db, jobType.name);
-    if (!last) throw notFound(`A build of job type ${jobType.name}`);
+    // The name may have been a tenant's before it was the configuration's, or the other way round.
+    const isIts = (JSON.parse(last?.spec ?? "{}") as BuildSpec).tenant === jobType.made?.tenant;
+    if (!last || !isIts) throw notFound(`A build of job type ${jobType.name}`);
     return c.json(await describeBuild(deps, last), 200);
   });
 }

@@ -383,13 +383,15 @@ const isRunning = and(isOpen, eq(builds.status, "running"));
 const isHeldBy = ({ agentId, now }: LeaseTerms) =>
   and(isRunning, eq(builds.agentId, agentId), gt(builds.leaseExpiresAt, now));
 
-/** How many open builds of its job type come before a build. */
-const nthOfType = sql`(select count(*) from ${builds} as earlier
-  where earlier.status in ('queued', 'running') and earlier.job_type = ${builds.jobType} and earlier.seq < ${builds.seq})`;
+const tenantOf = sql.raw(`spec ->> 'tenant'`);
+/** How many open builds come before a build: those of its job type, and those of the tenant that has made the type. */
+const nthOfItsOwn = sql`(select count(*) from ${builds} as earlier
+  where earlier.status in ('queued', 'running') and earlier.seq < ${builds.seq}
+    and (earlier.job_type = ${builds.jobType} or earlier.${tenantOf} = ${builds}.${tenantOf}))`;
 
 /**
  * Leases up to `count` queued builds of these specifications in one guarded statement: the oldest of each type first, so
- * that many versions of one do not keep jobs of another waiting. Others are left to processes that know them.
+ * that many versions of one, or types of one tenant, do not keep jobs of another waiting. Others are left to processes that know them.
  */
 export async function claimBuilds(
   db: Database,
@@ -406,7 +408,7 @@ export async function claimBuilds(
     .select({ seq: builds.seq })
     .from(builds)
     .where(and(isQueued, isKnown))
-    .orderBy(nthOfType, builds.seq)
+    .orderBy(nthOfItsOwn, builds.seq)
     .limit(count);
   return db.orm
     .update(builds)

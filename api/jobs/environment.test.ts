@@ -289,12 +289,29 @@ describe("a job type that a tenant has made", () => {
     );
   });
 
-  test.each(["LD_PRELOAD", "ld_library_path", "PATH", "PYTHONPATH", "GCONV_PATH", "OPENSSL_CONF"])(
-    "cannot set %s, which programs of root read",
-    (variable) => {
-      expect(OwnJobType.safeParse({ env: { [variable]: "/opt/airlock/x" } }).success).toBe(false);
-    },
-  );
+  test("has 64 KiB at most", () => {
+    const run = Array.from({ length: 20 }, () => "a".repeat(4096));
+    const languages = { a: { file: "a", run } };
+    expect(OwnJobType.safeParse({ languages }).error?.issues).toMatchObject([
+      { path: [], message: "must have at most 65536 characters" },
+    ]);
+  });
+
+  test.each([
+    "LD_PRELOAD",
+    "ld_library_path",
+    "PATH",
+    "PYTHONPATH",
+    "GCONV_PATH",
+    "OPENSSL_CONF",
+    "SSLKEYLOGFILE",
+    "PIP_LOG",
+    "XDG_CONFIG_DIRS",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "AMD_VISIBLE_DEVICES",
+  ])("cannot set %s, which programs of root read", (variable) => {
+    expect(OwnJobType.safeParse({ env: { [variable]: "/opt/airlock/x" } }).success).toBe(false);
+  });
 
   test("has no other key of the configuration's job types", () => {
     const known = new Set(Object.keys(OwnJobType.shape));

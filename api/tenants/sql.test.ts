@@ -323,10 +323,10 @@ describe("job types that tenants make", () => {
   afterEach(() => opened.splice(0).forEach((client) => client.close()));
 
   /** An API process on the one database, with two tenants and an agent that builds for them. */
-  async function start(tenant_job_types = 3, tenant_builds = true) {
+  async function start(tenant_job_types = 3, tenant_builds = true, configured = {}) {
     const client = await openIn(store.folder);
     opened.push(client);
-    const job_types = { big: JobTypeDefinition.parse({ memory_limit: "1g" }) };
+    const job_types = { big: JobTypeDefinition.parse({ memory_limit: "1g" }), ...configured };
     const settings = {
       agent_tokens: [token],
       job_types,
@@ -436,6 +436,49 @@ describe("job types that tenants make", () => {
       ["job_type.put", "acme", "acme.report"],
       ["job_type.delete", "acme", "acme.report"],
     ]);
+  });
+
+  test("a change withdraws the queued build of what it was, and a tenant's builds keep no other's waiting", async () => {
+    const { send, submit, poll, deps } = await start();
+    for (const name of ["acme.a", "acme.b", "other.a"]) {
+      for (const requirements of [["attrs"], ["six"]]) {
+        await send(name.split(".")[0]!, "PUT", `/job-types/${name}`, { requirements });
+        await submit(name.split(".")[0]!, name);
+        await poll({ free_builds: 0, free_slots: 0 });
+      }
+    }
+    expect((await openBuilds(deps.db)).map(({ spec }) => spec.includes("six"))).toEqual([
+      true,
+      true,
+      true,
+    ]);
+    const held: string[] = [];
+    const taken: string[] = [];
+    for (let n = 0; n < 3; n += 1) {
+      const [build] = (await poll({ builds: held })).builds;
+      held.push(build!.lease_id);
+      taken.push(build!.job_type);
+    }
+    expect(taken).toEqual(["acme.a", "other.a", "acme.b"]);
+  });
+
+  test("where the configuration takes the name later, its jobs stay, nobody sees the other's log, and the former can go", async () => {
+    const before = await start();
+    await before.send("acme", "PUT", path, report);
+    await before.submit("acme", "acme.report");
+    await before.poll({ free_builds: 0, free_slots: 0 });
+    expect((await before.send("acme", "GET", `${path}/build`)).status).toBe(200);
+    const taken = JobTypeDefinition.parse({ requirements: ["numpy"], tenants: ["other"] });
+    const { send, submit, poll, deps } = await start(3, true, { "acme.report": taken });
+    expect((await send("other", "GET", `${path}/build`)).status).toBe(404);
+    const { job_id } = await submit("other", "acme.report");
+    await poll({ free_builds: 0, free_slots: 0 });
+    expect((await send("acme", "PUT", path, report)).status).toBe(409);
+    expect((await send("acme", "DELETE", path)).status).toBe(200);
+    expect((await send("acme", "DELETE", path)).status).toBe(409);
+    expect((await openBuilds(deps.db)).at(-1)?.spec).toContain("numpy");
+    const { json } = await send("other", "GET", `/executions/${job_id}`);
+    expect(json["status"]).toBe("queued");
   });
 
   test("a name of the configuration is 409, one that is not the tenant's own 400, and so is what asks for more", async () => {

@@ -220,10 +220,14 @@ export type BuildSpec = Pick<z.infer<typeof JobType>, "base_image" | "requiremen
   };
 
 /**
- * Names that change what programs of root load or run: those of the dynamic linker, of Python, of OpenSSL. The
- * processes that hold a sandbox have the variables of its job type.
+ * Names that change what programs of root load or run: those of the dynamic linker, of Python, of OpenSSL, of pip, which
+ * installs the packages of a request. The processes that hold a sandbox have the variables of its job type. Some runtimes
+ * give GPUs by name.
  */
-const loaderNames = /^(LD_|GLIBC_|MALLOC_|PYTHON|OPENSSL|SSL_|(GCONV_|LOC|NLS)?PATH$)/i;
+const loaderNames =
+  /^(LD_|GLIBC_|MALLOC_|PYTHON|OPENSSL|SSL|PIP_|XDG_CONFIG_|NETRC$|NVIDIA_|\w+_VISIBLE_DEVICES$|(GCONV_|LOC|NLS)?PATH$)/i;
+/** A process keeps the definitions of all tenants in memory. */
+const mostCharacters = 64 * 1024;
 
 /** A package of Debian's that is installed: apt-get removes a package whose name has a "-" behind it. */
 const InstalledPackage = AptPackage.refine((name) => !name.endsWith("-"), "must not end with -");
@@ -269,6 +273,10 @@ export const OwnJobType = z
       "Default timeout of its jobs, in seconds; default: that of `extends`.",
     ),
   })
+  .refine(
+    (own) => JSON.stringify(own).length <= mostCharacters,
+    `must have at most ${mostCharacters} characters`,
+  )
   .meta({
     id: "OwnJobType",
     description: "A job type of your tenant. No limit is wider than that of `extends`.",
