@@ -282,21 +282,24 @@ const unforked = (
   on: number,
   doomed: (mother: number) => readonly number[],
 ): Breakage => ({
-  begin: async () => {
-    const docker = connect(engine.host);
-    const filters = { label: [`${labels.agentName}=${agentNameOf(on)}`] };
-    try {
-      for (const { Id, Labels } of await docker.listContainers({ filters })) {
-        if (!Labels[labels.leaseId]?.startsWith("mother-")) continue;
-        const { State } = await docker.getContainer(Id).inspect();
-        if (State.Pid > 0) for (const pid of doomed(State.Pid)) process.kill(pid, "SIGKILL");
-      }
-    } catch {
-      // The engine is down, or the process has ended.
-    }
-  },
+  // Another fault may kill the engine meanwhile: then an answer may never end.
+  begin: () => Promise.race([killMothers(engine.host, on, doomed).catch(() => {}), sleep(5000)]),
   mend: () => {},
 });
+
+async function killMothers(
+  host: string,
+  on: number,
+  doomed: (mother: number) => readonly number[],
+): Promise<void> {
+  const docker = connect(host);
+  const filters = { label: [`${labels.agentName}=${agentNameOf(on)}`] };
+  for (const { Id, Labels } of await docker.listContainers({ filters })) {
+    if (!Labels[labels.leaseId]?.startsWith("mother-")) continue;
+    const { State } = await docker.getContainer(Id).inspect();
+    if (State.Pid > 0) for (const pid of doomed(State.Pid)) process.kill(pid, "SIGKILL");
+  }
+}
 
 /** What each kind of fault does to the world, to the part with this number. */
 const breakages: Readonly<Record<Fault["kind"], (world: World, on: number) => Breakage>> = {
