@@ -10,7 +10,7 @@ import {
 import { EngineError } from "../sandbox/sandbox.ts";
 import { specWith } from "../testing/engine.ts";
 import { createTestClock } from "../testing/fakes.ts";
-import { type Mother, openChannel, windowBytes, type Zygote } from "./mother.ts";
+import { type Mother, NotForkable, openChannel, windowBytes, type Zygote } from "./mother.ts";
 import { bundlesVolume, createVolumeReaper } from "./volumes.ts";
 import { createPreloadLearner, createZygotes, topImports, zygoteKey } from "./zygotes.ts";
 
@@ -159,6 +159,20 @@ test("a zygote that ended as soon as it was ready serves no second job", async (
   await zygotes.of(specWith());
   await zygotes.of(specWith());
   expect(started).toBe(2);
+});
+
+test("of the kinds that cannot be forked, the last 50 are known", async () => {
+  let started = 0;
+  const startZygote = () => Promise.reject(new NotForkable(`${++started}`));
+  const zygotes = createZygotes({
+    engine: { imageId: async () => "sha256:1", imageEnvironment: async () => [] } as never,
+    mother: async () => ({ isRetired: () => false, startZygote }) as Partial<Mother> as Mother,
+    rootfs: { prepare: async () => "root", forget: () => {}, close: async () => {} },
+  });
+  const fail = (kind: number) => zygotes.of(specWith({ env: { KIND: `${kind}` } }));
+  for (let kind = 1; kind <= 51; kind++) await expect(fail(kind)).rejects.toThrow(`${kind}`);
+  await expect(fail(2)).rejects.toThrow("2");
+  await expect(fail(1)).rejects.toThrow("52");
 });
 
 const job = 7;

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { Readable } from "node:stream";
 import { getLogger } from "@logtape/logtape";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
@@ -214,9 +215,12 @@ describe("rootfs", async () => {
 
   /** Unpacks an image of which the engine sends these bytes. */
   function unpack(...sent: Buffer[]): Promise<string> {
+    return unpackFor(0x7000_0000, ...sent);
+  }
+  function unpackFor(firstId: number, ...sent: Buffer[]): Promise<string> {
     const exportFiles = async () => Readable.from(sent);
     const motherImage = async () => image;
-    const ids = [0x7000_0000, 65_536] as const;
+    const ids = [firstId, 65_536] as const;
     const deps = { engine: { ...engine, exportFiles }, spec, motherImage, ids };
     return createRootfsStore({ ...deps, ownLabels: new Set() }).prepare(image, signal);
   }
@@ -226,6 +230,36 @@ describe("rootfs", async () => {
     await expect(unpack(a)).rejects.toThrow("ended early");
     await expect(unpack(a, b.subarray(0, 100))).rejects.toThrow("ended early");
     await unpack(a, b, tarEnd);
+  });
+
+  test("64 unpacked images stay at most: those that nothing runs on go, the one asked for longest ago first", async () => {
+    const inVolume = (script: string) =>
+      shell(image, `cd /rootfs; ${script}`, `${spec.rootfs}:/rootfs`);
+    // Two hours ago and later; the oldest has a zygote, and what is being unpacked does not count.
+    await inVolume(`rm -rf *; mkdir partial-a
+      python3 -c "
+import os, time
+for n in range(66):
+    os.mkdir('old%d' % n)
+    os.utime('old%d' % n, (time.time() - 7200 + n,) * 2)"`);
+    const lock = `exec 9<old0; flock -s 9; echo locked; sleep 600`;
+    const holder = await rawEngine.createContainer({
+      Image: image,
+      Cmd: ["sh", "-c", `cd /rootfs; ${lock}`],
+      HostConfig: { Binds: [`${spec.rootfs}:/rootfs`], AutoRemove: true, Init: true },
+      Tty: true,
+    });
+    try {
+      const output = await holder.attach({ stream: true, stdout: true });
+      await holder.start();
+      await once(output, "data");
+      const name = await unpackFor(0x7001_0000, tarHeader("a", 0), tarEnd);
+      const left = (await inVolume("ls -1")).trim().split("\n");
+      expect(left).toEqual(expect.arrayContaining([name, "partial-a", "old0", "old3", "old65"]));
+      expect(left).toHaveLength(66);
+    } finally {
+      await holder.remove({ force: true });
+    }
   });
 
   test("an image that is made before it is known whether jobs are forked is unpacked as soon as it is", async () => {

@@ -386,7 +386,10 @@ export async function installApart(
 
 export type RootfsStore = ReturnType<typeof createRootfsStore>;
 
-/** How long to trust that a folder is there. Agents remove folders that no agent has asked for in a day. */
+/**
+ * How long to trust that a folder is there. Agents remove folders that no agent has asked for in a day, or sooner
+ * where there are many: a zygote then fails to start, and the next one has the files unpacked again.
+ */
 const knownMs = 3600_000;
 const unpackMs = 600_000;
 

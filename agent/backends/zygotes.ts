@@ -130,7 +130,9 @@ export function createZygotes(deps: ZygotesDeps) {
 
   function noteFailure(key: string, error: NotForkable): void {
     const count = (failed.get(key)?.count ?? 0) + 1;
-    failed.set(key, { error, count, untilMs: performance.now() + notForkableMs(error, count) });
+    const failure = { error, count, untilMs: performance.now() + notForkableMs(error, count) };
+    // A tenant can have ever other kinds fail.
+    putLast(failed, key, failure, mostKinds);
   }
 
   return {

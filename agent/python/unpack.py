@@ -14,6 +14,7 @@ Nothing waits for the disk with bundles, because a sync can take a minute. So a 
 boots again: BUNDLES/NAME/about has its bytes, and the id of the boot in which it was written.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -35,6 +36,8 @@ _PIECE = 1024 * 1024
 FOUND_BY_NAME = 0o711
 # Longer than any agent starts zygotes on a folder without asking for it again.
 _UNUSED_S = 24 * 3600
+# Tenants may have new images built all day, each with all the files of what it is built on.
+_MOST_FOLDERS = 64
 _PARTIAL = "partial-"
 _FULL = 3
 _BLOCK = 4096
@@ -242,14 +245,23 @@ def publish(partial, final):
 
 
 def clean():
-    """Removes folders that no agent has asked for in a day and no zygote runs on, and what an interrupted run left."""
+    """Removes folders that no zygote runs on: those that no agent has asked for in a day, and those that were asked for
+    longest ago where there are too many. Also what an interrupted run left.
+    """
+    asked = {}
     for name in os.listdir(ROOTFS):
+        with contextlib.suppress(FileNotFoundError):  # another agent is removing them, too
+            asked[name] = os.stat("%s/%s" % (ROOTFS, name)).st_mtime
+    whole = [name for name in sorted(asked, key=asked.get) if not name.startswith(_PARTIAL)]
+    # One more comes.
+    surplus = whole[: 1 - _MOST_FOLDERS]
+    for name in asked:
         try:
             folder = os.open("%s/%s" % (ROOTFS, name), os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            continue  # another agent is removing them, too
+            continue
         try:
-            if time.time() - os.fstat(folder).st_mtime > _UNUSED_S:
+            if name in surplus or time.time() - os.fstat(folder).st_mtime > _UNUSED_S:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree("%s/%s" % (ROOTFS, name), ignore_errors=True)
         except BlockingIOError:
