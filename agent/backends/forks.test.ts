@@ -166,7 +166,8 @@ test("of the kinds that cannot be forked, the last 50 are known", async () => {
   const startZygote = () => Promise.reject(new NotForkable(`${++started}`));
   const zygotes = createZygotes({
     engine: { imageId: async () => "sha256:1", imageEnvironment: async () => [] } as never,
-    mother: async () => ({ isRetired: () => false, startZygote }) as Partial<Mother> as Mother,
+    mother: async () =>
+      ({ machine: "x86_64", isRetired: () => false, startZygote }) as Partial<Mother> as Mother,
     rootfs: { prepare: async () => "root", forget: () => {}, close: async () => {} },
   });
   const fail = (kind: number) => zygotes.of(specWith({ env: { KIND: `${kind}` } }));
