@@ -196,9 +196,16 @@ test("an image is looked into once, when no job runs and not with what a tenant 
   free = 2;
   changes.notify();
   await found;
+  const first = finder.known()["base:1"];
+  free = 1;
+  for (let n = 0; n < 200; n += 1) {
+    expect("base:1" in finder.known()).toBe(true);
+    finder.lookInto(`other:${n}`, request, "base:1");
+  }
+  expect(finder.known()).toEqual({});
   await finder.close();
   expect(opened).toBe(1);
-  expect(finder.known()["base:1"]).toEqual({
+  expect(first).toEqual({
     bash: expect.stringMatching(/^5\.\d+\.\d+$/) as string,
     perl: expect.stringMatching(/^5\.\d+\.\d+$/) as string,
   });

@@ -4,6 +4,7 @@ import type { Logger } from "@logtape/logtape";
 import { decodeUtf8, parseBytes } from "../../shared/bytes.ts";
 import { languages } from "../../shared/languages.ts";
 import { describeError } from "../../shared/log-line.ts";
+import { putLast } from "../../shared/lru.ts";
 import { canonicalRequirement, parseRequirement } from "../../shared/requirement.ts";
 import type { LeasedFile } from "../../shared/wire/files.ts";
 import type { LeasedJobType } from "../../shared/wire/job-types.ts";
@@ -507,6 +508,8 @@ type LanguageFinderDeps = {
 /** A compiler that takes longer to say its version is of no use. */
 const eachVersionS = 10;
 const askingMs = 60_000;
+/** Each poll tells of them all, and tenants may have new images built all day. */
+const mostImages = 200;
 
 /** What to ask for each language: its programs, the arguments for the first one's version, the least version. */
 const askedOf = Object.fromEntries(
@@ -546,8 +549,8 @@ print(json.dumps(found))
 export function createLanguageFinder(deps: LanguageFinderDeps) {
   const { sandboxes, leases, changes, log } = deps;
   const end = new AbortController();
-  /** Images that were looked into, or will be. */
-  const begun = new Set<string>();
+  /** Images that were looked into, or will be, and their references. The first was asked for longest ago. */
+  const begun = new Map<string, string>();
   let known: ImageLanguages = {};
   let last: Promise<void> = Promise.resolve();
 
@@ -556,6 +559,7 @@ export function createLanguageFinder(deps: LanguageFinderDeps) {
       changes.waitUntil(() => end.signal.aborted || leases.free() === leases.size),
       end.signal,
     );
+    end.signal.throwIfAborted();
     const sandbox = await sandboxes.acquire(request, end.signal);
     try {
       const caps = { streamBytes: 64 * 1024, artifactBytes: 0 };
@@ -569,7 +573,9 @@ export function createLanguageFinder(deps: LanguageFinderDeps) {
 
   async function note(reference: string, request: SandboxRequest): Promise<void> {
     try {
-      known = { ...known, [reference]: await look(request) };
+      const found = await look(request);
+      if (![...begun.values()].includes(reference)) return;
+      known = { ...known, [reference]: found };
       changes.notify();
     } catch (error) {
       if (end.signal.aborted) return;
@@ -589,8 +595,12 @@ export function createLanguageFinder(deps: LanguageFinderDeps) {
       // Variables and limits that a tenant has set must not decide what others find in the same image.
       if (jobType.startsWith(`${tenant}.`) && reference === baseImage) return;
       const place = `${reference} ${spec.image}`;
-      if (begun.has(place) || spec.gpus.length > 0) return;
-      begun.add(place);
+      if (spec.gpus.length > 0) return;
+      const isKnown = begun.has(place);
+      const old = putLast(begun, place, reference, mostImages);
+      if (old.length > 0)
+        known = Object.fromEntries(Object.entries(known).filter(([one]) => !old.includes(one)));
+      if (isKnown) return;
       const plain = { ...request, tenant: "", packages: null, imports: [], files: [] };
       last = last.then(() => note(reference, plain));
     },
