@@ -435,8 +435,10 @@ describe("record minute", () => {
 describe("build retention", () => {
   useStore();
 
-  test("builds are removed with their logs, except a job type's last one and the last image of each kind", async () => {
+  test("builds are removed with their logs, except a job type's last one and the last image of each kind; of a tenant's type only the last image, while it exists", async () => {
     let clock = 100 * dayMs;
+    const [a, b] = ['{"v":1}', '{"v":2}'];
+    const own = (v: number) => `{"tenant":"acme","v":${v}}`;
     const insert = (id: string, jobType: string, spec: string, built: boolean) => ({
       sql: `insert into builds (id, job_type, tag, spec, image_ref, status, correlation_id, created_at, ended_at, digest, python_version, error)
       values (?, ?, 'latest', ?, '', ?, '', 0, ?, ?, ?, ?)`,
@@ -451,11 +453,15 @@ describe("build retention", () => {
     });
     await store.db.client.batch(
       [
-        insert("first", "ml", "a", true),
-        insert("second", "ml", "a", true),
-        insert("other", "ml", "b", true),
-        insert("failed", "ml", "b", false),
-        insert("last", "ml", "b", false),
+        insert("first", "ml", a, true),
+        insert("second", "ml", a, true),
+        insert("other", "ml", b, true),
+        insert("failed", "ml", b, false),
+        insert("last", "ml", b, false),
+        insert("replaced", "acme.kept", own(1), true),
+        insert("kept", "acme.kept", own(2), true),
+        insert("gone", "acme.gone", own(1), true),
+        "insert into job_types (name, tenant, definition, changed_at) values ('acme.kept', 'acme', '{}', 0)",
         "insert into build_logs (build_id, lease_id, offset, data) values ('first', '', 0, x'00'), ('last', '', 0, x'00')",
       ],
       "write",
@@ -466,10 +472,15 @@ describe("build retention", () => {
       execution_retention_days: keepDays,
     });
     await sweep(deps);
-    expect(await ids("select id from builds order by seq")).toHaveLength(5);
+    expect(await ids("select id from builds order by seq")).toHaveLength(8);
     clock += keepDays * dayMs + 1;
     await sweep(deps);
-    expect(await ids("select id from builds order by seq")).toEqual(["second", "other", "last"]);
+    expect(await ids("select id from builds order by seq")).toEqual([
+      "second",
+      "other",
+      "last",
+      "kept",
+    ]);
     expect(await ids("select build_id from build_logs")).toEqual(["last"]);
   });
 });
