@@ -1,11 +1,15 @@
-import { createHash } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { beforeEach, describe, expect, test } from "vitest";
 import { OutputReport } from "../../shared/wire/executions.ts";
+import { createApp } from "../app.ts";
 import type { Deps } from "../deps.ts";
 import { findExecution, type LeasedRow } from "../jobs/sql.ts";
+import { sha256 } from "../platform/process.node.ts";
 import { success } from "../testing/scripted-agent.ts";
-import { leasedJob, testDeps } from "../testing/temp-store.ts";
+import { onExecute } from "../testing/statements.ts";
+import { by, leasedJob, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
+import { addJoinCode, exchangeCode } from "./agents.ts";
 import { recordLog, recordResult, storeUpload } from "./posts.ts";
 
 const maxStdoutBytes = 1024;
@@ -77,5 +81,47 @@ describe("the artifacts of a job", () => {
     const done = await Promise.allSettled(names.map((name) => upload(job, name, 400)));
     expect(done.filter(({ status }) => status === "fulfilled")).toHaveLength(2);
     expect(await findExecution(store.db, job.id)).toMatchObject({ status: "running" });
+  });
+});
+
+describe("tokens", () => {
+  const newToken = () => `ala_${randomBytes(32).toString("hex")}`;
+
+  let app: ReturnType<typeof createApp>;
+  let now = 1_000_000;
+  let reads = 0;
+  beforeEach(() => {
+    onExecute(store.db.client, (sql) => {
+      if (sql.includes("agent_tokens")) reads += 1;
+    });
+    app = createApp(testDeps(store.db, store.folder, () => now));
+  });
+
+  async function statusWith(token: string): Promise<number> {
+    const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
+    return (await app.request("/agent/v1/nowhere", { method: "POST", headers, body: "{}" })).status;
+  }
+
+  test("unknown tokens of one client cause a limited number of reads, and agents at its address still work, new ones too", async () => {
+    const [token, newcomer] = [newToken(), newToken()];
+    for (const joining of [token, newcomer]) {
+      const tokenHash = await sha256(joining);
+      await addJoinCode(store.db, { codeHash: tokenHash, name: null, expiresAt: now * 2 }, by());
+      const agent = { id: crypto.randomUUID(), tokenHash, name: "n" };
+      await exchangeCode(store.db, tokenHash, agent, now);
+    }
+    const known = await statusWith(token);
+    expect([401, 429]).not.toContain(known);
+
+    reads = 0;
+    const answers = new Set<number>();
+    for (let n = 0; n < 200; n++) answers.add(await statusWith(newToken()));
+    expect(answers).toEqual(new Set([401, 429]));
+    expect(reads).toBeLessThanOrEqual(31);
+    expect(await statusWith(newcomer)).toBe(known);
+    now += 2000;
+    expect(await statusWith(token)).toBe(known);
+    now += 60_000;
+    expect(await statusWith(newToken())).toBe(401);
   });
 });
