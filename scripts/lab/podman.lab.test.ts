@@ -14,8 +14,10 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parseAllDocuments } from "yaml";
 import { connectEngine } from "../../agent/engine/engine.ts";
 import { testEngine } from "../../agent/testing/engine.ts";
 import { runCode } from "../../agent/testing/run-code.ts";
@@ -47,6 +49,8 @@ const whoHaveControllers: [who: string, start: () => Podman | Promise<Podman>][]
       ]
     : []),
 ];
+/** What helm makes of the chart with confined pods: that machine has it as a file. */
+const charts = [process.env["TEST_VM_CHART"] ?? []].flat();
 
 async function withImage(podman: Podman): Promise<{ podman: Podman; image: string }> {
   const { image } = await testEngine();
@@ -240,6 +244,46 @@ describe.each(withoutControllers)("Podman of an ordinary user %s", needs("root",
   });
 });
 
+const crowd = `
+import os, time
+children = []
+try:
+    while len(children) < 300:
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        children.append(child)
+except BlockingIOError:
+    print(len(children), flush=True)
+time.sleep(600)
+`;
+
+describe.each(charts)("Podman in a confined pod of the chart", needs("root", "podman"), (chart) => {
+  test("a container has its limits, and nothing is root's on the machine", async () => {
+    await using pod = await startPodsPodman(chart);
+    const { image } = await withImage(pod);
+    const limits = { NetworkMode: "none", Memory: mib64, MemorySwap: mib64, PidsLimit: 20 };
+    const start = async (code: string) => {
+      const python = ["python3", "-c", code];
+      const made = { Image: image, Cmd: python, HostConfig: limits };
+      const container = await connect(pod.host).createContainer(made);
+      await container.start();
+      return container;
+    };
+    const crowded = await start(crowd);
+    const said = async () => String(await crowded.logs({ stdout: true }));
+    await waitUntil("the processes reach their limit", async () => (await said()).endsWith("19\n"));
+    const users = pod.users();
+    // The shell, the engine and the container's 20.
+    expect(users.length).toBeGreaterThan(21);
+    expect(users.filter((user) => user < firstOfPod)).toEqual([]);
+    await crowded.remove({ force: true });
+    expect(await (await start("x = bytearray(200 << 20)")).wait()).toMatchObject({
+      StatusCode: 137,
+    });
+  });
+});
+
 /** Podman's Docker-compatible service; its files lie in one folder. */
 type Podman = AsyncDisposable & {
   /** Such as unix:///…/podman.sock. */
@@ -334,6 +378,100 @@ function startSessionPodman(user: string): Podman {
     host,
     load: loadInto(host),
     [Symbol.asyncDispose]: async () => void systemctl("stop", "podman.socket", "podman.service"),
+  };
+}
+
+const mib64 = 64 << 20;
+/** The first id of a pod's users on the machine. */
+const firstOfPod = 100_000;
+
+/** As much of the chart's objects as a test reads. */
+type Rendered = {
+  kind: string;
+  data?: Record<string, string>;
+  spec?: { template?: { spec: { initContainers?: Container[]; containers: Container[] } } };
+};
+type Container = {
+  command: string[];
+  args: string[];
+  env: { name: string; value?: string }[];
+  securityContext: {
+    capabilities: { add: string[] };
+    seccompProfile: { type: string };
+    appArmorProfile: { type: string };
+    procMount: string;
+  };
+  volumeMounts: { name: string; mountPath: string }[];
+};
+
+/**
+ * The engine of the chart's confined pod: a container of root's Podman with the command, rights and volumes that the chart
+ * gives it, in a user namespace, where it may write its control groups. Its files are those of the machine.
+ */
+async function startPodsPodman(rendered: string) {
+  const objects = parseAllDocuments(readFileSync(rendered, "utf8")).map(
+    (document) => document.toJS() as Rendered,
+  );
+  const pods = objects.flatMap(({ spec }) => spec?.template?.spec ?? []);
+  const { initContainers = [], containers } = pods.find((pod) => pod.initContainers)!;
+  const [engine, agent] = [initContainers[0]!, containers[0]!];
+  const { capabilities, seccompProfile, appArmorProfile, procMount } = engine.securityContext;
+  const dir = mkdtempSync("/var/tmp/airlock-podman-");
+  chmodSync(dir, 0o755);
+  const [root, config] = [join(dir, "root"), join(dir, "config")];
+  mkdirSync(root);
+  execFileSync("mount", ["--bind", "--make-private", "/", root]);
+  const volumes = engine.volumeMounts.map(({ name, mountPath }) => {
+    // Its socket is found there, inside and outside.
+    const source = name === "shared" ? mountPath : join(dir, name);
+    mkdirSync(source);
+    chmodSync(source, 0o777);
+    return { source, mount: `--volume=${source}:${mountPath}` };
+  });
+  const files = objects.find(({ kind }) => kind === "ConfigMap")?.data ?? {};
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(config, name), text);
+  const options = [
+    `seccomp=${seccompProfile.type.toLowerCase()}`,
+    `apparmor=${appArmorProfile.type.toLowerCase()}`,
+    "unmask=/sys/fs/cgroup",
+    ...(procMount === "Unmasked" ? ["unmask=/proc/*"] : []),
+  ];
+  const podman = (...args: string[]) => execFileSync("podman", args, { encoding: "utf8" }).trim();
+  const id = podman(
+    "run",
+    "--detach",
+    `--uidmap=0:${firstOfPod}:65536`,
+    `--gidmap=0:${firstOfPod}:65536`,
+    "--network=none",
+    `--cap-add=${capabilities.add.join(",")}`,
+    ...options.map((option) => `--security-opt=${option}`),
+    ...volumes.map(({ mount }) => mount),
+    "--rootfs",
+    `${root}:idmap`,
+    ...engine.command,
+    ...engine.args,
+  );
+  async function end(): Promise<void> {
+    podman("rm", "--force", "--time=30", id);
+    for (const mount of mountsIn(dir)) execFileSync("umount", [mount]);
+    for (const { source } of volumes) rmSync(source, { recursive: true });
+    rmSync(dir, { recursive: true });
+  }
+  const host = agent.env.find(({ name }) => name === "AIRLOCK_DOCKER_HOST")!.value!;
+  await waitUntil(
+    "the pod's engine answers",
+    async () => (await pingEngine(host)).state === "answers",
+  );
+  return {
+    host,
+    /** Whose its processes and those of its containers are on the machine. */
+    users: () =>
+      execFileSync("ps", ["-ewwo", "uid=,cgroup="], { encoding: "utf8" })
+        .split("\n")
+        .filter((line) => line.includes(`libpod-${id}`))
+        .map((line) => Number.parseInt(line, 10)),
+    load: loadInto(host),
+    [Symbol.asyncDispose]: end,
   };
 }
 

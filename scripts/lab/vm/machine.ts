@@ -13,6 +13,7 @@ import {
   renameSync,
   rmSync,
   utimesSync,
+  writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 import { type Readable } from "node:stream";
@@ -32,6 +33,7 @@ import {
   runStep,
   withSetupLock,
 } from "../../setup/steps.ts";
+import { HELM } from "../../setup/tools.ts";
 import { tiersOf } from "../../test/tiers.ts";
 import { GUEST_PACKAGES } from "./guest/packages.ts";
 
@@ -373,7 +375,14 @@ async function build(folder: string, mirror: string): Promise<void> {
 }
 
 /** Where the guest finds what the project's disk holds. */
-export const IN_GUEST = { project: "/opt/airlock", baseImage: "/opt/base-image.tar" };
+export const IN_GUEST = {
+  project: "/opt/airlock",
+  baseImage: "/opt/base-image.tar",
+  chart: "/opt/chart.yaml",
+};
+
+/** Values with which the chart gives confined pods. */
+const CONFINED_POD = "agents.default.engine.confined=true";
 
 /** Not in git: `scripts/run` makes them, also before this file runs. */
 const generated = [
@@ -384,7 +393,8 @@ const generated = [
 
 /**
  * Makes the project's disk in `folder`: a clone of the committed HEAD with this checkout's
- * node_modules, and the base image as a tar file. All that is slow under emulation is done here.
+ * node_modules, the base image as a tar file, and what helm makes of the chart. All that is slow under emulation is done
+ * here.
  */
 export async function makeProjectDisk(
   folder: string,
@@ -407,6 +417,9 @@ export async function makeProjectDisk(
 
   const archive = (await docker.getImage(baseImage).get()) as Readable;
   await pipeline(archive, createWriteStream(join(staging, "base-image.tar")));
+
+  const chart = ["template", "air", "packaging/chart", "--set", CONFINED_POD];
+  writeFileSync(join(staging, "chart.yaml"), execFileSync(HELM, chart));
 
   const disk = join(folder, "project.img");
   execFileSync("truncate", ["-s", "6G", disk]);
@@ -496,7 +509,8 @@ docker images --quiet | grep -q . || docker load --quiet --input ${IN_GUEST.base
   const printed = await guest.run(
     `# ${name}: ${files.join(" ")}
 cd ${IN_GUEST.project}
-export PATH=$PWD/node_modules/.bin:$PATH NO_COLOR=1 TEST_PATIENCE=12 TEST_VM_USER=ada
+export PATH=$PWD/node_modules/.bin:$PATH NO_COLOR=1 TEST_PATIENCE=12
+export TEST_VM_USER=ada TEST_VM_CHART=${IN_GUEST.chart}
 export AIRLOCK_DOCKER_HOST=unix:///var/run/docker.sock
 vitest run --project ${tier} --retry 0 ${only} ${files.join(" ")} 2>&1`,
     timeoutMs,

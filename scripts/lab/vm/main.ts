@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { readArguments, readConfig, runMain, say, wrongArguments } from "../../operate/command.ts";
 import { connect } from "../../setup/engine.ts";
 import { setUp } from "../../setup/set-up.ts";
+import { requireTools } from "../../setup/tools.ts";
 import {
   CACHE,
   connectGuest,
@@ -30,6 +31,7 @@ await runMain(async () => {
   // An emulated machine keeps its processors busy: qemu and the rest of this run leave other work its share.
   setPriority(Math.max(getPriority(), 10));
   await ensureVmTools();
+  await requireTools(["go", "helm"], command);
   const { dockerHost, image: baseImage } = await setUp(readConfig(process.env));
   const qemu = await ensureQemu();
   const image = await ensureGuestImage();
