@@ -207,7 +207,7 @@ async function failAwaiting(
  * Makes or changes a job type of the caller's tenant. Jobs that wait run with what it is then.
  *
  * @throws AppError 409 when the configuration has the name, or the tenant has as many as it may; 400 when a key asks
- *   for more than the tenant may have, or the name is not one of the tenant's; 403 when tenants make none.
+ *   for more than the tenant may have, or the name is not one of the tenant's; 404 when tenants make none.
  */
 export async function putOwnType(
   deps: Deps,
@@ -271,7 +271,7 @@ async function withdrawFormer(deps: Deps, name: string, message: string): Promis
 /** Each tenant's names begin with its own, so that no answer tells of another tenant's. */
 function checkOwnName(config: Config, tenant: string, name: string): void {
   if (config.tenant_job_types === 0)
-    throw new AppError("forbidden", "Tenants make no job types here (tenant_job_types is 0).");
+    throw new AppError("not_found", "Tenants make no job types here (tenant_job_types is 0).");
   const configured = resolveJobType(config, name);
   const isOwn = name.startsWith(ownPrefix(tenant));
   if (configured && (isOwn || isFor(tenant, configured))) {

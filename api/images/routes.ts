@@ -138,7 +138,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       200: json(JobTypeView, "The job type as it is now.", {
         example: { ...jobType, name: ownName },
       }),
-      ...problems("invalid_request", "forbidden", "conflict", "too_large"),
+      ...problems("invalid_request", "not_found", "conflict", "too_large"),
     },
   });
   app.openapi(put, async (c) => {
@@ -159,7 +159,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     request: { params: ownNameParam },
     responses: {
       200: json(JobTypeDeleted, "Removed.", { example: { name: ownName, deleted: true } }),
-      ...problems("invalid_request", "forbidden", "not_found", "conflict"),
+      ...problems("invalid_request", "not_found", "conflict"),
     },
   });
   app.openapi(removal, async (c) => {

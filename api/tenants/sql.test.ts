@@ -367,13 +367,13 @@ describe("job types that tenants make", () => {
   const image = `sha256:${"7".repeat(64)}`;
   const built = { status: "built", digest: image, python_version: "3.13.5", manifest_digest: null };
 
-  test("are off: both calls are 403, and those of before are nobody's", async () => {
+  test("are off: both calls are 404, and those of before are nobody's", async () => {
     await (await start()).send("acme", "PUT", path, report);
     const { send, names } = await start(0);
     for (const method of ["PUT", "DELETE"]) {
       const { status, json } = await send("acme", method, path, report);
       expect([status, json["detail"]]).toEqual([
-        403,
+        404,
         "Tenants make no job types here (tenant_job_types is 0).",
       ]);
     }

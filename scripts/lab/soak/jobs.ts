@@ -137,7 +137,7 @@ const artifact = (id: string, name: string): Place => at`GET /jobs/${id}/artifac
  * Waits for the end of a job, and checks its record and everything else that the service has of it. The record must not
  * change any more: it is remembered.
  */
-async function checkEnded(
+export async function checkEnded(
   client: Client,
   id: string,
   job: Job,

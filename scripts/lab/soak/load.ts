@@ -75,6 +75,7 @@ export async function prepareTenants() {
       AIRLOCK_MAX_QUEUE_SIZE: "2000",
       AIRLOCK_COMPAT: "sandbox-fusion,piston,dify,librechat,e2b",
       AIRLOCK_COMPAT_KEY: soakKeys.tenant,
+      AIRLOCK_TENANT_JOB_TYPES: "1000",
       AIRLOCK_JOB_TYPES: JSON.stringify({
         small: { memory_limit: "64m" },
         nowhere: { labels: { place: "nowhere" } },

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { at, type Client, type Json, newId, type Operation, some, withPlace } from "./client.ts";
 import { facadeOperations } from "./facades.ts";
-import { checkEnd, jobOperations, printJob, submit, untilEnded } from "./jobs.ts";
+import { checkEnd, checkEnded, jobOperations, printJob, submit, untilEnded } from "./jobs.ts";
 
 /** A session of a client, with what its model says of it. */
 class Session {
@@ -237,6 +237,19 @@ async function readLists(client: Client): Promise<void> {
   await client.ask(at`GET /job-types/${"default"}`);
 }
 
+async function makeJobType(client: Client): Promise<void> {
+  const job = printJob(client);
+  const name = `${client.tenant.name}.t${newId().slice(0, 8)}`;
+  const body = { extends: "small", env: { MARK: job.mark } };
+  client.check(await client.ask(at`PUT /job-types/${name}`, { body }), { name });
+  const request = { ...job.request, job_type: name };
+  const id = await submit(client, { ...job, request });
+  await checkEnded(client, id, { ...job, request });
+  const gone = client.watch.isCalm ? [200] : [200, 404];
+  await client.ask(at`DELETE /job-types/${name}`, { expect: gone });
+  await client.ask(at`GET /job-types/${name}`, { expect: [404] });
+}
+
 async function readService(client: Client): Promise<void> {
   for (const path of ["/health", "/health/live", "/health/ready", "/pool/stats", "/pool/history"])
     await client.ask(at([`GET ${path}`]));
@@ -254,6 +267,7 @@ export const operations: readonly Operation[] = [
   { name: "uses a session", weight: 3, ...withPlace(useSession) },
   { name: "changes a session that waits", weight: 12, run: changeWaiting },
   { name: "hears of a job's end", weight: 3, run: hearOfEnd },
+  { name: "makes a job type", weight: 2, run: makeJobType },
   { name: "reads lists", weight: 4, run: readLists },
   { name: "reads the state of the service", weight: 2, run: readService },
 ];
