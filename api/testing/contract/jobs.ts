@@ -515,9 +515,10 @@ async function ended(api: Api, id: string): Promise<ExecutionRecord> {
 
 export const scheduleRows: Row[] = [
   test("A job with run_at is not leased before, and says what it waits for", async (api) => {
-    const run_at = new Date(Date.now() + 1500).toISOString();
-    const { job_id } = await api.submit({ run_at });
     const agent = api.agent();
+    await agent.poll();
+    const run_at = new Date(Date.now() + 5000).toISOString();
+    const { job_id } = await api.submit({ run_at });
     expect((await agent.poll()).jobs).toEqual([]);
     expect((await api.job(job_id)).message).toContain(`It is to start at ${run_at}.`);
     expect((await agent.takeJob()).execution_id).toBe(job_id);
