@@ -175,10 +175,9 @@ const missedMs = 60_000;
 export async function rebuildLost(deps: Deps): Promise<void> {
   const { config, db, now } = deps;
   const at = now();
-  const live = (await listAgents(db)).filter((agent) => isLive(agent, config, at));
-  const lost = (await readEnvironments(deps)).filter(
-    (one) => isGone(one, live) && whyNoBuild(one, live) === undefined,
-  );
+  const [agents, all] = await Promise.all([listAgents(db), readEnvironments(deps)]);
+  const live = agents.filter((agent) => isLive(agent, config, at));
+  const lost = all.filter((one) => isGone(one, live) && whyNoBuild(one, live) === undefined);
   const known = missed(db);
   const { since } = known;
   known.since = new Map(lost.map(({ built }) => [built!.digest, since.get(built!.digest) ?? at]));
@@ -435,14 +434,15 @@ const rolloutMs = 10 * 60_000;
  */
 export async function sweepBuilds(deps: Deps): Promise<void> {
   const { db, now, log } = deps;
-  for (const build of await expireBuilds(db, now())) {
+  const [expired, open] = await Promise.all([expireBuilds(db, now()), openBuilds(db)]);
+  for (const build of expired) {
     const { status, jobType, correlationId } = build;
     log
       .with({ correlationId })
       .warn("lease of a build of {jobType} expired: now {status}", { jobType, status });
     await tellGivenUp(deps, build);
   }
-  const old = (await openBuilds(db)).filter(
+  const old = open.filter(
     ({ status, createdAt }) => status === "queued" && createdAt <= now() - rolloutMs,
   );
   const environments = old.length > 0 ? await readEnvironments(deps) : [];
