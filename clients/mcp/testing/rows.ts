@@ -535,7 +535,7 @@ function describeJobTools(world: () => World & { client: McpClient }): void {
     const called = client.call("execute_code", { code: "1" }, { onprogress });
     const { lease_id, execution_id } = await agent.takeJob();
     await agent.post(lease_id, "started", { job_ref: null });
-    await agent.post(lease_id, "logs", log(0, "half way\n"));
+    await agent.post(lease_id, "logs", { parts: [log(0, "half way\n")] });
     expect(await reported).toContain(execution_id);
     const early = await client.call("get_job", { job_id: execution_id, wait_seconds: 0 });
     expect(early.structuredContent).toMatchObject({ status: "running", stdout: "half way\n" });
