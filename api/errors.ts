@@ -118,10 +118,16 @@ export function problemOf({ code, message, extras }: AppError, correlationId: st
 }
 
 /** 400 that names every fault of a request, or of a part of it. */
-export function notValid(what: string, errors: FieldError[]): AppError {
+export const notValid = (what: string, errors: FieldError[]): AppError =>
+  wrongFields(errors, `${what} is not valid: `);
+
+export function wrongFields(errors: FieldError[], before = ""): AppError {
   const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
-  return new AppError("invalid_request", `${what} is not valid: ${detail}`, { errors });
+  return new AppError("invalid_request", before + detail, { errors });
 }
+
+export const wrongField = (path: string, message: string): AppError =>
+  wrongFields([{ path, message }]);
 
 export function unauthorized(detail: string): AppError {
   return new AppError("unauthorized", detail, {}, { "WWW-Authenticate": 'Bearer realm="airlock"' });

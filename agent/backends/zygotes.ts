@@ -131,7 +131,7 @@ export function createZygotes(deps: ZygotesDeps) {
   function noteFailure(key: string, error: NotForkable): void {
     const count = (failed.get(key)?.count ?? 0) + 1;
     const failure = { error, count, untilMs: performance.now() + notForkableMs(error, count) };
-    // A tenant can have ever other kinds fail.
+    // A tenant can make kinds without end that fail.
     putLast(failed, key, failure, mostKinds);
   }
 

@@ -253,7 +253,7 @@ def clean():
         with contextlib.suppress(FileNotFoundError):  # another agent is removing them, too
             asked[name] = os.stat("%s/%s" % (ROOTFS, name)).st_mtime
     whole = [name for name in sorted(asked, key=asked.get) if not name.startswith(_PARTIAL)]
-    # One more comes.
+    # There is to be room for the one that is unpacked now.
     surplus = whole[: 1 - _MOST_FOLDERS]
     for name in asked:
         try:

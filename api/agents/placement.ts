@@ -102,7 +102,7 @@ export function mayBuild(
   canShareImages: boolean,
 ): boolean {
   const isWilling = acceptsBuild(agent, environment);
-  // None gets it to refuse it: an agent of an older version would build it as the operator's.
+  // An agent of an older version would not refuse it, and build it with the rights of an operator's.
   if (environment.jobType.made && !isWilling) return false;
   const labelled = serving.filter((other) => hasLabels(other, environment));
   if (hasLabels(agent, environment)) {
@@ -331,9 +331,9 @@ export function poolStats(
   return {
     workers: { max, running, idle: max - running },
     queue: { pending: queue.pending, max: config.max_queue_size },
-    agents: known
-      .map((agent) => withPublicPool(agent, config))
-      .map((agent, at) => poolAgent(agent, queue, live.includes(known[at]!))),
+    agents: known.map((agent) =>
+      poolAgent(withPublicPool(agent, config), queue, live.includes(agent)),
+    ),
     utilization: max === 0 ? 0 : running / max,
   };
 }

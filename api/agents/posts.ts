@@ -10,7 +10,7 @@ import type {
 } from "../../shared/wire/leases.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { type Deps, type Hashed, UploadMismatch } from "../deps.ts";
-import { AppError, notFound } from "../errors.ts";
+import { AppError, notFound, wrongField } from "../errors.ts";
 import { fileForAgents, openInputFile, type StoredFile } from "../files/files.ts";
 import { artifactKey, contentTypeOf } from "../files/rules.ts";
 import { catalogue } from "../images/sql.ts";
@@ -26,7 +26,6 @@ import {
 } from "../jobs/output.ts";
 import { internalArtifacts } from "../jobs/read.ts";
 import { type ExecutionRow, findInputFile, isLeasedRow, type LeasedRow } from "../jobs/sql.ts";
-import { wrongField } from "../jobs/submit.ts";
 import { tellCallers, tellEnd, tellFollowers, tellFreed } from "../jobs/wait.ts";
 import type { Database } from "../store/database.ts";
 import { findAgent } from "./fleet.ts";

@@ -30,7 +30,7 @@ import {
 } from "../agents/placement.ts";
 import { leaseLost, refuseUnless, requireHeld } from "../agents/posts.ts";
 import { backstopMs, type ClientDeps, type Deps, type Hashed, UploadMismatch } from "../deps.ts";
-import { AppError, notFound, unavailable } from "../errors.ts";
+import { AppError, notFound, unavailable, wrongField, wrongFields } from "../errors.ts";
 import { fileForAgents, type StoredFile } from "../files/files.ts";
 import {
   awaitsImage,
@@ -47,7 +47,6 @@ import {
 } from "../jobs/environment.ts";
 import type { LeaseTerms } from "../jobs/lease.ts";
 import { readEnvironment, readEnvironments, timestamp } from "../jobs/read.ts";
-import { wrongField } from "../jobs/submit.ts";
 import { failWaiting, tellEnd } from "../jobs/wait.ts";
 import { tellSession } from "../sessions/lease.ts";
 import { advanceSession, queuedSessions } from "../sessions/sql.ts";
@@ -219,10 +218,7 @@ export async function putOwnType(
   const { tenant } = client.db;
   checkOwnName(config, tenant, name);
   const errors = whyTooMuch(config, { tenant, definition });
-  if (errors.length > 0) {
-    const detail = errors.map(({ path, message }) => `${path}: ${message}`).join("; ");
-    throw new AppError("invalid_request", detail, { errors });
-  }
+  if (errors.length > 0) throw wrongFields(errors);
   const most = config.tenant_job_types;
   if (!(await putJobType(client.db, { name, definition }, most, { ...by, tenant }))) {
     const detail = `Tenant ${tenant} has ${most} job types (tenant_job_types): delete one first.`;
@@ -277,7 +273,7 @@ function checkOwnName(config: Config, tenant: string, name: string): void {
     throw new AppError("conflict", `Job type ${name} is of the configuration of the service.`);
   }
   if (isOwn && JobTypeName.safeParse(name).success) return;
-  const message = `must be ${ownPrefix(tenant)} and a name of lower-case letters and digits, together at most 63`;
+  const message = `must begin with ${ownPrefix(tenant)}, go on with lower-case letters and digits, and have at most 63 characters`;
   throw wrongField("name", message);
 }
 

@@ -280,19 +280,19 @@ function ofPreset(preset: OwnJobType["preset"]): JobTypeDefinition {
 /** The configuration with the job types of tenants. Those of the operator win. */
 export function withOwnTypes(config: Config, rows: readonly OwnRow[]): Config {
   const known = combined.get(rows);
-  const job_types = known?.of === config.job_types ? known.job_types : { ...config.job_types };
-  if (known?.job_types !== job_types) {
-    for (const row of rows) {
-      const definition = definedBy(config, row);
-      if (definition && !Object.hasOwn(job_types, row.name)) job_types[row.name] = definition;
-    }
-    combined.set(rows, { of: config.job_types, job_types });
+  if (known?.of === config) return known.made;
+  const job_types = { ...config.job_types };
+  for (const row of rows) {
+    const definition = definedBy(config, row);
+    if (definition && !Object.hasOwn(job_types, row.name)) job_types[row.name] = definition;
   }
-  return { ...config, job_types };
+  const made = { ...config, job_types };
+  combined.set(rows, { of: config, made });
+  return made;
 }
 
 /** By the rows as the store keeps them: every poll asks. */
-const combined = new WeakMap<object, { of: object; job_types: Config["job_types"] }>();
+const combined = new WeakMap<object, { of: Config; made: Config }>();
 
 /** The beginning of the names of a tenant's own job types. No name of a tenant has a dot. */
 export const ownPrefix = (tenant: string): string => `${tenant}.`;

@@ -20,7 +20,7 @@ import {
   type SubmittedJob,
 } from "../../shared/wire/submissions.ts";
 import type { ClientDeps, RouteDeps } from "../deps.ts";
-import { AppError, notFound, unavailable } from "../errors.ts";
+import { AppError, notFound, unavailable, wrongField } from "../errors.ts";
 import { contentTypes, encodeAs, followSync } from "../events/follow.ts";
 import { endingWith, eventHeaders, eventStream, type OpenStreams } from "../events/routes.ts";
 import { jsonRecord, patientJson } from "../http/answer.ts";
@@ -65,7 +65,7 @@ import {
   withLongFields,
 } from "./read.ts";
 import { findExecution, queuePosition, wholeFilesOf } from "./sql.ts";
-import { type Origin, submit, wrongField } from "./submit.ts";
+import { type Origin, submit } from "./submit.ts";
 import { cancel, waitBriefly, waitForEnd, waitForSync, waitForWatched } from "./wait.ts";
 
 const submitProblems = {

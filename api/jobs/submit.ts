@@ -8,7 +8,7 @@ import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submissions
 import { listAgents } from "../agents/fleet.ts";
 import { isRunnable, notBuilt } from "../agents/placement.ts";
 import type { ClientDeps, Deps } from "../deps.ts";
-import { AppError, unavailable } from "../errors.ts";
+import { AppError, unavailable, wrongField } from "../errors.ts";
 import { fileFinder, type FoundFiles } from "../files/files.ts";
 import { catalogue } from "../images/sql.ts";
 import { insertWhere, isStoreOutage, rideOut } from "../store/database.ts";
@@ -338,10 +338,6 @@ function refuseOtherHosts({ webhook_callbacks: callbacks }: Config, url: string)
   if (callbacks && isAllowedCallback(url, callbacks.hosts)) return;
   const message = `${new URL(url).origin} is not one of the allowed hosts: ask the operator of this service to add it (webhook_callbacks)`;
   throw wrongField("callback_url", message);
-}
-
-export function wrongField(path: string, message: string): AppError {
-  return new AppError("invalid_request", `${path}: ${message}`, { errors: [{ path, message }] });
 }
 
 async function unknownJobType(deps: ClientDeps, name: string): Promise<AppError> {

@@ -306,7 +306,10 @@ export async function endOverdue(db: Database, now: number): Promise<ExecutionRo
   return (await findOverdue(db, { now })) ? end(db, { now }) : [];
 }
 
-/** Fails the jobs of a type that wait now, or may run until `until`, and returns their new state. In pieces, because a long queue takes its time. */
+/**
+ * Fails the jobs of a type that wait and may start by `until`, and returns their new state. In pieces, because a long
+ * queue takes its time.
+ */
 export async function failWaiting(
   db: Database,
   jobType: string,

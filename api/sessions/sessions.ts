@@ -16,7 +16,7 @@ import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submissions
 import { listAgents } from "../agents/fleet.ts";
 import { whyNobodyHolds } from "../agents/placement.ts";
 import { backstopMs, type ClientDeps } from "../deps.ts";
-import { AppError, notFound, unavailable } from "../errors.ts";
+import { AppError, notFound, unavailable, wrongField } from "../errors.ts";
 import { fileFinder, type FoundFiles } from "../files/files.ts";
 import { contentTypeOf } from "../files/rules.ts";
 import { catalogue, openBuilds } from "../images/sql.ts";
@@ -32,7 +32,6 @@ import {
   storeSubmission,
   submittedBytes,
   tooLong,
-  wrongField,
 } from "../jobs/submit.ts";
 import { cancelUnlessEnded, waitForSync } from "../jobs/wait.ts";
 import { ofTenant } from "../store/tenant.ts";
