@@ -46,7 +46,7 @@ export async function createDeps(
   const log = await startLog(config.log, "agent", (line) => void process.stderr.write(line));
   const clock = systemClock;
   const changes = createChangeSignal();
-  const gpus = createGpus(config.gpus, changes.notify);
+  const gpus = config.gpus.length > 0 ? createGpus(config.gpus, changes.notify) : null;
   const host = engineHost(config.dockerHost, process.env);
   const spool = await openSpoolDir(config.spoolDir, agent.id, hostScope);
   const { engine, errors } = countErrors(
@@ -117,7 +117,7 @@ export async function createDeps(
   const cache = allowed && kept ? await openPackageCache(kept.folder, kept.maxBytes, log) : null;
   const open = furnished.startOn((spec, signal) => openSandbox(engine, spec, signal));
   const containers = createContainerSource({
-    start: withGpus(open, gpus, clock, end),
+    start: gpus ? withGpus(open, gpus, clock, end) : open,
     ...config.warmPool,
     // A start also waits for the kernel and the disk: one more start than cores keeps the cores
     // busy.

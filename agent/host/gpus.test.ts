@@ -144,7 +144,7 @@ test("each GPU is one job's at a time, and the next one's when its container is 
   const second = t.begin(gpuJob(1));
   const [one, two] = [await t.sandbox(0), await t.sandbox(1)];
   expect([requested(t, 0), requested(t, 1)]).toEqual([requestOf("0"), requestOf("GPU-b")]);
-  expect(t.deps.gpus.free()).toBe(0);
+  expect(t.deps.gpus!.free()).toBe(0);
 
   const third = t.begin(gpuJob(2));
   const without = t.begin(gpuJob(0));
@@ -161,7 +161,7 @@ test("each GPU is one job's at a time, and the next one's when its container is 
   both.finish();
   plain.finish();
   await Promise.all([third.ended, without.ended]);
-  await expect.poll(() => t.deps.gpus.free(), { timeout: 30_000 }).toBe(2);
+  await expect.poll(() => t.deps.gpus!.free(), { timeout: 30_000 }).toBe(2);
 });
 
 test("a job that asks for more GPUs than there are fails in words, and keeps none", async () => {
@@ -171,5 +171,5 @@ test("a job that asks for more GPUs than there are fails in words, and keeps non
   const { json } = await t.api.request("/result");
   expect(JSON.stringify(json)).toContain("asks for 2 GPUs, and the agent has 1 (agent_gpus)");
   expect(t.specs).toEqual([]);
-  expect(t.deps.gpus.free()).toBe(1);
+  expect(t.deps.gpus!.free()).toBe(1);
 });

@@ -54,7 +54,8 @@ export type PlaceDeps = {
   readonly images: Images;
   readonly sandboxes: SandboxSource;
   readonly languages: Pick<LanguageFinder, "lookInto">;
-  readonly gpus: Pick<Gpus, "total">;
+  /** Null where the host has none. */
+  readonly gpus: Pick<Gpus, "total"> | null;
   readonly engine: EngineMonitor;
   readonly chooseRuntime: RuntimeChoice;
   readonly seccomp: boolean;
@@ -90,7 +91,7 @@ interface Place<Job extends SandboxJob | null = SandboxJob> extends AsyncDisposa
 /** What a job has before its place: its files, its GPUs, and who hears how many ms its packages took to install. */
 interface Needs {
   readonly files: Pick<JobFiles, "fetch">;
-  readonly gpus: GpuLease;
+  readonly gpus?: GpuLease | undefined;
   readonly took: (ms: number) => void;
 }
 
@@ -214,7 +215,7 @@ async function acquireSandbox<Job extends SandboxJob | null>(
     job_type,
     image,
     runtime,
-    await abortable(needs.gpus.ids, signal),
+    needs.gpus ? await abortable(needs.gpus.ids, signal) : [],
     {
       tenant,
       packages,
@@ -276,7 +277,8 @@ async function give(
   }
 }
 
-function refuseTooManyGpus({ gpus: { total } }: PlaceDeps, { name, gpus }: LeasedJobType): void {
+function refuseTooManyGpus({ gpus: ofHost }: PlaceDeps, { name, gpus }: LeasedJobType): void {
+  const total = ofHost?.total ?? 0;
   if (gpus <= total) return;
   const message = `Job type ${name} asks for ${gpus} GPUs, and the agent has ${total} (agent_gpus).`;
   throw new JobRefusal("config_error", message);

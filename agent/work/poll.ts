@@ -173,7 +173,7 @@ function isOutdated(request: PollRequest, deps: PollDeps): boolean {
     // The API counts jobs that are only uploaded, too: it knows of their slots from the agent alone.
     (freePlaces(deps, leases) > request.free_slots &&
       (request.free_slots === 0 || leases.left() > 0)) ||
-    request.gpus.free < gpus.free() ||
+    request.gpus.free < (gpus?.free() ?? 0) ||
     leases.isMissing(request.leases, MISSING_MS) ||
     calls.isMissing(request.leases, MISSING_MS) ||
     (request.free_builds === 0 && freePlaces(deps, builds) > 0) ||
@@ -224,7 +224,8 @@ type StatusDeps = {
   readonly sessions: Leases<LeasedSession>;
   readonly engine: EngineMonitor;
   readonly inventory: Inventory;
-  readonly gpus: Pick<Gpus, "total" | "free">;
+  /** Null where the host has none. */
+  readonly gpus: Pick<Gpus, "total" | "free"> | null;
   readonly sandboxes: Pick<SandboxSource, "stats" | "mountsFiles">;
   /** Built images that the API wants here and that could not be fetched, with the reason. */
   readonly missingImages: () => Missing;
@@ -242,7 +243,7 @@ function agentStatus(agent: AgentIdentity, deps: StatusDeps): AgentStatus {
   return {
     agent: { ...agent, accepts: { ...agent.accepts, inputs, languages: languages.known() } },
     slots: leases.size,
-    gpus: { total: gpus.total, free: gpus.free() },
+    gpus: { total: gpus?.total ?? 0, free: gpus?.free() ?? 0 },
     warm: kinds.reduce((sum, { ready }) => sum + ready, 0),
     pool: kinds,
     engine: { ...engine.health(), ...(missing_images.length > 0 && { missing_images }) },

@@ -29,7 +29,7 @@ export type RunDeps = PlaceDeps & {
     "started" | "logs" | "items" | "answers" | "upload" | "result" | "release"
   >;
   readonly spool: Pick<SpoolDir, "folder">;
-  readonly gpus: Pick<Gpus, "lease">;
+  readonly gpus: Pick<Gpus, "lease"> | null;
   readonly judge: (report: RunReport) => Verdict;
   readonly log: Logger;
 };
@@ -61,7 +61,7 @@ export async function runLease(
     ...(traceparent && { traceparent }),
   });
   // Before any await: the next poll must not offer these GPUs again.
-  using gpus = agent.gpus.lease(lease.job.job_type.gpus);
+  using gpus = agent.gpus?.lease(lease.job.job_type.gpus);
   const deps = { ...agent, log };
   const run: Run = { lease, live: createLiveReport(deps, lease), installMs: 0, startedMs: null };
   try {

@@ -49,11 +49,9 @@ export async function holdSession(agent: SessionDeps, lease: Lease<LeasedSession
   drop.signal.addEventListener("abort", () => {
     for (const call of ofSession()) call.cancel.abort(new RunCancelled("request"));
   });
-  using gpus = agent.gpus.lease(0);
   try {
     await using place = await openPlace(deps, lease, null, {
       files: noFiles,
-      gpus,
       took: () => {},
     });
     const { sandbox } = place.acquired;
