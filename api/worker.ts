@@ -7,7 +7,7 @@ import { createApp } from "./app.ts";
 import { type Deps, newId, sha256, silenceMs } from "./deps.ts";
 import { checkExposure, requireSomeKey } from "./http/identity.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts.worker.ts";
-import { type Lanes, serverClient } from "./platform/libsql-server.ts";
+import { type Lanes, postByFetch, serverClient } from "./platform/libsql-server.ts";
 import {
   objectNotifier,
   SendingObject,
@@ -15,7 +15,7 @@ import {
   type WakesObjects,
   type WebhooksObjects,
 } from "./platform/objects.worker.ts";
-import { boundedFetch, database, remoteTimeoutMs } from "./store/database.ts";
+import { database, remoteTimeoutMs } from "./store/database.ts";
 import { sweep } from "./sweep.ts";
 import { hasReceivers, wakingSender, wantedTypes } from "./webhooks/deliver.ts";
 import { keepWantedTypes } from "./webhooks/sql.ts";
@@ -119,7 +119,7 @@ async function build(env: Env): Promise<Service> {
   const client = serverClient({
     url: config.database_url,
     authToken: config.database_auth_token,
-    fetch: boundedFetch(remoteTimeoutMs),
+    post: postByFetch(remoteTimeoutMs),
     nextTick: () => Promise.resolve(),
     lanes: lanesOfRequest,
   });

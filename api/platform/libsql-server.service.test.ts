@@ -17,15 +17,15 @@ import { Config } from "../../shared/config/config.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { createApp } from "../app.ts";
 import type { Notifier } from "../deps.ts";
-import { boundedFetch, database, isStoreOutage } from "../store/database.ts";
+import { database, isStoreOutage } from "../store/database.ts";
 import { answerWith, type Fault, faults, startDatabaseProxy } from "../testing/database-proxy.ts";
 import { reservePort } from "../testing/reserve-port.ts";
 import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { type RunningDatabase, startEmptySqld, startSqld } from "../testing/start-stores.ts";
 import { testDeps } from "../testing/temp-store.ts";
-import { serverClient } from "./libsql-server.ts";
+import { postByFetch, serverClient } from "./libsql-server.ts";
 import { pollingNotifier } from "./notifier.ts";
-import { fileClient, openDatabase } from "./sqlite.node.ts";
+import { fileClient, openDatabase, postByUndici } from "./sqlite.node.ts";
 
 let folder: string;
 let port: number;
@@ -42,8 +42,9 @@ afterAll(async () => {
   await sqld.close();
 });
 
-const clientOfServer = (url = sqld.url, timeoutMs = 60_000): Client =>
-  serverClient({ url, fetch: boundedFetch(timeoutMs), nextTick });
+const posts = { undici: postByUndici, fetch: postByFetch };
+const clientOfServer = (url = sqld.url, timeoutMs = 60_000, by = postByUndici): Client =>
+  serverClient({ url, post: by(timeoutMs), nextTick });
 
 const tables = [
   "DROP TABLE IF EXISTS child",
@@ -286,13 +287,17 @@ describe("a server's faults", () => {
   const unknown = ["unknown", "unknown", "unknown"];
   const stored = ["x-1", "x-3", "x-4"];
 
-  test.each<[string, Fault, string[], string[]]>([
+  test.each<[string, Fault, string[], string[], by?: keyof typeof posts]>([
     ["loses the answer", faults.lost, unknown, stored],
     ["resets the connection", faults.reset, unknown, []],
     ["sends half an answer", faults.half, unknown, stored],
     ["takes 5 s", faults.slow, committed, stored],
     ["refuses with 429 once", faults.busy, committed, stored],
-  ])("that %s: each write is told its outcome", async (_, fault, told, left) => {
+    ["loses the answer to fetch", faults.lost, unknown, stored, "fetch"],
+    ["resets the connection of fetch", faults.reset, unknown, [], "fetch"],
+    ["sends half an answer to fetch", faults.half, unknown, stored, "fetch"],
+  ])("that %s: each write is told its outcome", async (_, fault, told, left, by = "undici") => {
+    client = clientOfServer(proxy.url, 60_000, posts[by]);
     proxy.fail("BEGIN IMMEDIATE", fault);
     expect(await writeThree("x")).toEqual(told);
     expect(await names(client)).toEqual(left);
@@ -314,8 +319,8 @@ describe("a server's faults", () => {
     client = clientOfServer(proxy.url, 1000);
     proxy.fail("BEGIN IMMEDIATE", faults.slow);
     expect(await writeThree("x")).toEqual(unknown);
-    await sleep(4500);
-    expect(await names(client)).toEqual(stored);
+    const later = () => names(clientOfServer());
+    await expect.poll(later, { timeout: 10_000 }).toEqual(stored);
   });
 
   test("whose database another process has locked: writes wait for it, at most for a while", async () => {

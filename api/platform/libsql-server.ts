@@ -44,11 +44,26 @@ interface Server {
   /** `http(s)://`, or `libsql://` for https unless it says `?tls=0`. */
   url: string;
   authToken?: string | undefined;
-  fetch: (request: Request) => Promise<Response>;
+  /** Sends a body, and returns the whole answer. */
+  post: (url: string, headers: Record<string, string>, body: string) => Promise<Answer>;
   /** Resolves in the next tick of the event loop; calls until then share a request. */
   nextTick: () => Promise<unknown>;
   /** Where what is asked for now may wait for others; all calls of the process share lanes without it. */
   lanes?: (make: () => Lanes) => Lanes;
+}
+
+interface Answer {
+  status: number;
+  text: string;
+}
+
+/** `post` of a platform that has nothing cheaper than `fetch`; the whole answer must come within `timeoutMs`. */
+export function postByFetch(timeoutMs: number): Server["post"] {
+  return async (url, headers, body) => {
+    const signal = AbortSignal.timeout(timeoutMs);
+    const answer = await fetch(url, { method: "POST", headers, body, signal });
+    return { status: answer.status, text: await answer.text() };
+  };
 }
 
 /** One request of reads and one of writes are under way at once. */
@@ -218,44 +233,40 @@ const plain = (sql: string): Stmt => ({ sql });
 type Send = (requests: StreamRequest[]) => Promise<StreamAnswer[]>;
 
 /** Sends requests that share a connection of the server for as long as they take. */
-function sender({ url, authToken, fetch }: Server): Send {
+function sender({ url, authToken, post }: Server): Send {
   const { endpoint, token = authToken } = endpointOf(url);
-  const headers: Record<string, string> = { "content-type": "application/json" };
-  if (token !== undefined) headers["authorization"] = `Bearer ${token}`;
+  const headers = {
+    "content-type": "application/json",
+    // The server spends more on compressing an answer than on sending it.
+    "accept-encoding": "identity",
+    ...(token !== undefined && { authorization: `Bearer ${token}` }),
+  };
+  /** @throws LibsqlError if no whole answer came: then nobody knows what the server has done. */
+  const ask = async (body: string): Promise<Answer & { results?: StreamAnswer[] }> => {
+    try {
+      const answer = await post(endpoint, headers, body);
+      if (answer.status !== 200) return answer;
+      return { ...answer, ...(JSON.parse(answer.text) as { results: StreamAnswer[] }) };
+    } catch (cause) {
+      const said = `no answer of the database's server: ${describeError(cause)}`;
+      throw new LibsqlError(said, "SERVER_ERROR", undefined, undefined, cause as Error);
+    }
+  };
   return async (requests) => {
     const body = JSON.stringify({ requests: [...requests, { type: "close" }] });
     const giveUpAt = performance.now() + busyTimeoutMs;
     for (;;) {
-      const answer = await answerOf(
-        fetch,
-        new Request(endpoint, { method: "POST", headers, body }),
-      );
-      if (answer.results?.length === requests.length + 1) return answer.results;
+      const { status, text, results } = await ask(body);
+      if (results?.length === requests.length + 1) return results;
       // The server has done nothing.
-      const isBusy = answer.status === 429;
+      const isBusy = status === 429;
       if (!isBusy || performance.now() > giveUpAt) {
-        throw new LibsqlError(`the database's server: ${answer.text}`, "SERVER_ERROR");
+        const said = `the database's server: status ${status} ${text}`;
+        throw new LibsqlError(said.trim(), "SERVER_ERROR");
       }
       await pause(pauseMs);
     }
   };
-}
-
-/** @throws LibsqlError if no whole answer came: then nobody knows what the server has done. */
-async function answerOf(
-  fetch: Server["fetch"],
-  request: Request,
-): Promise<{ status: number; results?: StreamAnswer[]; text: string }> {
-  try {
-    const response = await fetch(request);
-    const { status } = response;
-    const text = await response.text();
-    if (!response.ok) return { status, text: `status ${status} ${text}`.trim() };
-    return { status, text, results: (JSON.parse(text) as { results: StreamAnswer[] }).results };
-  } catch (cause) {
-    const said = `no answer of the database's server: ${describeError(cause)}`;
-    throw new LibsqlError(said, "SERVER_ERROR", undefined, undefined, cause as Error);
-  }
 }
 
 function endpointOf(url: string): { endpoint: string; token?: string } {
@@ -363,9 +374,18 @@ function fromValue(value: Value): unknown {
   return number;
 }
 
+/** To make one costs more than to decode a row. */
+const prototypes = new Map<string, object>();
+const maxPrototypes = 500;
+
 /** Makes rows that are arrays and also have their values by column name. */
 export function rowPrototype(columns: string[]): object {
+  const names = columns.join("\0");
+  const known = prototypes.get(names);
+  if (known) return known;
   const prototype = Object.create(Array.prototype) as object;
+  if (prototypes.size >= maxPrototypes) prototypes.clear();
+  prototypes.set(names, prototype);
   columns.forEach((name, index) => {
     if (name in prototype) return;
     Object.defineProperty(prototype, name, {

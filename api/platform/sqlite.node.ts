@@ -14,11 +14,11 @@ import { drizzle } from "drizzle-orm/libsql";
 import { migrate } from "drizzle-orm/libsql/migrator";
 import { readMigrationFiles } from "drizzle-orm/migrator";
 import Database from "libsql";
+import { Agent, request } from "undici";
 import { type Config, ConfigError } from "../../shared/config/config.ts";
 import { describeError } from "../../shared/log-line.ts";
 import { makeFolder } from "../../shared/process/files.node.ts";
 import {
-  boundedFetch,
   type DurableClient,
   fileSettings,
   isStoreOutage,
@@ -56,12 +56,22 @@ export async function openDatabase(config: Config): Promise<Client> {
     // Migrating a long history may take longer than the time limit of requests.
     const migrating = createClient({ url, ...(token !== undefined && { authToken: token }) });
     (await migrated(migrating)).close();
-    const fetch = boundedFetch(remoteTimeoutMs);
-    return serverClient({ url, authToken: token, fetch, nextTick });
+    const post = postByUndici(remoteTimeoutMs);
+    return serverClient({ url, authToken: token, post, nextTick });
   } catch (cause) {
     const text = `cannot open the database ${url}: ${describeError(cause)}`;
     throw new ConfigError(withoutSecrets(text), { cause });
   }
+}
+
+/** Posts to a database's server, for a quarter of what `fetch` costs. The whole answer must come within `timeoutMs`. */
+export function postByUndici(timeoutMs: number): Parameters<typeof serverClient>[0]["post"] {
+  const dispatcher = new Agent({ allowH2: false });
+  return async (url, headers, body) => {
+    const signal = AbortSignal.timeout(timeoutMs);
+    const answer = await request(url, { method: "POST", headers, body, signal, dispatcher });
+    return { status: answer.statusCode, text: await answer.body.text() };
+  };
 }
 
 /** Several processes may start at once: if another one has migrated, the second attempt finds nothing to do. */

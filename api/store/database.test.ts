@@ -1,14 +1,17 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
+import { setImmediate as nextTick } from "node:timers/promises";
 import { createClient } from "@libsql/client";
 import { is } from "drizzle-orm";
 import { getTableConfig, SQLiteTable } from "drizzle-orm/sqlite-core";
 import { describe, expect, test } from "vitest";
 import { findExecution } from "../jobs/sql.ts";
 import { submitExecution } from "../jobs/submit.ts";
+import { postByFetch, serverClient } from "../platform/libsql-server.ts";
+import { postByUndici } from "../platform/sqlite.node.ts";
 import { newExecution, openIn, openTempStore, storeJob } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
-import { boundedFetch, isStoreOutage } from "./database.ts";
+import { isStoreOutage } from "./database.ts";
 import * as schema from "./schema.ts";
 
 describe("database", () => {
@@ -147,18 +150,20 @@ describe("database", () => {
   });
 });
 
-test("a database server that never answers is an outage after the timeout", async () => {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const client = createClient({ url: `http://127.0.0.1:${port}`, fetch: boundedFetch(50) });
-  const outcomes = await Promise.allSettled([
-    client.execute("SELECT 1"),
-    client.batch(["SELECT 1", "SELECT 2"], "write"),
-  ]);
-  client.close();
-  server.close();
-  for (const outcome of outcomes) {
-    expect(outcome.status === "rejected" && isStoreOutage(outcome.reason)).toBe(true);
-  }
-});
+test.each([postByUndici, postByFetch])(
+  "a database server that never answers is an outage after the timeout (%o)",
+  async (postBy) => {
+    const server = createServer().listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    const client = serverClient({ url: `http://127.0.0.1:${port}`, post: postBy(50), nextTick });
+    const outcomes = await Promise.allSettled([
+      client.execute("SELECT 1"),
+      client.batch(["INSERT 1", "INSERT 2"], "write"),
+    ]);
+    server.close();
+    for (const outcome of outcomes) {
+      expect(outcome.status === "rejected" && isStoreOutage(outcome.reason)).toBe(true);
+    }
+  },
+);

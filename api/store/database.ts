@@ -100,43 +100,26 @@ export function equalsOrBothNull(left: SQLWrapper, right: unknown): SQL {
   return sql`${left} is ${right}`;
 }
 
-/**
- * `fetch` for a remote database. A server that does not answer within `timeoutMs` counts as out of
- * reach.
- */
-export function boundedFetch(timeoutMs: number): (request: Request) => Promise<Response> {
-  return (request) => fetch(request, { signal: AbortSignal.timeout(timeoutMs) });
-}
-
 /** Longer than any statement of the API takes. */
 export const remoteTimeoutMs = 10_000;
 
-const busyCodes = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|CANTOPEN|READONLY|PROTOCOL)/;
+/**
+ * SERVER_ERROR: a server gave no whole answer, or refused the request. CLIENT_CLOSED: the call waited for a connection
+ * that was being replaced.
+ */
+const outageCodes =
+  /^(SQLITE_(BUSY|LOCKED|FULL|IOERR|CANTOPEN|READONLY|PROTOCOL)|SERVER_ERROR$|CLIENT_CLOSED$)/;
 
 /** Whether an error means that the database is locked, full or out of reach; any other error is a bug. */
 export function isStoreOutage(error: unknown): boolean {
   for (let at = error; at instanceof Error; at = at.cause) {
     const code = (at as { code?: unknown }).code;
-    if (typeof code === "string" && (busyCodes.test(code) || connectionCodes.has(code)))
-      return true;
-    if (at.name === "LibsqlError" && code === "SERVER_ERROR") return true;
-    if (at.name === "TimeoutError") return true;
-    if (at.name === "TypeError" && at.message === "fetch failed") return true;
+    if (typeof code === "string" && outageCodes.test(code)) return true;
     // workerd's message for a connection that is refused or lost.
     if ((at as { retryable?: unknown }).retryable === true) return true;
   }
   return false;
 }
-
-/** CLIENT_CLOSED: the call waited for a connection that was being replaced. */
-const connectionCodes = new Set([
-  "ECONNREFUSED",
-  "ECONNRESET",
-  "ETIMEDOUT",
-  "EPIPE",
-  "ENOTFOUND",
-  "CLIENT_CLOSED",
-]);
 
 const patienceMs = 60_000;
 const pauseMs = 500;

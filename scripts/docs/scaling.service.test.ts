@@ -8,6 +8,7 @@ import type { Deps, Notifier } from "../../api/deps.ts";
 import { findExecution } from "../../api/jobs/sql.ts";
 import { serverClient } from "../../api/platform/libsql-server.ts";
 import { memoryNotifier, readChanges } from "../../api/platform/notifier.ts";
+import { postByUndici } from "../../api/platform/sqlite.node.ts";
 import { database } from "../../api/store/database.ts";
 import { expire, removeOld } from "../../api/sweep.ts";
 import { readyReport, ScriptedAgent, sha256, success } from "../../api/testing/scripted-agent.ts";
@@ -39,17 +40,17 @@ async function startCounted() {
   const sum = { ...none };
   let now = Date.now();
 
-  const count = async (request: Request): Promise<Response> => {
-    const response = await fetch(request);
-    const answer = await response.clone().text();
-    const written = sumOf(answer, "rows_written");
+  const postBy = postByUndici(60_000);
+  const post: typeof postBy = async (...given) => {
+    const answer = await postBy(...given);
+    const written = sumOf(answer.text, "rows_written");
     sum.calls += 1;
     sum.writes += Number(written > 0);
-    sum.rowsRead += sumOf(answer, "rows_read");
+    sum.rowsRead += sumOf(answer.text, "rows_read");
     sum.rowsWritten += written;
-    return response;
+    return answer;
   };
-  const client = serverClient({ url: sqld.url, fetch: count, nextTick });
+  const client = serverClient({ url: sqld.url, post, nextTick });
   ends.defer(() => client.close());
   const execute = client.execute.bind(client);
   const batch = client.batch.bind(client);
