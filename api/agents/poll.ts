@@ -91,16 +91,16 @@ export async function poll(
   const touchEveryMs = Math.min(10_000, (config.liveness_s * 1000) / 3);
   const wakes = notifier.subscribe(topicsOf(request));
   try {
-    let isStored = await register(deps, request, tokenHash);
+    // Asked together: a server of the database answers both at once.
+    let [isStored, known] = await Promise.all([
+      register(deps, request, tokenHash),
+      readKnown(deps, tokenHash),
+    ]);
     let seenAt = now();
     let first: { wants: string; askedAt: number | null } | undefined;
-    for (;;) {
-      const {
-        askedAt,
-        isMore,
-        reply,
-        wants: wanted,
-      } = await look(deps, request, tokenHash, signal);
+    for (;; known = await readKnown(deps, tokenHash)) {
+      const { askedAt } = known;
+      const { isMore, reply, wants: wanted } = await look(deps, request, known, signal);
       wakes.wants(wanted);
       wakes.settle("session", isMore.sessions);
       wakes.settle("build", isMore.builds);
@@ -173,23 +173,30 @@ interface Look {
   wants: Wants;
   /** Whether anything still waits that the agent could run. */
   isMore: { sessions: boolean; builds: boolean };
-  askedAt: number | null;
 }
 
-async function look(
-  deps: Deps,
-  request: PollRequest,
-  tokenHash: string,
-  signal: AbortSignal,
-): Promise<Look> {
+/** What a look needs to know first; `askedAt` is when the agent's token was asked to change. */
+async function readKnown(deps: Deps, tokenHash: string) {
   const [environments, askedAt, open] = await Promise.all([
     readEnvironments(deps),
     refuseRevoked(deps, tokenHash),
     openBuilds(deps.db),
   ]);
+  return { environments, askedAt, open };
+}
+
+async function look(
+  deps: Deps,
+  request: PollRequest,
+  { environments, askedAt, open }: Awaited<ReturnType<typeof readKnown>>,
+  signal: AbortSignal,
+): Promise<Look> {
   const unbuilt = environments.filter((one) => awaitsImage(one) && !openBuildOf(one, open));
-  const asked = await readTodo(deps, request, environments, unbuilt);
-  const renewed = await renewHeld(deps, request, asked.overdue);
+  const [asked, renewed] = await Promise.all([
+    readTodo(deps, request, environments, unbuilt),
+    renewHeld(deps, request),
+  ]);
+  if (asked.overdue) await sweepLeases(deps);
   // What was overdue may be leased again, from now on.
   const todo = asked.overdue ? await readTodo(deps, request, environments) : asked;
   const isRequested = asked.images && (await serveAwaited(deps, unbuilt));
@@ -217,7 +224,7 @@ async function look(
     ...rotates,
   };
   const isMore = { sessions: sessions.isMore, builds: builds.isMore };
-  return { reply, wants: wantsOf(request, todo.offered, buildable, unbuilt), isMore, askedAt };
+  return { reply, wants: wantsOf(request, todo.offered, buildable, unbuilt), isMore };
 }
 
 /** When each kind of work that waits was told of, and when the next look may be. */
@@ -344,7 +351,8 @@ export async function renew(
   await register(deps, status, tokenHash);
   const [environments, renewed] = await Promise.all([
     readEnvironments(deps),
-    renewHeld(deps, status, true),
+    renewHeld(deps, status),
+    sweepLeases(deps),
   ]);
   return { ...renewed, images_wanted: imagesOf(environments) };
 }
@@ -389,13 +397,9 @@ function isRecent({ lastSeenAt }: AgentRow, now: number): boolean {
 async function renewHeld(
   deps: Deps,
   { agent, leases, builds, sessions = [] }: AgentStatus,
-  mayBeOverdue: boolean,
 ): Promise<Omit<RenewReply, "images_wanted">> {
   const { config, db, now } = deps;
-  await Promise.all([
-    mayBeOverdue ? sweepLeases(deps) : undefined,
-    sessions.length > 0 ? sweepSessions(deps) : undefined,
-  ]);
+  if (sessions.length > 0) await sweepSessions(deps);
   const terms = leaseTerms(deps, agent.id);
   const [renewed, ofBuilds, ofSessions] = await Promise.all([
     renewLeases(db, terms, leases),
