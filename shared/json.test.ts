@@ -77,6 +77,27 @@ describe("numbers stay as they were written", () => {
     );
   });
 
+  test("a short text has the value and the error that it has with space behind it, which makes it a long one", () => {
+    const read = (text: string): unknown => {
+      try {
+        return JSON.stringify(parseJson(text, { depth: 3, values: 30, isFinite: true }));
+      } catch (error) {
+        return [(error as JsonError).path, (error as JsonError).isMalformed];
+      }
+    };
+    const space = " ".repeat(3000);
+    const broken = fc.tuple(json, fc.nat(20)).map(([whole, cut]) => whole.slice(0, -cut - 1));
+    fc.assert(
+      fc.property(fc.oneof(json, broken), (document) => {
+        expect(read(document)).toEqual(read(document + space));
+      }),
+      { numRuns: 1000 },
+    );
+    for (const each of ["1e400", "0.10", "-0", "0.0000001", "[[[[]]]]", "123456789012345678"]) {
+      expect(read(each), each).toEqual(read(each + space));
+    }
+  });
+
   test("plainNumber converts a number kept as written, and leaves other values unchanged", () => {
     expect(plainNumber(parseJson("30.0", { depth: 1 }))).toBe(30);
     expect(plainNumber(parseJson("1e400", { depth: 1 }))).toBe(Infinity);

@@ -128,12 +128,34 @@ interface Open {
   key: string;
 }
 
+/** Longer texts are read by `reading` alone. */
+const shortText = 2048;
+/** A double may not reproduce such a numeral, or have no room for it. Others have at most 14 digits. */
+const unusualNumeral = /\d[eE]|\d\.\d*0(?!\d)|-0|[\d.]{16}|\.000000/;
+
+/** Whether `JSON.parse` gives the value of a text: it is three times as fast, but knows no bounds. */
+function isOrdinary(text: string, bounds: JsonBounds, number: unknown): boolean {
+  const { depth, values = Infinity, roomy, isFinite: mustBeFinite } = bounds;
+  const { length } = text;
+  if (length > Math.min(shortText, values, roomy?.values ?? Infinity)) return false;
+  const isExact = number === toNumber || mustBeFinite || roomy?.isExact;
+  if (isExact && unusualNumeral.test(text)) return false;
+  return (text.match(/[[{]/g)?.length ?? 0) <= depth;
+}
+
 /** @param number Makes a number from its numeral; undefined: no value is made. */
 function* reading(
   text: string,
   bounds: JsonBounds,
   number: ((numeral: string) => unknown) | undefined,
 ): Generator<undefined, unknown> {
+  if (isOrdinary(text, bounds, number)) {
+    try {
+      return JSON.parse(text) as unknown;
+    } catch {
+      // What is wrong, and where, is found below.
+    }
+  }
   const { depth, values: valuesMax = Infinity, roomy, isFinite: mustBeFinite = false } = bounds;
   const open: Open[] = [];
   let at = 0;
