@@ -98,7 +98,7 @@ export async function poll(
     ]);
     let seenAt = now();
     let first: { wants: string; askedAt: number | null } | undefined;
-    for (;; known = await readKnown(deps, tokenHash)) {
+    for (; ; known = await readKnown(deps, tokenHash)) {
       const { askedAt } = known;
       const { isMore, reply, wants: wanted } = await look(deps, request, known, signal);
       wakes.wants(wanted);
