@@ -246,7 +246,7 @@ function wordsOf(code = ""): string | undefined {
 }
 
 /** Where an agent's token comes from. */
-export type TokenSource = {
+type TokenSource = {
   readonly current: () => string;
   /** Reads the token again after the API refused it, and returns whether it has changed. */
   readonly isReplaced: (refused: string) => boolean;

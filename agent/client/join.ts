@@ -162,7 +162,7 @@ export function createRotation(
  * The API's address, and the certificates (PEM) that verify it; undefined means the system's
  * certificates.
  */
-export type ApiAddress = { readonly url: string; readonly ca: string | undefined };
+type ApiAddress = { readonly url: string; readonly ca: string | undefined };
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** How long a proxy may take to connect to the API. */

@@ -8,7 +8,7 @@ import { ownerOf, toEvict } from "../host/files.ts";
 
 export type PackageCache = Awaited<ReturnType<typeof openPackageCache>>;
 
-export type KeptSet = AsyncDisposable & { readonly pieces: () => AsyncIterable<Uint8Array> };
+type KeptSet = AsyncDisposable & { readonly pieces: () => AsyncIterable<Uint8Array> };
 
 const ENDING = ".packages";
 const PART = ".part";

@@ -141,7 +141,7 @@ sys.modules["supervisor"].main(load, codes, ${JSON.stringify(preload)}, told)
 }
 
 /** Id range of zygotes: the first id, and the number of ids. */
-export type IdRange = readonly [first: number, count: number];
+type IdRange = readonly [first: number, count: number];
 
 export interface MotherSettings {
   /** What all zygotes use. Under a rootless engine, ids.py chooses another range. */
@@ -157,7 +157,7 @@ export function motherProgram(settings: MotherSettings): Buffer {
   return programOf("mother", "mother.main", settings);
 }
 
-export interface UnpackSettings {
+interface UnpackSettings {
   readonly ids: IdRange;
   /** Name of the folder to make. */
   readonly name: string;
@@ -169,7 +169,7 @@ export function unpackProgram(settings: UnpackSettings): Buffer {
   return programOf("unpacker", "unpack.unpack_image", settings);
 }
 
-export interface BundlesSettings {
+interface BundlesSettings {
   readonly ids: IdRange;
   /** Name of the bundle whose files follow on stdin; null for none. */
   readonly name: string | null;

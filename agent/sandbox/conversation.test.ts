@@ -12,7 +12,6 @@ import { tempFolder } from "../../shared/testing/test-file.ts";
 import {
   data,
   exit,
-  exitedWell,
   exitWith,
   fakeSupervisor,
   fileHead,
@@ -72,47 +71,6 @@ describe("conversation", () => {
     output.end();
     return conversation.run(job, optionsWith());
   }
-
-  test("the job is sent, and everything that comes back is in the report", async () => {
-    const { link, heard, say } = fakeSupervisor();
-    say(json("R", { python_version: "3.13.5", preload_errors: { numpy: "ImportError: x" } }));
-    const conversation = await openConversation(link, never);
-    expect(conversation.pythonVersion).toBe("3.13.5");
-    expect(conversation.preloadErrors).toEqual({ numpy: "ImportError: x" });
-
-    const seen: string[] = [];
-    say(started, encodeFrame("O", Buffer.from("out")), encodeFrame("E", Buffer.from("err")), exit);
-    say(fileHead("result.json", 7, true), data('{"a"'), data(":1}"));
-    say(fileHead("empty", 0), fileHead("sub/x", 5), data("hello"), summary);
-    const report = await conversation.run(
-      job,
-      optionsWith({
-        onStarted: () => seen.push("started"),
-        onOutput: (stream, bytes) => seen.push(`${stream} ${Buffer.from(bytes).toString()}`),
-      }),
-    );
-
-    expect(heard).toEqual(["J", "C", "I", "G"]);
-    expect(seen).toEqual(["started", "stdout out", "stderr err"]);
-    expect(report).toMatchObject({
-      ending: "exited",
-      started: true,
-      exitStatus: 0,
-      stdout: Buffer.from("out"),
-      result: { kind: "object", text: '{"a":1}' },
-      usage: { cpuTimeMs: 1, maxRssBytes: 1000, wallTimeMs: 1.5 },
-      lostReason: null,
-    });
-    const { artifacts } = report;
-    expect(artifacts.map(({ name, sizeBytes }) => [name, sizeBytes])).toEqual([
-      ["empty", 0],
-      ["sub/x", 5],
-    ]);
-    expect(artifacts.map(({ path }) => readFileSync(path, "utf8"))).toEqual(["", "hello"]);
-    expect(artifacts[1]?.sha256).toBe(
-      "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
-    );
-  });
 
   describe("a large file", () => {
     afterEach(() => vi.restoreAllMocks());
@@ -191,12 +149,6 @@ describe("conversation", () => {
     expect(report.artifacts).toMatchObject([{ name: "result.json", sizeBytes: 3 }]);
   });
 
-  test("a result.json that could not be sent comes with the reason", async () => {
-    const told = json("Z", { result_problem: "not_a_regular_file", skipped: [] });
-    const { result } = await runAgainst(started, exit, told);
-    expect(result).toEqual({ kind: "invalid", problem: "it is not a regular file" });
-  });
-
   test("an interpreter that cannot start is reported in its own words", async () => {
     const { link, say } = fakeSupervisor();
     say(json("F", { message: "the interpreter ended", output: "no module named encodings" }));
@@ -268,22 +220,6 @@ describe("conversation", () => {
 
   const impatient: Patience = { overtimeMs: 0, silenceMs: 20, collectMs: 60_000 };
 
-  test("an abort asks the supervisor to cancel, and its report counts", async () => {
-    const { conversation, link, heard, say } = await openReady();
-    const cancel = new AbortController();
-    say(started);
-    const running = conversation.run(
-      job,
-      optionsWith({ signal: cancel.signal, onStarted: () => cancel.abort() }),
-    );
-    link.input.on("data", () => {
-      if (!heard.includes("K")) return;
-      say(json("X", { ...exitedWell, ending: "cancelled", exit_status: null, exit_signal: 15 }));
-      say(summary);
-    });
-    expect(await running).toMatchObject({ ending: "cancelled", exitSignal: "SIGTERM" });
-  });
-
   test("a supervisor that ignores the cancel is given up", async () => {
     const { conversation, say } = await openReady(impatient);
     const cancel = new AbortController();
@@ -306,13 +242,6 @@ describe("conversation", () => {
     const spoolDir = join(spoolRoot, "no-folder");
     writeFileSync(spoolDir, "");
     await expect(conversation.run(job, optionsWith({ spoolDir }))).rejects.toThrow("EEXIST");
-  });
-
-  test("code and input of any size arrive in pieces", async () => {
-    const { conversation, heard, say } = await openReady();
-    say(started, exit, summary);
-    await conversation.run({ ...job, code: "#".repeat(200_000), inputJson: "" }, optionsWith());
-    expect(heard).toEqual(["J", "C", "C", "C", "C", "G"]);
   });
 });
 

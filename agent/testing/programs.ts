@@ -730,7 +730,7 @@ sys.setprofile(lambda frame, event, arg: calls.append((event, frame.f_code.co_na
 f(); open("/dev/null").close(); id(f)
 sys.setprofile(None)
 print(calls)`,
-  tracemalloc: `
+  "tracemalloc's snapshot": `
 import tracemalloc
 tracemalloc.start(5)
 x = [bytes(1000) for _ in range(10)]

@@ -171,13 +171,4 @@ describe("requirements", async () => {
     expect((await result()).error?.message).toBe(words);
     expect(lines).toEqual(["the job is not run: ERROR: No matching distribution found for a"]);
   });
-
-  it("a package folder that cannot be read is reported to the operator", async () => {
-    Object.assign(t.deps, { pip: { ...t.deps.pip, findLinks: "/nonexistent" } });
-    installWith(() => Promise.resolve());
-    await t.begin({ requirements }).ended;
-    const { error } = await result();
-    expect(error?.type).toBe("config_error");
-    expect(error?.message).toContain("pip_find_links of the agent cannot be read: /nonexistent");
-  });
 });

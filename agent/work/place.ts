@@ -432,7 +432,7 @@ function hashOf(parts: readonly unknown[]): string {
 }
 
 /** The files of one job, from the API to its sandbox. Disposing gives them back. */
-export interface JobFiles extends AsyncDisposable {
+interface JobFiles extends AsyncDisposable {
   /** Lends them to the job, fetched where they are missing. */
   readonly fetch: (signal: AbortSignal) => Promise<readonly CallFile[]>;
 }

@@ -297,8 +297,9 @@ describe("take", () => {
     await t.api.request("/poll", 2);
   });
 
-  /** Fills the only slot and has the answer to its result bring `next`. */
-  async function fillAndAnswerWith(next = testJob()) {
+  /** Fills the only slot and has the answer to its result bring a job. */
+  async function fillAndAnswerWithNext() {
+    const next = testJob();
     t.api.offer(testJob());
     t.api.answer("/result", { status: 200, body: { jobs: [next] } });
     const { sandbox } = await t.running();
@@ -309,7 +310,7 @@ describe("take", () => {
   }
 
   it("asks for the next job with the result while all slots are in use, and runs it at once", async () => {
-    const { next, poll } = await fillAndAnswerWith();
+    const { next, poll } = await fillAndAnswerWithNext();
     const { headers } = await t.api.request("/result", 1);
     expect(headers["x-airlock-take"]).toBe("1");
     const { job } = await t.running(1);
@@ -322,7 +323,7 @@ describe("take", () => {
   });
 
   it("polls again when such a job takes long, so that it learns of a cancellation", async () => {
-    const { next, poll } = await fillAndAnswerWith();
+    const { next, poll } = await fillAndAnswerWithNext();
     await t.running(1);
     await t.clock.sleeping(MISSING_MS);
     t.clock.advance(MISSING_MS);
@@ -331,7 +332,7 @@ describe("take", () => {
   });
 
   it("hands a job back instead of running it a second time under the same lease", async () => {
-    const { next } = await fillAndAnswerWith();
+    const { next } = await fillAndAnswerWithNext();
     const { sandbox } = await t.running(1);
     sandbox.finish();
     await t.api.request("/poll", 4);

@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it, test } from "vitest";
 import type { OutputPart, StreamName } from "../../shared/wire/executions.ts";
@@ -202,20 +201,6 @@ describe("input files", () => {
   const content = JSON.stringify("tea");
   const sha256 = createHash("sha256").update(content).digest("hex");
   const files = [{ name: "a/tea.json", size_bytes: content.length, sha256 }];
-
-  it("are fetched once for two jobs, and given to their containers before the code runs", async () => {
-    t.api.answer(`/files/${sha256}`, { status: 200, body: "tea" });
-    const given: string[] = [];
-    for (const n of [0, 1]) {
-      const { ended } = t.begin({ files });
-      const { sandbox } = await t.running(n);
-      given.push(...sandbox.given.map(({ name, path }) => `${name} ${readFileSync(path, "utf8")}`));
-      sandbox.finish({});
-      await ended;
-    }
-    expect(given).toEqual(['a/tea.json "tea"', 'a/tea.json "tea"']);
-    expect(t.api.count(`/files/${sha256}`)).toBe(1);
-  });
 
   it("that do not come within startup_timeout end the job as a start that took too long", async () => {
     t.api.answer(`/files/${sha256}`, "silence");

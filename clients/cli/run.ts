@@ -12,7 +12,7 @@ import { parseNumber, parsePairs, type Terminal } from "./terminal.ts";
 import { addCommand, type Declared, given, many, type Tool } from "./tool.ts";
 
 /** Options of commands that make a job. */
-export interface SubmitOptions extends FollowedOptions {
+interface SubmitOptions extends FollowedOptions {
   input?: string;
   stdin?: string;
   file?: string[];

@@ -1,9 +1,8 @@
-import { execFile, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startNode } from "../../api/testing/start-node.ts";
 import { startWorkerd } from "../../api/testing/start-worker.ts";
@@ -11,35 +10,33 @@ import { needs } from "../../scripts/testing/needs.ts";
 import { startTestService, type TestService } from "../../scripts/testing/test-service.ts";
 import { programOf } from "../../shared/testing/program.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
+import { folderWith, pythonWith, run } from "../testing/programs.ts";
 import { toolNames } from "./testing/generations.ts";
 
 describe("official clients", () => {
   const pinned = { python: "mcp==2.3.0", inspector: "@modelcontextprotocol/inspector@2.12.0" };
-  const run = promisify(execFile);
   const key = "lab-key-0123456789abcdef";
 
   const { entry, flags } = programOf("clients/cli/main.ts");
   /** `airlock mcp`. */
   const command = [process.execPath, ...flags, entry, "mcp"];
 
-  let folder: string;
   let service: TestService;
   let variables: NodeJS.ProcessEnv;
   beforeAll(async () => {
-    folder = tempFolder();
     service = await startTestService({ key });
     await service.startAgent();
     // Nothing that `airlock login` or the inspector has stored on this machine.
-    const own = { HOME: folder, XDG_CONFIG_HOME: folder };
+    const home = tempFolder();
+    const own = { HOME: home, XDG_CONFIG_HOME: home };
     variables = { ...process.env, ...own, AIRLOCK_URL: service.url, AIRLOCK_KEY: key };
   });
   afterAll(() => service?.[Symbol.asyncDispose]());
 
   describe("the official Python client", needs("venv"), () => {
-    const python = () => join(folder, "venv/bin/python");
+    let python: string;
     beforeAll(async () => {
-      await run("python3", ["-m", "venv", join(folder, "venv")]);
-      await run(python(), ["-m", "pip", "install", "--quiet", pinned.python]);
+      python = await pythonWith(pinned.python);
     });
     const argsOf = (task: string, mode: string, where: string) => [
       "clients/mcp/testing/official_client.py",
@@ -56,7 +53,7 @@ describe("official clients", () => {
       ])(
         "%s: runs code with files, stdin and args, sees progress, reads files",
         async (mode, version) => {
-          const { stdout } = await run(python(), argsOf("run", mode, where), { env: variables });
+          const { stdout } = await run(python, argsOf("run", mode, where), { env: variables });
           const found = JSON.parse(stdout) as { progress: string[] };
           expect(found).toMatchObject({
             version,
@@ -70,7 +67,7 @@ describe("official clients", () => {
       );
 
       test.each(["auto", "legacy"])("%s: a cancelled call ends its job", async (mode) => {
-        const child = spawn(python(), argsOf("cancel", mode, where), {
+        const child = spawn(python, argsOf("cancel", mode, where), {
           env: variables,
           stdio: ["pipe", "pipe", "inherit"],
         });
@@ -89,12 +86,12 @@ describe("official clients", () => {
   });
 
   describe("the inspector's command line", () => {
+    let program: string;
     beforeAll(async () => {
-      const options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts"];
-      await run("npm", ["install", "--prefix", folder, ...options, pinned.inspector]);
+      const installed = await folderWith(["--ignore-scripts", pinned.inspector]);
+      program = join(installed, "node_modules/.bin/mcp-inspector");
     });
     const inspect = async (where: string, ...args: string[]) => {
-      const program = join(folder, "node_modules/.bin/mcp-inspector");
       const target =
         where === "http"
           ? [`${service.url}/mcp`, "--header", `Authorization: Bearer ${key}`]
@@ -117,7 +114,6 @@ describe("official clients", () => {
 });
 
 describe("conformance", () => {
-  const run = promisify(execFile);
   /** These pre-releases are the first that know the revision 2026-07-28. */
   const pinned = "@modelcontextprotocol/conformance@0.2.0-alpha.12";
 
@@ -159,9 +155,7 @@ describe("conformance", () => {
 
   let folder: string;
   beforeAll(async () => {
-    folder = tempFolder();
-    const options = ["--no-save", "--no-audit", "--no-fund", "--ignore-scripts"];
-    await run("npm", ["install", "--prefix", folder, ...options, pinned]);
+    folder = await folderWith(["--ignore-scripts", pinned]);
   });
 
   const conform = (url: string, ...args: string[]) => {

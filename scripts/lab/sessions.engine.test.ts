@@ -1,7 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { containersOf, rawEngine } from "../../agent/testing/raw-engine.ts";
 import { Follower, textOf } from "../../api/testing/follower.ts";
-import { connect, type OwnTool } from "../../clients/typescript/src/index.ts";
 import { isLab, waitUntil } from "../../shared/testing/test-file.ts";
 import type { Session } from "../../shared/wire/sessions.ts";
 import { isRunning } from "../testing/start-process.ts";
@@ -233,49 +232,6 @@ describe.concurrent.each(placesOfTier)("in %s", (place) => {
       expect((await raw("DELETE", "/tables")).status).toBe(204);
       expect((await raw("DELETE", "/tables")).status).toBe(404);
       expect(await execute("print(os.listdir('.'))")).toBe("[]\n");
-    },
-  );
-
-  test(
-    "a call calls a tool three times, is interrupted while one waits, and its threads call none later",
-    one,
-    async () => {
-      await using session = await connect({ url: service.url }).sessions.create();
-      const shown = async (code: string, tools?: OwnTool[]): Promise<string | undefined> => {
-        const { results, error } = await session.run(code, { tools });
-        expect(error).toBeNull();
-        return results?.[0]?.data["text/plain"];
-      };
-      const parameters = { properties: { n: {} } };
-      const double: OwnTool = { name: "double", parameters, run: ({ n }: { n: number }) => 2 * n };
-      const stuck: OwnTool = {
-        name: "stuck",
-        run: async () => {
-          await session.interrupt();
-          return new Promise(() => {});
-        },
-      };
-      expect(await shown("x = double(double(double(1)))\nx", [double])).toBe("8");
-      const begun = await shown(
-        `
-import threading
-go, said = threading.Event(), []
-def call(tool=double):
-    go.wait()
-    try: tool(1)
-    except ToolError as error: said.append(str(error))
-thread = threading.Thread(target=call)
-thread.start()
-double(x)`,
-        [double],
-      );
-      expect(begun).toBe("16");
-      const cut = await session.run("y = 1\nstuck()", { tools: [stuck] });
-      expect(cut).toMatchObject({ status: "cancelled" });
-      expect(await shown("go.set()\nthread.join()\nsaid, double(y)", [double])).toBe(
-        "(['The call of the session that brought this tool has ended.'], 2)",
-      );
-      expect(await shown("'double' in globals()")).toBe("False");
     },
   );
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Config } from "../../shared/config/config.ts";
 import { jsonRequest, OperatorError, say } from "../operate/command.ts";
 
-export type Timeouts = {
+type Timeouts = {
   /** The API answers before: it knows what the job waits for. */
   answerMs: number;
   /** How long a refused job is sent again while the agent's engine does not work. */

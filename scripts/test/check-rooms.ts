@@ -3,7 +3,7 @@ import { dirname, join, normalize } from "node:path";
 import { bridges, maxLines } from "./rooms.ts";
 
 /** Rooms in the order of their imports, by top folder: see rooms.ts. */
-export type Rooms = Readonly<Record<string, readonly string[]>>;
+type Rooms = Readonly<Record<string, readonly string[]>>;
 
 const TESTS = /\.test\.ts$|\/testing\/|^api\/tests\//;
 const SPECIFIER = /\b(?:from|import)\s*\(?\s*"([^"]+)"/g;

@@ -28,7 +28,7 @@ type RetriedRow = {
   error: string;
 };
 
-export type RunResult = { files: FileResult[]; errorsOutsideTests: number };
+type RunResult = { files: FileResult[]; errorsOutsideTests: number };
 
 /** Something that did not run at all, with the reason. */
 export type Unavailable = { what: string; files: number; reason: string };

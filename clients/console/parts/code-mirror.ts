@@ -21,7 +21,7 @@ import {
 } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
-export interface EditorOptions {
+interface EditorOptions {
   label: string;
   language: "python" | "json" | "text";
   text: string;

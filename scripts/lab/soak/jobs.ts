@@ -64,7 +64,7 @@ const kinds: readonly Kind[] = [
   { weight: 0.5, code: takeMemory, ends: ["oom/oom"], more: { job_type: "small" } },
 ];
 
-export function makeJob(client: Client, kind: Kind = client.random.weighted(kinds)): Job {
+function makeJob(client: Client, kind: Kind = client.random.weighted(kinds)): Job {
   const mark = client.mark();
   const { code, ends, seconds, more } = kind;
   const isPrint = code === print;

@@ -38,7 +38,7 @@ import { tiersOf } from "../../test/tiers.ts";
 import { GUEST_PACKAGES } from "./guest/packages.ts";
 
 /** The guest over ssh. */
-export type Guest = AsyncDisposable & {
+type Guest = AsyncDisposable & {
   /** Runs a bash script as root and returns what it prints. Throws GuestError where it fails. */
   readonly run: (script: string, timeoutMs?: number) => Promise<string>;
 };
@@ -375,7 +375,7 @@ async function build(folder: string, mirror: string): Promise<void> {
 }
 
 /** Where the guest finds what the project's disk holds. */
-export const IN_GUEST = {
+const IN_GUEST = {
   project: "/opt/airlock",
   baseImage: "/opt/base-image.tar",
   chart: "/opt/chart.yaml",
