@@ -260,6 +260,31 @@ describe("image build", () => {
       expect(JSON.stringify(Config)).not.toMatch(/airlock-build|127\.0\.0\.1|_proxy/i);
     });
 
+    test.each(["robot:hunter2secret", "hunter2secret"])(
+      "keeps npm's %s out of log, image and history, and from a tenant's build",
+      async (credentials) => {
+        const { origin } = await registry({ credentials });
+        const npmRegistry = origin.replace("//", `//${credentials}@`);
+        const npm = { kind: "npm" as const, packages: ["airlock-npm"] };
+        const { digest, log } = await world.build({ npmRegistry }, { baseImage, steps: [npm] });
+        const failures = await Promise.all(
+          [{ packages: ["nowhere"] }, { own: true as const }].map((more) =>
+            world.build({ npmRegistry }, { baseImage, steps: [{ ...npm, ...more }] }).then(
+              () => "built",
+              (error: Error) => error.message,
+            ),
+          ),
+        );
+        expect(failures.join()).toMatch(/E404.*E401/s);
+        const image = rawEngine.getImage(digest);
+        const told = JSON.stringify([log, failures, await image.inspect(), await image.history()]);
+        const search = `cat /opt/node/node_modules/airlock-npm/index.js
+          grep -rlsE 'hunter2secret|${Buffer.from(credentials).toString("base64")}' / --exclude-dir=proc --exclude-dir=sys || true`;
+        expect(await shell(digest, search)).toBe("module.exports = 42;");
+        expect(told).not.toContain("hunter2secret");
+      },
+    );
+
     test("a tenant's packages of Python and npm are installed by a user without rights, for its code alone", async () => {
       const { url, origin } = await registry();
       const own = true as const;

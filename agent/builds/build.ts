@@ -34,6 +34,7 @@ import { PushError } from "../images/transfer.ts";
 import {
   caVariables,
   CERTIFICATES,
+  NPM_SECRETS,
   createPackageProxy,
   type PipConfig,
   readPackageSource,
@@ -317,7 +318,9 @@ function layersOf(steps: readonly ReadyStep[]): Layer[] {
 function keyOf(image: string, layer: Layer, { env, files, tenant }: ImageRequest): string {
   const what = layer.map((step) => ({ ...step, number: 0, line: 0, shown: "" }));
   // Other credentials for an index do not make it another one.
-  const settings = Object.values(env).map((value) => value.replace(/\/\/[^/@]*@/, "//"));
+  const settings = Object.entries(env).map(([name, value]) =>
+    name.startsWith(NPM_SECRETS) ? "" : value.replace(/\/\/[^/@]*@/, "//"),
+  );
   const wheels = files.map(({ name, sizeBytes, changedMs }) => [name, sizeBytes, changedMs]);
   // Else a tenant would see in its log what another one has installed.
   const whose = isOwn(layer) ? [tenant] : [];

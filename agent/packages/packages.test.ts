@@ -461,7 +461,20 @@ describe("source", () => {
       hosts: ["npm.example:443", "10.0.0.1:8081"],
       aptMirror: "http://10.0.0.1:8081/x",
     });
-    expect(env["npm_config_registry"]).toBe(npmRegistry);
+    expect(env).toMatchObject({ npm_config_registry: npmRegistry });
+    expect(Object.keys(env).filter((name) => name.startsWith("npm"))).toHaveLength(1);
+  });
+
+  test.each([
+    ["me:s%40cret", "_auth", "bWU6c0BjcmV0"],
+    ["npm_token", "_authToken", "npm_token"],
+  ])("npm gets %s of its registry's address apart from the address", async (user, key, value) => {
+    const { env, hosts } = await read({ npmRegistry: `https://${user}@npm.example:8443/all/` });
+    expect(hosts).toMatchObject({ hosts: ["npm.example:8443"] });
+    expect(env).toMatchObject({
+      npm_config_registry: "https://npm.example:8443/all/",
+      [`npm_config_//npm.example:8443/:${key}`]: value,
+    });
   });
 
   test("through a proxy, builds reach the usual hosts of every kind of package", async () => {

@@ -183,6 +183,9 @@ export const caVariables = [
   "npm_config_cafile",
 ];
 
+/** How the names of variables begin in which npm looks for the secrets of a host. */
+export const NPM_SECRETS = "npm_config_//";
+
 /** Settings of pip for every source of packages. */
 const pipAlways = {
   // On Debian only apt may install into the system's Python (PEP 668); in a single-purpose image
@@ -214,7 +217,7 @@ export async function readPackageSource(config: PipConfig) {
     ...(caFile !== undefined &&
       Object.fromEntries(caVariables.map((name) => [name, `${FOLDER}/${CERTIFICATES}`]))),
     ...(!asksIndex(config) && { PIP_NO_INDEX: "1" }),
-    ...(npmRegistry !== undefined && { npm_config_registry: npmRegistry }),
+    ...(npmRegistry !== undefined && registryEnv(npmRegistry)),
   };
   return { files: [...wheels, ...ca], env, hosts: buildHosts(config) };
 }
@@ -277,6 +280,20 @@ function asksIndex({ indexUrl, findLinks }: PipConfig): boolean {
 function indexEnv(indexUrl: string): Record<string, string> {
   const { protocol, host } = new URL(indexUrl);
   return { PIP_INDEX_URL: indexUrl, ...(protocol === "http:" && { PIP_TRUSTED_HOST: host }) };
+}
+
+/** npm reads no user, password or token from the address of its registry. */
+function registryEnv(npmRegistry: string): Record<string, string> {
+  const url = new URL(npmRegistry);
+  const [user = "", password = ""] = [url.username, url.password].map(decodeURIComponent);
+  url.username = url.password = "";
+  const [kind, value] = password
+    ? ["_auth", Buffer.from(`${user}:${password}`).toString("base64")]
+    : ["_authToken", user];
+  return {
+    npm_config_registry: url.href,
+    ...(user + password !== "" && { [`${NPM_SECRETS}${url.host}/:${kind}`]: value }),
+  };
 }
 
 /** The packages in the folder `pip_find_links`, by name. */

@@ -172,9 +172,9 @@ def _npm(packages, env, job_type, runner):
     os.makedirs("/opt/node", exist_ok=True)
     if runner is not None:
         _give_away("/opt/node")
-        # A package from a Git repository could run code, which must not find the password of an index.
+        # A package from a Git repository could run code, which must not find the password of an index or registry.
         env["npm_config_git"] = "/bin/false"
-        for name in [name for name in env if name.startswith("PIP_")]:
+        for name in [name for name in env if name.startswith(("PIP_", "npm_config_//"))]:
             del env[name]
     options = ["--ignore-scripts", "--no-save", "--no-audit", "--no-fund", "--no-update-notifier"]
     command = ["npm", "install", "--prefix", "/opt/node", *options, "--", *packages]

@@ -23,7 +23,7 @@ export interface IndexOptions {
   readonly others?: Readonly<Record<string, Buffer | string>>;
   /** Paths that redirect to another address. */
   readonly redirects?: Readonly<Record<string, string>>;
-  /** `user:password` that every request must carry. */
+  /** `user:password` that every request must carry, or a token. */
   readonly credentials?: string;
   readonly tls?: Certificate;
   /** A project whose page is never answered. */
@@ -52,8 +52,9 @@ export async function startIndex(options: IndexOptions): Promise<PackageIndex> {
 
   function answer(request: IncomingMessage, response: ServerResponse): void {
     const path = request.url ?? "";
-    const expected = credentials && `Basic ${Buffer.from(credentials).toString("base64")}`;
-    if (expected && request.headers.authorization !== expected) {
+    const basic = `Basic ${Buffer.from(credentials ?? "").toString("base64")}`;
+    const expected = credentials?.includes(":") ? basic : `Bearer ${credentials}`;
+    if (credentials && request.headers.authorization !== expected) {
       response.writeHead(401, { "www-authenticate": 'Basic realm="index"' }).end();
       return;
     }

@@ -195,8 +195,8 @@ export const agentSettings = {
     "Agent: HTTP proxy to fetch packages through, http://user:password@host:port. Only the index (or PyPI), Debian's, Ubuntu's and npm's own hosts and `pip_hosts` can then be reached; those with a private address are reached directly.",
   ),
   npm_registry: optional(
-    address(),
-    "Agent: registry that builds install npm's packages from; default: npm's own.",
+    z.url({ protocol: /^https?$/ }),
+    "Agent: registry that builds install npm's packages from, https://user:password@host or https://token@host; default: npm's own.",
   ),
   apt_mirror: optional(
     address(/^http$/),

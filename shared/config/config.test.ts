@@ -223,10 +223,7 @@ const examples: Record<keyof Config, Example> = {
     gives: ["10.1.2.3:8081", "[fd00::1]:80"],
     refused: [["https://files.example/"], "must be a host in lower case"],
   },
-  npm_registry: text("http://a", "https://npm.example/path", [
-    "https://me:secret@npm.example",
-    "no user, key or query",
-  ]),
+  npm_registry: text("http://a", "https://me:secret@npm.example/path", ["a", "Invalid URL"]),
   apt_mirror: text("http://a", "http://10.0.0.1:8081/mirror", ["https://a", "Invalid URL"]),
   pip_proxy: text("http://proxy.example:3128", "http://me:secret@10.0.0.1:3128", [
     "https://proxy.example",
@@ -273,6 +270,8 @@ describe("a value that is not allowed", () => {
     "agent_token",
     "compat_key",
     "pip_index_url",
+    "pip_proxy",
+    "npm_registry",
     "s3_endpoint",
     "s3_secret_access_key",
     "image_registry_password",

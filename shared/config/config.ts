@@ -137,6 +137,8 @@ const secretKeys = new Set([
   "s3_endpoint",
   "s3_secret_access_key",
   "pip_index_url",
+  "pip_proxy",
+  "npm_registry",
   "image_registry_password",
   // Addresses of receivers may have a token in their path.
   "webhook_endpoints",
