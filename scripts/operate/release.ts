@@ -16,15 +16,8 @@ import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
-import {
-  OperatorError,
-  parseCommandLine,
-  runMain,
-  say,
-  testedRef,
-  toolEnv,
-  wrongArguments,
-} from "./command.ts";
+import { OperatorError, parseCommandLine, runMain, say } from "./command.ts";
+import { testedRef, toolEnv, wrongArguments } from "./command.ts";
 
 const command = "npm run release";
 const HELP = `Usage: ${command} -- <version> [--publish]
@@ -50,7 +43,7 @@ const npmPackages = [
   { folder: "clients/typescript", name: "airlock-exec", files: 24 },
   { folder: "clients/cli", name: "airlock-exec-cli", files: 7 },
 ];
-type NpmPackage = (typeof npmPackages)[number];
+type Release = { version: string; repository: string };
 type Place = { cwd?: string; env?: Record<string, string> };
 /** For each of the image's platforms Node's name, and the emulator that binfmt_misc has on other machines. */
 const machines = { amd64: ["x64", "qemu-x86_64"], arm64: ["arm64", "qemu-aarch64"] } as const;
@@ -80,12 +73,12 @@ await runMain(async () => {
   checkVersions(version);
   checkTested();
   try {
-    const files = make(version, repository);
+    const files = make({ version, repository });
     await tryOut(version, files);
     const sums = files.map((file) => `${hashOf(readFileSync(join(out, file)))}  ${file}\n`);
     writeFileSync(join(out, "SHA256SUMS"), sums.join(""));
     process.stdout.write(sums.join(""));
-    if (values.publish) await publish(version, repository, files);
+    if (values.publish) await publish({ version, repository }, files);
   } finally {
     for (const folder of [work, source]) rmSync(folder, { recursive: true, force: true });
   }
@@ -113,7 +106,7 @@ function checkTested(): void {
 }
 
 /** Makes all files but the sums; returns their names. */
-function make(version: string, repository: string): string[] {
+function make(release: Release): string[] {
   rmSync(out, { recursive: true, force: true });
   mkdirSync(join(source, "node_modules"), { recursive: true });
   mkdirSync(work, { mode: 0o700 });
@@ -128,24 +121,20 @@ function make(version: string, repository: string): string[] {
     .filter((line) => !/"(serialNumber|timestamp)":/.test(line));
   writeFileSync(join(out, "sbom.cdx.json"), lines.join("\n"));
   return [
-    makeImage(version, repository),
-    ...npmPackages.map((one) => makeNpmPackage(version, repository, one)),
-    ...makePythonPackages(version, repository),
-    pack(join(source, "packaging/chart"), "airlock/", `airlock-${version}.tgz`),
+    makeImage(release),
+    ...npmPackages.map((one) => makeNpmPackage(release, one)),
+    ...makePythonPackages(release),
+    pack(join(source, "packaging/chart"), "airlock/", `airlock-${release.version}.tgz`),
     "sbom.cdx.json",
   ];
 }
 
 /** Builds the image for each platform that this machine runs, as an archive in OCI's layout. */
-function makeImage(version: string, repository: string): string {
+function makeImage({ version, repository }: Release): string {
   const layout = join(work, "image");
   const base = `--build-arg=BASE=${process.env["AIRLOCK_BASE"] ?? "node:24-slim"}`;
-  const about = {
-    version,
-    created,
-    revision: run("git", ["rev-parse", "HEAD"]),
-    source: repository,
-  };
+  const revision = run("git", ["rev-parse", "HEAD"]);
+  const about = { version, created, revision, source: repository };
   const labels = Object.entries(about).map(
     ([key, value]) => `--label=org.opencontainers.image.${key}=${value}`,
   );
@@ -172,9 +161,8 @@ function makeImage(version: string, repository: string): string {
 }
 
 function makeNpmPackage(
-  version: string,
-  repository: string,
-  { folder, name, files }: NpmPackage,
+  { version, repository }: Release,
+  { folder, name, files }: (typeof npmPackages)[number],
 ): string {
   const cwd = join(source, folder);
   const known = repository !== "" && {
@@ -187,13 +175,11 @@ function makeNpmPackage(
   const file = `${name}-${version}.tgz`;
   const packed = run("tar", ["-tzf", join(out, file)]).split("\n");
   if (packed.length === files) return file;
-  const list = packed.join("\n");
-  throw new OperatorError(
-    `${file} has ${packed.length} files, not ${files}; scripts/operate/release.ts states the number:\n${list}`,
-  );
+  const fault = `${file} has ${packed.length} files, not ${files}; scripts/operate/release.ts states the number`;
+  throw new OperatorError([`${fault}:`, ...packed].join("\n"));
 }
 
-function makePythonPackages(version: string, repository: string): string[] {
+function makePythonPackages({ version, repository }: Release): string[] {
   const folder = join(source, "clients/python");
   const urls = `\n[project.urls]\nRepository = "${repository}"\nHomepage = "${repository}#readme"\n`;
   if (repository !== "") appendFileSync(join(folder, "pyproject.toml"), urls);
@@ -234,22 +220,14 @@ function setRoot(layout: string, root: { mediaType: string } & Record<string, un
 }
 
 /** Starts the image; each package runs a job there, from a folder that has nothing else. */
-async function tryOut(
-  version: string,
-  [image = "", ts, cli, wheel, sdist]: readonly string[],
-): Promise<void> {
+async function tryOut(version: string, files: readonly string[]): Promise<void> {
+  const [image = "", ts, cli, wheel, sdist] = files;
   const tag = `airlock:${version}`;
   run("skopeo", ["copy", `oci-archive:${join(out, image)}`, `docker-daemon:${tag}`]);
   const socket = "/var/run/docker.sock";
   const engine = [`--volume=${socket}:${socket}`, `--group-add=${statSync(socket).gid}`];
-  const id = run("docker", [
-    "run",
-    "--detach",
-    "--publish=127.0.0.1::8080",
-    ...engine,
-    tag,
-    "start",
-  ]);
+  const options = ["--detach", "--publish=127.0.0.1::8080", ...engine];
+  const id = run("docker", ["run", ...options, tag, "start"]);
   try {
     while (!run("docker", ["logs", id]).includes("ready in")) await sleep(1000);
     const AIRLOCK_URL = `http://${run("docker", ["port", id, "8080/tcp"])}`;
@@ -276,21 +254,14 @@ async function tryOut(
   say("the image ran a job of each package, which was alone in a folder");
 }
 
-async function publish(
-  version: string,
-  repository: string,
-  files: readonly string[],
-): Promise<void> {
-  const image =
-    process.env["AIRLOCK_IMAGE"] ?? `ghcr.io${new URL(repository).pathname.toLowerCase()}`;
+async function publish({ version, repository }: Release, files: readonly string[]) {
+  const { pathname } = new URL(repository);
+  const image = process.env["AIRLOCK_IMAGE"] ?? `ghcr.io${pathname.toLowerCase()}`;
   copyOut(`oci-archive:${join(out, files[0]!)}`, `docker://${image}:${version}`);
   const layout = join(work, "chart");
   const helm = "application/vnd.cncf.helm";
-  const config = store(
-    layout,
-    { apiVersion: "v2", name: "airlock", version },
-    `${helm}.config.v1+json`,
-  );
+  const about = { apiVersion: "v2", name: "airlock", version };
+  const config = store(layout, about, `${helm}.config.v1+json`);
   const chart = readFileSync(join(out, `airlock-${version}.tgz`));
   const layers = [store(layout, chart, `${helm}.chart.content.v1.tar+gzip`)];
   setRoot(layout, { mediaType: "application/vnd.oci.image.manifest.v1+json", config, layers });
