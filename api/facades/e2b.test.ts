@@ -68,40 +68,38 @@ test("a stream of events that stops before the end of the call is an error", asy
   await expect(events.next()).rejects.toThrow("before the call had ended");
 });
 
-describe("a command", () => {
-  const ended = (
-    exit_code: number | null,
-    type?: "runtime_error" | "killed" | "execution_timeout" | "cancelled",
-  ) => {
-    const error = type ? { type, message: "why", phase: "execution" } : null;
-    const parts = endOf({ exit_code, error } as unknown as Parameters<typeof endOf>[0]);
-    return parts.map((part) => JSON.parse(new TextDecoder().decode(part.subarray(5))) as unknown);
-  };
+const ended = { exitCode: 3, exited: true, status: "exit status 3", error: "exit status 3" };
+const killed = { exitCode: -1, exited: false, status: "signal: 9", error: "signal: 9" };
 
-  test("that exits says so, whatever its status", () => {
-    const end = { exitCode: 3, exited: true, status: "exit status 3", error: "exit status 3" };
-    expect(ended(3, "runtime_error")).toEqual([{ event: { end } }, {}]);
-    expect(ended(0)).toEqual([
-      { event: { end: { exitCode: 0, exited: true, status: "exit status 0" } } },
-      {},
-    ]);
-  });
-
-  test("that a signal ends has the exit code -1", () => {
-    const end = { exitCode: -1, exited: false, status: "signal: 9", error: "signal: 9" };
-    expect(ended(137, "killed")).toEqual([{ event: { end } }, {}]);
-  });
-
-  test("that has no end is an error of the stream", () => {
-    expect(ended(null, "execution_timeout")).toEqual([
-      { error: { code: "deadline_exceeded", message: "why" } },
-    ]);
-    for (const exitCode of [143, null]) {
-      expect(ended(exitCode, "cancelled")).toEqual([
-        { error: { code: "canceled", message: "why" } },
-      ]);
-    }
-  });
+test.each([
+  [
+    "exits with 0",
+    0,
+    null,
+    [{ event: { end: { exitCode: 0, exited: true, status: "exit status 0" } } }, {}],
+  ],
+  ["exits with 3", 3, "runtime_error", [{ event: { end: ended } }, {}]],
+  ["ends by a signal", 137, "killed", [{ event: { end: killed } }, {}]],
+  [
+    "is late",
+    null,
+    "execution_timeout",
+    [{ error: { code: "deadline_exceeded", message: "why" } }],
+  ],
+  ["is cancelled", 143, "cancelled", [{ error: { code: "canceled", message: "why" } }]],
+  [
+    "is cancelled before it ran",
+    null,
+    "cancelled",
+    [{ error: { code: "canceled", message: "why" } }],
+  ],
+])("the messages about a command that %s", (_how, exit_code, type, messages) => {
+  const error = type && { type, message: "why", phase: "execution" };
+  const parts = endOf({ exit_code, error } as unknown as Parameters<typeof endOf>[0]);
+  const told = parts.map(
+    (part) => JSON.parse(new TextDecoder().decode(part.subarray(5))) as unknown,
+  );
+  expect(told).toEqual(messages);
 });
 
 const service = {
@@ -207,14 +205,11 @@ test("where the service has no keys, a token brings none", async () => {
   expect(await tokens.open(await tokens.seal(undefined, "session"), "session")).toBe("");
 });
 
-test.each(["", "no token", "é", "A".repeat(60)])("%j is no token", async (text) => {
-  expect(await tokens.open(text, "session")).toBeUndefined();
-});
-
-test("a changed token is none", async () => {
+test("another text, or a changed token, is no token", async () => {
   const token = await tokens.seal(key, "session");
   const changed = (token.startsWith("A") ? "B" : "A") + token.slice(1);
-  expect(await tokens.open(changed, "session")).toBeUndefined();
+  for (const text of ["", "no token", "é", "A".repeat(60), changed])
+    expect(await tokens.open(text, "session")).toBeUndefined();
 });
 
 test("after a secret that could not be read, the next call reads it again", async () => {

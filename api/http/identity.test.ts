@@ -1,6 +1,7 @@
 import { Hono } from "hono";
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { jsonRequest } from "../../scripts/operate/command.ts";
+import { Config } from "../../shared/config/config.ts";
 import { Scope } from "../../shared/wire/access.ts";
 import { createApp } from "../app.ts";
 import { executions } from "../store/job-tables.ts";
@@ -11,7 +12,7 @@ import { onExecute } from "../testing/statements.ts";
 import { by, testDeps } from "../testing/temp-store.ts";
 import { store, useOneStore, useStore } from "../testing/use-store.ts";
 import { type AppEnv } from "./context.ts";
-import { clientNetwork, findCallers, identifyCaller } from "./identity.ts";
+import { checkExposure, clientNetwork, findCallers, identifyCaller } from "./identity.ts";
 import { checkTable } from "./scopes.ts";
 
 describe("identify", () => {
@@ -79,19 +80,6 @@ describe("identify", () => {
     expect([await statusWith(key), await statusWith(next.key)]).toEqual([200, 200]);
     now += 1;
     expect([await statusWith(key), await statusWith(next.key)]).toEqual([401, 200]);
-  });
-
-  test("a key that another process revokes is void here within a second", async () => {
-    const { id, key } = await newKey();
-    const other = createApp(testDeps(store.db, store.folder, () => now, deps.config));
-    expect([await statusWith(key), await statusWith(key, "/executions", other)]).toEqual([
-      200, 200,
-    ]);
-    await revokeKey(deps, { ...maker, at: now }, id);
-    now += 1000;
-    expect([await statusWith(key), await statusWith(key, "/executions", other)]).toEqual([
-      401, 401,
-    ]);
   });
 
   test.each([
@@ -188,19 +176,6 @@ describe("identify", () => {
     await Promise.all(background);
   });
 
-  describe("without keys", () => {
-    test.each([
-      ["on this machine, anybody is an operator", false, 200],
-      ["opened to a network, nobody is", true, 403],
-    ])("%s", async (_, allow_unauthenticated_network_access, status) => {
-      const config = { allow_unauthenticated_network_access };
-      const open = createApp(testDeps(store.db, store.folder, () => now, config));
-      for (const path of ["/hosts", "/keys"])
-        expect((await open.request(path)).status).toBe(status);
-      expect((await open.request("/executions")).status).toBe(200);
-    });
-  });
-
   test("an app with a route that the table of scopes lacks, or without one of the table, is not made", () => {
     expect(() => checkTable(app)).not.toThrow();
     const more = createApp(deps).get("/secrets", (c) => c.text("x"));
@@ -289,6 +264,29 @@ test.each([
   expect(clientNetwork(address)).toBe(network);
 });
 
+const locked = { api_auth_enabled: true, api_keys: ["key-0123456789abcdef"] };
+const allowed = { host: "0.0.0.0", allow_unauthenticated_network_access: true };
+
+function exposureOf(config: Partial<Config>): string | undefined {
+  try {
+    return checkExposure(Config.parse(config));
+  } catch (error) {
+    return `refused: ${(error as Error).message}`;
+  }
+}
+
+test.each<[string, Partial<Config>, RegExp]>([
+  ["a network without keys", { host: "0.0.0.0" }, /^refused: host = "0\.0\.0\.0" .*api_keys/],
+  ["a network without keys, if that is allowed", allowed, /^anyone who can reach 0\.0\.0\.0:/],
+  [
+    "for a compat_key that is no key of clients",
+    { ...locked, compat_key: "another-key-012345" },
+    /^refused: compat_key is not one of api_keys/,
+  ],
+])("serving %s is refused or gives a warning", (_what, config, message) => {
+  expect(exposureOf(config)).toMatch(message);
+});
+
 describe("limits", () => {
   useOneStore();
 
@@ -331,23 +329,5 @@ describe("limits", () => {
     expect(await ask()).toBe(200);
     execute.mockRejectedValue(new Error("a fault of the service"));
     expect(await ask()).toBe(500);
-  });
-
-  test("processes that share a database count attempts to join together, apart from other requests", async () => {
-    let now = 0;
-    const limits = { api_rate_limit_requests: 1, api_rate_limit_window_seconds: 60 };
-    const config = { ...limits, database_url: "libsql://one.example" };
-    const apps = [0, 1].map(() => createApp(testDeps(store.db, store.folder, () => now, config)));
-    const join = async (n: number): Promise<number> => {
-      const guess = { code: "guessed", token_sha256: "0".repeat(64), name: "host" };
-      const sent = jsonRequest("POST", guess);
-      return (await apps[n % 2]!.request("/agent/v1/join", sent)).status;
-    };
-    for (let n = 0; n < 30; n++) expect(await join(n)).not.toBe(429);
-    expect(await join(0)).toBe(429);
-    expect(await join(1)).toBe(429);
-    expect((await apps[0]!.request("/pool/stats")).status).toBe(200);
-    now += 60_000;
-    expect(await join(1)).not.toBe(429);
   });
 });

@@ -255,16 +255,7 @@ describe("builds", () => {
       expect(await undeliveredBuilds(db, terms, [])).toMatchObject([{ leaseId: lease }]);
     });
 
-    test("that has ended accepts no log", async () => {
-      const lease = await leased();
-      const [build] = await openBuilds(db);
-      const chunk = { buildId: build?.id ?? "", leaseId: lease, data: new Uint8Array([1, 2]) };
-      expect(await recordBuildLog(db, { ...chunk, offset: 0 }, 150)).toBe("recorded");
-      expect(await recordBuildLog(db, { ...chunk, offset: 2 }, 200)).toBe("lease_lost");
-      expect(await readBuildLog(db, build!)).toEqual(new Uint8Array([1, 2]));
-    });
-
-    test("notes the step with a piece of the log, or without one, and the next lease begins anew", async () => {
+    test("notes the step with a piece of the log, or without one, accepts neither once it has ended, and the next lease begins anew", async () => {
       const lease = await leased();
       const stepOf = async () => (await openBuilds(db))[0]?.step;
       const [build] = await openBuilds(db);
@@ -278,9 +269,13 @@ describe("builds", () => {
       expect(await recordBuildLog(db, { ...chunk, offset: 1, data: some }, 150)).toBe("recorded");
       expect(await stepOf()).toBe(2);
       expect(await readBuildLog(db, build!)).toEqual(new Uint8Array([1, 1]));
-      expect(await recordBuildLog(db, { ...chunk, offset: 2, data: none }, 200, 3)).toBe(
-        "lease_lost",
-      );
+      for (const [data, step] of [
+        [none, 3],
+        [some, undefined],
+      ] as const)
+        expect(await recordBuildLog(db, { ...chunk, offset: 2, data }, 200, step)).toBe(
+          "lease_lost",
+        );
       await expireBuilds(db, 200);
       await claimBuilds(db, { ...terms, now: 200, expiresAt: 300 }, 1, [science]);
       expect(await stepOf()).toBeNull();

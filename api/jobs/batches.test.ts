@@ -65,35 +65,6 @@ test("jobs of a batch get the turns and ranks that they would get if submitted o
   expect(await ranks()).toEqual(expected);
 });
 
-test("the same transaction sent again changes nothing and tells the same", async () => {
-  const batch = batchOf([newExecution(), newExecution({ idempotencyKey: "k" })]);
-  const first = await submitBatch(store.db, batch, most);
-  expect(first.outcome.map(({ isAccepted }) => isAccepted)).toEqual([true, true]);
-  expect(await submitBatch(store.db, batch, most)).toEqual(first);
-  expect(await ranks()).toHaveLength(2);
-});
-
-test("an atomic batch that is refused leaves nothing behind", async () => {
-  const held = newExecution({ idempotencyKey: "k" });
-  await submitExecution(store.db, held, most);
-  const other = newExecution({ idempotencyKey: "k", submissionHash: "other" });
-  const batch = batchOf([newExecution(), other], { isAtomic: true, idempotencyKey: "b" });
-  const { outcome } = await submitBatch(store.db, batch, most);
-  expect(outcome.map(({ isAccepted, id }) => [isAccepted, id])).toEqual([
-    [false, null],
-    [false, held.id],
-  ]);
-  expect(await findBatch(store.db, "batch")).toBeUndefined();
-  expect(await ranks()).toHaveLength(1);
-});
-
-test("a job that is blocked is not accepted, and takes no room", async () => {
-  const batch = batchOf([newExecution(), newExecution(), newExecution()]);
-  batch.items[0]!.isBlocked = true;
-  const { outcome } = await submitBatch(store.db, batch, 2);
-  expect(outcome.map(({ isAccepted }) => isAccepted)).toEqual([false, true, true]);
-});
-
 test("a batch without members is forgotten after the retention time", async () => {
   await submitBatch(store.db, batchOf([newExecution()]), most);
   await submitBatch(store.db, batchOf([newExecution()], { id: "full" }), 0);

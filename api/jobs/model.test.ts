@@ -87,17 +87,6 @@ describe("races", () => {
       );
   });
 
-  test("100 equal submissions at once under one key store one execution", async () => {
-    const submitted = await parallel(100, () =>
-      submitExecution(store.db, newExecution({ idempotencyKey: "once" }), 1000),
-    );
-    const accepted = submitted.filter(({ kind }) => kind === "accepted");
-    const existing = submitted.flatMap((one) => (one.kind === "existing" ? [one.id] : []));
-    expect(accepted).toHaveLength(1);
-    expect(existing).toHaveLength(99);
-    expect(new Set(existing).size).toBe(1);
-  });
-
   test("100 submissions at once into 10 free places store 10", async () => {
     const small = await openTempStore();
     const submitted = await parallel(100, () => submitExecution(small.db, newExecution(), 10));

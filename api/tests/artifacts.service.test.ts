@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import type { Browser } from "playwright-core";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { jsonRequest } from "../../scripts/operate/command.ts";
 import { needs } from "../../scripts/testing/needs.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
@@ -12,14 +12,12 @@ import { type NodeProcess, startNode, startNodeIn } from "../testing/start-node.
 import { startWorker } from "../testing/start-worker.ts";
 
 describe("node upload", () => {
-  let folder: string;
+  const folder = tempFolder();
   let service: NodeProcess;
   let api: Api;
-  beforeEach(async () => {
-    folder = tempFolder();
-    await start();
-  });
-  afterEach(() => service.close());
+  // The last row kills it and starts it again.
+  beforeAll(() => start());
+  afterAll(() => service.close());
 
   async function start(): Promise<void> {
     service = await startNodeIn(folder, servers.open);

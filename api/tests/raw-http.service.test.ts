@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { needs } from "../../scripts/testing/needs.ts";
 import { waitUntil } from "../../shared/testing/test-file.ts";
 import { Problem } from "../../shared/wire/errors.ts";
@@ -12,10 +12,8 @@ import { sendRaw, statusOf } from "../testing/follower.ts";
 import { residentBytes, startNode } from "../testing/start-node.ts";
 
 describe("raw http", async () => {
-  const api = await startNode({
-    AIRLOCK_API_RATE_LIMIT_ENABLED: "false",
-    AIRLOCK_AGENT_TOKENS: "a-token-of-the-agent",
-  });
+  const api = await startNode(servers.open);
+  const client = new Api(api.url);
 
   const fields = "Host: localhost\r\nConnection: close\r\n";
   const get = (path: string, more = "") => `GET ${path} HTTP/1.1\r\n${fields}${more}\r\n`;
@@ -128,6 +126,57 @@ describe("raw http", async () => {
     ],
   ])("a client that hangs up after %s", async (_title, bytes, status) => {
     expect(statusOf(await sendRaw(api.url, bytes, true))).toBe(status);
+  });
+
+  /** Opens `size` connections and sends these bytes on each. */
+  async function crowd(size: number, bytes: string): Promise<Socket[]> {
+    const { hostname, port } = new URL(api.url);
+    return Promise.all(
+      Array.from({ length: size }, async () => {
+        const socket = connect(Number(port), hostname);
+        onTestFinished(() => void socket.destroy());
+        socket.on("error", () => {});
+        await once(socket, "connect");
+        socket.write(bytes);
+        return socket;
+      }),
+    );
+  }
+
+  /** Submits a job and runs it to its end; returns its id. */
+  async function serveJob(): Promise<string> {
+    const agent = client.agent();
+    const { job_id } = await client.submit();
+    // Requests of the rows above have left jobs.
+    for (let taken = ""; taken !== job_id;) {
+      const { lease_id, execution_id } = await agent.takeJob();
+      expect((await agent.result(lease_id)).status).toBe(200);
+      taken = execution_id;
+    }
+    expect((await client.job(job_id)).status).toBe("succeeded");
+    return job_id;
+  }
+
+  const head =
+    "POST /execute/async HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+
+  test.each([
+    ["500 idle connections", 500, ""],
+    [
+      "200 clients whose headers come drop by drop",
+      200,
+      "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Drop",
+    ],
+    ["200 bodies that never end", 200, `${head}Content-Length: 1000\r\n\r\n{"code": "`],
+    ["200 bodies without a length", 200, `${head}Transfer-Encoding: chunked\r\n\r\n5\r\n{"cod`],
+  ])("fault 12: while there are %s, other clients are served", async (_what, size, bytes) => {
+    const before = await client.newest();
+    const held = await crowd(size, bytes);
+    const first = await serveJob();
+    for (const socket of held) if (bytes !== "") socket.write(bytes.includes("{") ? " " : "s");
+    const second = await serveJob();
+    // No unfinished request became a job.
+    expect(await client.newest()).toEqual([second, first, ...before].slice(0, 10));
   });
 
   test("after all these requests it still serves, and nothing was logged as an error of the service", async () => {
@@ -282,62 +331,5 @@ except OSError:
     }
     for (const id of (await client.newest()).slice(0, 9)) await client.post(`/jobs/${id}/cancel`);
     expect((await Promise.all(waiting)).map(({ status }) => status)).toEqual(Array(9).fill(200));
-  });
-});
-
-describe("node crowd", async () => {
-  const sockets: Socket[] = [];
-  const service = await startNode(servers.open);
-  const api = new Api(service.url);
-  afterAll(async () => {
-    for (const socket of sockets) socket.destroy();
-    await service.close();
-  });
-
-  /** Opens `size` connections and sends these bytes on each. */
-  async function crowd(size: number, bytes: string): Promise<Socket[]> {
-    const { hostname, port } = new URL(service.url);
-    return Promise.all(
-      Array.from({ length: size }, async () => {
-        const socket = connect(Number(port), hostname);
-        sockets.push(socket);
-        socket.on("error", () => {});
-        await once(socket, "connect");
-        socket.write(bytes);
-        return socket;
-      }),
-    );
-  }
-
-  /** Submits a job and runs it to its end; returns its id. */
-  async function serveJob(): Promise<string> {
-    const agent = api.agent();
-    const { job_id } = await api.submit();
-    const { lease_id } = await agent.takeJob();
-    expect((await agent.result(lease_id)).status).toBe(200);
-    expect((await api.job(job_id)).status).toBe("succeeded");
-    return job_id;
-  }
-
-  const head =
-    "POST /execute/async HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-
-  test.each([
-    ["500 idle connections", 500, ""],
-    [
-      "200 clients whose headers come drop by drop",
-      200,
-      "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Drop",
-    ],
-    ["200 bodies that never end", 200, `${head}Content-Length: 1000\r\n\r\n{"code": "`],
-    ["200 bodies without a length", 200, `${head}Transfer-Encoding: chunked\r\n\r\n5\r\n{"cod`],
-  ])("fault 12: while there are %s, other clients are served", async (_what, size, bytes) => {
-    const before = await api.newest();
-    const held = await crowd(size, bytes);
-    const first = await serveJob();
-    for (const socket of held) if (bytes !== "") socket.write(bytes.includes("{") ? " " : "s");
-    const second = await serveJob();
-    // No unfinished request became a job.
-    expect(await api.newest()).toEqual([second, first, ...before].slice(0, 10));
   });
 });

@@ -94,19 +94,6 @@ describe("webhooks", () => {
     expect(after).toMatchObject({ id: `evt_${id}`, body: before!.body });
   });
 
-  test("an execution that ended just before kill -9 is still an event", async () => {
-    const first = await start("a", { AIRLOCK_WEBHOOK_PRIVATE_ADDRESSES: "" });
-    const id = await cancelled(first.url);
-    first.child.kill("SIGKILL");
-    await first.exited;
-    // As if the process was killed before it looked.
-    await inDatabase("delete from webhook_deliveries");
-    await inDatabase("update webhook_events set is_fanned_out = 0");
-    await start("a");
-    const [call] = await receiver.calls(1);
-    expect(call?.id).toBe(`evt_${id}`);
-  });
-
   test("a process that stops in order hands its calls back, and logs no secret", async () => {
     receiver.answering = () => {};
     const first = await start(

@@ -21,21 +21,22 @@ test("a worker without its keys answers no requests, and says where to look", as
   expect(await reply.text()).toContain("wrangler tail");
 });
 
-test("an uploaded file may have what the platform takes in one request, and the limit says so", async () => {
-  const service = await startWorker({ ...servers.open, AIRLOCK_MAX_FILE_BYTES: "1000000000" });
-  onTestFinished(() => service.close());
-  const document = await (await fetch(`${service.url}/openapi.json`)).text();
-  const [limit] = /At most \d+ bytes \(`max_file_bytes`\)/.exec(document) ?? [];
-  expect(limit).toBe("At most 100000000 bytes (`max_file_bytes`)");
-});
-
 describe("worker cron", async () => {
-  const retention = { AIRLOCK_EXECUTION_RETENTION_DAYS: "0.000000001" };
-  const service = await startWorker({ ...servers.open, ...retention });
+  const service = await startWorker({
+    ...servers.open,
+    AIRLOCK_EXECUTION_RETENTION_DAYS: "0.000000001",
+    AIRLOCK_MAX_FILE_BYTES: "1000000000",
+  });
   const database = createClient({ url: service.databaseUrl });
   afterAll(async () => {
     database.close();
     await service.close();
+  });
+
+  test("an uploaded file may have what the platform takes in one request, and the limit says so", async () => {
+    const document = await (await fetch(`${service.url}/openapi.json`)).text();
+    const [limit] = /At most \d+ bytes \(`max_file_bytes`\)/.exec(document) ?? [];
+    expect(limit).toBe("At most 100000000 bytes (`max_file_bytes`)");
   });
 
   async function cron(): Promise<void> {

@@ -122,12 +122,6 @@ describe("an execution that ends", () => {
     expect(await events()).toHaveLength(1);
   });
 
-  test("with a callback_url is an event, whatever endpoints want", async () => {
-    await submit({ callbackUrl: "https://a.example/b" });
-    await complete("oom")();
-    expect(await events()).toMatchObject([{ callbackUrl: "https://a.example/b" }]);
-  });
-
   test("keeps its event when its record is removed; the event has ids, status and metadata, no message", async () => {
     await keepWantedTypes(store.db, webhookTypes);
     const id = await submit({ metadata: { order: "é😀" }, batchId: null, traceparent: "00-a" });

@@ -13,8 +13,8 @@ import type { Reply, ScriptedAgent } from "../scripted-agent.ts";
 import {
   agentTokens,
   type Api,
-  apiKeys,
   body,
+  digest,
   dockerError,
   expectFault,
   failure,
@@ -40,7 +40,10 @@ export const agentRows: Row[] = [
       const headers = given ? { Authorization: given } : {};
       const paths = ["/poll", "/renew", "/leave", "/leases/x/result", "/nowhere"];
       const replies = paths.map((path) => api.post(`/agent/v1${path}`, {}, headers));
-      replies.push(api.send("PUT", "/agent/v1/leases/x/artifacts/a", { headers, body: "" }));
+      for (const path of ["/leases/x/artifacts/a", "/builds/x/image"])
+        replies.push(api.send("PUT", `/agent/v1${path}`, { headers, body: "" }));
+      for (const path of ["", "/archive"])
+        replies.push(api.get(`/agent/v1/images/${digest(1)}${path}`, headers));
       for (const reply of await Promise.all(replies)) {
         expect([given, reply.status]).toEqual([given, 401]);
         expect(reply.headers.get("WWW-Authenticate")).toMatch(/^Bearer /);
@@ -272,11 +275,7 @@ export const joinRows: Row[] = [
   test("A join code is not accepted as a token, nor a token as a join code", async (api) => {
     const [code, token] = [await newCode(api), newToken()];
     expect(await pollStatus(api, code)).toBe(401);
-    const reply = await api.post("/agent/v1/join", {
-      code: token,
-      token_sha256: hashOf(token),
-      name: "a-host",
-    });
+    const reply = await exchange(api, token, token);
     expect(reply.status).toBe(400);
     expect(problemOf(reply).errors).toMatchObject([{ path: "code" }]);
     expect(reply.text).not.toContain(token);
@@ -535,16 +534,12 @@ export const leasePostRows: Row[] = [
   }),
 ];
 
-const operator = { "X-API-Key": operatorKey };
-
 /** Lets a host join by the public interface. */
 async function joinedByInvitation(api: Api, name: string): Promise<{ id: string; token: string }> {
   const reply = await api.post("/hosts/invitations", { name });
   expect(reply.status).toBe(201);
-  const token = `ala_${randomBytes(32).toString("hex")}`;
-  const token_sha256 = createHash("sha256").update(token).digest("hex");
-  const { code } = Invitation.parse(body(reply));
-  const answer = await api.post("/agent/v1/join", { code, token_sha256, name: "its-own" });
+  const token = newToken();
+  const answer = await exchange(api, Invitation.parse(body(reply)).code, token, "its-own");
   return { id: JoinReply.parse(body(answer)).agent.id, token };
 }
 
@@ -563,15 +558,6 @@ const local = (rows: Row[]): Row[] =>
     ...row,
     only: { on: "node", why: "the service on workerd is open to its network" },
   }));
-
-const guarded: [method: string, path: string][] = [
-  ["GET", "/hosts"],
-  ["POST", "/hosts/invitations"],
-  ["POST", "/hosts/x/revoke"],
-  ["POST", "/hosts/x/rotate"],
-  ["POST", "/agents/x/drain"],
-  ["POST", "/agents/x/resume"],
-];
 
 export const hostRows: Row[] = [
   ...local([
@@ -615,9 +601,8 @@ export const hostRows: Row[] = [
       expect(body(asked)).toMatchObject({ id, rotation_asked_at: expect.any(String) as string });
       expect(await waiting).toMatchObject({ rotate: true });
 
-      const next = `ala_${randomBytes(32).toString("hex")}`;
-      const token_sha256 = createHash("sha256").update(next).digest("hex");
-      const order = JSON.stringify({ token_sha256 });
+      const next = newToken();
+      const order = JSON.stringify({ token_sha256: hashOf(next) });
       expect((await agent.send("POST", "/rotate", order)).status).toBe(200);
       expect(await host(api, id)).toHaveProperty("rotation_asked_at");
       const heir = api.agent(next);
@@ -654,14 +639,9 @@ export const hostRows: Row[] = [
     }),
   ]),
   ...on("with keys", [
-    test("A host or agent that there is not is 404 to an operator; with a key that is not an operator's, requests about hosts are 403", async (api) => {
+    test("A host or agent that there is not is 404 to an operator", async (api) => {
       for (const path of ["/hosts/none/revoke", "/agents/none/drain", "/agents/none/resume"])
-        expect((await api.post(path, undefined, operator)).status).toBe(404);
-      for (const [method, path] of guarded) {
-        const reply = await api.send(method, path, { headers: { "X-API-Key": apiKeys[0] } });
-        expect([path, reply.status]).toEqual([path, 403]);
-        expect(problemOf(reply).detail).toContain("operator_keys");
-      }
+        expect((await api.post(path, undefined, { "X-API-Key": operatorKey })).status).toBe(404);
     }),
   ]),
   {
@@ -673,11 +653,4 @@ export const hostRows: Row[] = [
       expect(problemOf(reply).detail).toContain("operator_keys");
     },
   },
-  ...on("with keys", [
-    test("An operator's key manages hosts, and is accepted wherever an API key is", async (api) => {
-      expect((await api.post("/hosts/invitations", {}, operator)).status).toBe(201);
-      expect((await api.get("/hosts", operator)).status).toBe(200);
-      expect((await api.get("/executions", operator)).status).toBe(200);
-    }),
-  ]),
 ];

@@ -217,19 +217,6 @@ export const fileRows: Row[] = [
     }
     expect((await stored(api)).items.map((file) => file.file_id)).not.toContain(file_id);
   }),
-  ...on("with keys", [
-    test("Files need a key where keys are required", async (api) => {
-      for (const [method, path] of [
-        ["POST", "/files?name=a"],
-        ["GET", "/files"],
-        ["GET", `/files/${crypto.randomUUID()}`],
-        ["DELETE", `/files/${crypto.randomUUID()}`],
-      ] as const) {
-        const sent = method === "POST" ? { body: utf8("x") } : {};
-        expect((await api.send(method, path, sent)).status).toBe(401);
-      }
-    }),
-  ]),
 ];
 
 const code = "print(1)";

@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import { Usage } from "../../../shared/wire/access.ts";
 import { Health, PoolHistory, PoolStats } from "../../../shared/wire/health.ts";
-import { type Api, apiKeys, body, on, type Row, test } from "./api.ts";
+import { type Api, body, type Row, test } from "./api.ts";
 
 const openBreaker = {
   state: "open",
@@ -270,11 +270,4 @@ export const metricsRows: Row[] = [
       expect(own).toEqual([]);
     },
   },
-  ...on("with a short window", [
-    test("/metrics needs a key like every other endpoint; Prometheus sends it as a bearer token", async (api) => {
-      expect((await api.get("/metrics")).status).toBe(401);
-      const authorization = { Authorization: `Bearer ${apiKeys[0]}` };
-      expect((await api.get("/metrics", authorization)).status).toBe(200);
-    }),
-  ]),
 ];

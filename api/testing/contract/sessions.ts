@@ -6,13 +6,12 @@ import {
   SyncResult,
   ToolCalls,
 } from "../../../shared/wire/executions.ts";
-import { AnswersReply } from "../../../shared/wire/leases.ts";
 import { limits } from "../../../shared/wire/limits.ts";
 import { type Session, SessionPage } from "../../../shared/wire/sessions.ts";
 import { SubmittedJob } from "../../../shared/wire/submissions.ts";
 import { WebhookEventPage } from "../../../shared/wire/webhooks.ts";
 import { Follower } from "../follower.ts";
-import { readyReport, type Reply, type ScriptedAgent } from "../scripted-agent.ts";
+import { readyReport, type Reply } from "../scripted-agent.ts";
 import {
   type Api,
   body,
@@ -28,7 +27,7 @@ import {
   sessionOf,
   test,
 } from "./api.ts";
-import { asked, toolCall } from "./tools.ts";
+import { answers, asked, toolCall } from "./tools.ts";
 
 /** The end of a session, as a call of it is told. */
 async function whyEnded(api: Api, id: string): Promise<string | undefined> {
@@ -578,11 +577,6 @@ export const sessionFileRows = on("with sessions", [
   }),
 ]);
 
-const answers = async (agent: ScriptedAgent, lease: string) => {
-  const reply = await agent.get(`/leases/${lease}/answers?after=0&wait_s=20`);
-  return AnswersReply.parse(body(reply)).answers;
-};
-
 export const sessionToolRows = on("with sessions", [
   test("POST /sessions/{id}/execute with `tools` brings events, among them the tool calls, whose answers reach the agent; without events it is 400", async (api) => {
     const { id, agent } = await served(api);
@@ -601,18 +595,14 @@ export const sessionToolRows = on("with sessions", [
     expect(data).toMatchObject({ job_id: call.execution_id, ...toolCall(1) });
     const given = { result: 380 };
     expect((await api.post(`/jobs/${data.job_id}/tool-calls/1`, given)).status).toBe(200);
-    expect(await answers(agent, lease_id)).toEqual([{ number: 1, result_json: "380" }]);
+    expect(await answers(agent, lease_id, 0, 20)).toEqual([{ number: 1, result_json: "380" }]);
     await agent.result(lease_id);
     expect((await live.rest()).at(-1)).toMatchObject({ event: "end" });
   }),
   test("A call of a session has its own `tools` and tool calls: the next one has none of them, and an answer that comes then is 409", async (api) => {
     const { id, agent } = await served(api);
-    const submit = async (fields: object) => {
-      const reply = await api.post(`/sessions/${id}/execute/async`, { code: "x", ...fields });
-      return SubmittedJob.parse(body(reply)).job_id;
-    };
-    const first = await submit({ ...asked, tool_timeout: 7 });
-    const second = await submit({});
+    const { job_id: first } = await submitCall(api, id, { ...asked, tool_timeout: 7 });
+    const { job_id: second } = await submitCall(api, id);
     expect(await api.record(first)).toMatchObject({ ...asked, tool_timeout: 7 });
     const { lease_id } = await agent.takeCall();
     await agent.post(lease_id, "items", { items: [toolCall(1)] });

@@ -251,10 +251,12 @@ export const keyRows = on("with keys", [
     }
     expect(seen.size).toBe(scopeOf.size - 1);
   }),
-  test("Any key reads the API's description, and gets 404 and 405 where there is no endpoint", async (api) => {
+  test("Any key reads the API's description, which is 401 without one, and gets 404 and 405 where there is no endpoint", async (api) => {
     const { key } = await newKey(api, { scopes: ["monitor"] });
-    for (const path of ["/docs", "/openapi.json", "/llms.txt"]) {
+    const assets = ["/docs/start.js", "/docs/swagger-ui.css"];
+    for (const path of ["/docs", "/openapi.json", "/llms.txt", ...assets]) {
       expect(await statusOf(api, key, path)).toBe(200);
+      expect((await api.get(path)).status).toBe(401);
     }
     expect(await statusOf(api, key, "/nowhere")).toBe(404);
     expect((await api.send("PUT", "/executions", { headers: bearer(key) })).status).toBe(405);
@@ -577,9 +579,11 @@ export const auditRows: Row[] = [
         body(await api.get(`/audit?limit=2&before=${before}`, operator)),
       );
       expect(next.items[0]!.id).toBeLessThan(before);
-      expect(problemOf(await api.get("/audit", { "X-API-Key": apiKeys[0] })).code).toBe(
-        "forbidden",
-      );
+      for (const path of ["/audit", "/hosts"]) {
+        const refused = problemOf(await api.get(path, { "X-API-Key": apiKeys[0] }));
+        expect(refused.code).toBe("forbidden");
+        expect(refused.detail).toContain("operator_keys");
+      }
       expect((await api.get("/audit?action=nothing", operator)).status).toBe(400);
     }),
   ]),

@@ -2,11 +2,9 @@ import { expect } from "vitest";
 import { ToolCalls } from "../../../shared/wire/executions.ts";
 import { AnswersReply } from "../../../shared/wire/leases.ts";
 import { limits } from "../../../shared/wire/limits.ts";
-import { SubmittedJob } from "../../../shared/wire/submissions.ts";
 import { Follower } from "../follower.ts";
 import type { ScriptedAgent } from "../scripted-agent.ts";
-import { type Api, body, expectFault, on, problemOf, type Row, test, working } from "./api.ts";
-import { bearer, newKey } from "./tenants.ts";
+import { type Api, body, expectFault, problemOf, type Row, test, working } from "./api.ts";
 
 const getPrice = {
   name: "get_price",
@@ -91,7 +89,8 @@ const answer = (api: Api, id: string, number: number, given: unknown = { result:
   api.post(callsPath(id, `/${number}`), given);
 const listed = async (api: Api, id: string, query = "") =>
   ToolCalls.parse(body(await api.get(callsPath(id, query))));
-const answers = async (agent: ScriptedAgent, lease: string, after: number, waitS = 0) => {
+/** The answers that an agent gets. */
+export const answers = async (agent: ScriptedAgent, lease: string, after: number, waitS = 0) => {
   const reply = await agent.get(`/leases/${lease}/answers?after=${after}&wait_s=${waitS}`);
   expect(reply.status).toBe(200);
   return AnswersReply.parse(body(reply)).answers;
@@ -272,25 +271,4 @@ export const toolCallRows: Row[] = [
     await read();
     expect(sizes).toEqual([8, 100, 2]);
   }),
-  ...on("with keys", [
-    test("The calls of another tenant's job are 404, and still wait after a stranger's answer", async (api) => {
-      const [a, b] = [
-        await newKey(api, { tenant: "calls-a", scopes: ["run", "read"] }),
-        await newKey(api, { tenant: "calls-b", scopes: ["run", "read"] }),
-      ];
-      const reply = await api.post("/execute/async", { code: "x", ...asked }, bearer(a.key));
-      const { job_id } = SubmittedJob.parse(body(reply));
-      const agent = api.agent();
-      const { lease_id } = await agent.takeJob();
-      await agent.post(lease_id, "items", { items: [toolCall(1)] });
-      const path = callsPath(job_id, "/1");
-      for (const query of ["", "?all=true"]) {
-        expect((await api.get(callsPath(job_id, query), bearer(b.key))).status).toBe(404);
-      }
-      expect((await api.post(path, { result: 1 }, bearer(b.key))).status).toBe(404);
-      expect(await answers(agent, lease_id, 0)).toEqual([]);
-      expect((await api.post(path, { result: 2 }, bearer(a.key))).status).toBe(200);
-      expect(await answers(agent, lease_id, 0)).toEqual([{ number: 1, result_json: "2" }]);
-    }),
-  ]),
 ];
