@@ -65,6 +65,7 @@ json.dump({"sum": sum(data["numbers"])}, open("/output/result.json", "w"))
       output_json: '{"sum": 6.5}',
       job_ref: expect.stringMatching(/^default@sha256:[0-9a-f]{64}$/) as string,
       timing: { dep_install_ms: 0, phase_at_exit: "completed" },
+      container_backend: vars["AIRLOCK_CONTAINER_BACKEND"],
     });
     const { startup_ms, execution_ms, total_ms } = report.timing;
     expect(startup_ms).toBeGreaterThan(0);

@@ -15,34 +15,6 @@ import { childrenOf } from "../testing/machine.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
 const zygote = { AIRLOCK_CONTAINER_BACKEND: "zygote" };
-const labelsOf = async (agent: string): Promise<string[]> => {
-  const found = await Promise.all(
-    (await containersOf(agent)).map((id) => rawEngine.getContainer(id).inspect()),
-  );
-  return found.map(({ Config }) => Config.Labels["io.airlock.lease"]?.split("-")[0] ?? "");
-};
-
-test("a job is forked, and nothing is left of it", async () => {
-  await using service = await startTestService();
-  const agent = await service.startAgent("forks", zygote);
-  const code = `
-import json, os, socket
-print(os.getpid(), socket.gethostbyname("localhost"))
-with open("/output/result.json", "w") as file: json.dump({"n": json.load(open("/input/data.json"))["n"] + 1}, file)
-with open("/output/text", "w") as file: file.write("x" * 100_000)`;
-  const ids = await Promise.all([1, 2, 3, 4, 5].map((n) => service.submit(code, { n })));
-  for (const [at, id] of ids.entries()) {
-    const record = await service.ended(id);
-    expect(record).toMatchObject({
-      status: "succeeded",
-      stdout: "2 127.0.0.1\n",
-      output: { n: at + 2 },
-      artifacts: [{ name: "text" }],
-      container_backend: "zygote",
-    });
-  }
-  expect(await labelsOf(agent.name)).toEqual(["mother"]);
-});
 
 test("where jobs cannot be forked, auto gives them containers, and zygote takes none and says why", async () => {
   await using service = await startTestService();
