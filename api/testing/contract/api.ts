@@ -1,7 +1,7 @@
 import { Readable } from "node:stream";
 import { request } from "undici";
 import { expect } from "vitest";
-import { Problem } from "../../../shared/wire/errors.ts";
+import { type ExecutionErrorType, Problem } from "../../../shared/wire/errors.ts";
 import { ExecutionPage, ExecutionRecord, JobStatus } from "../../../shared/wire/executions.ts";
 import { BuildResult } from "../../../shared/wire/job-types.ts";
 import type { LeasedBuild, PollRequest } from "../../../shared/wire/leases.ts";
@@ -416,6 +416,22 @@ export async function working(api: Api, fields: Record<string, unknown> = {}) {
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
   return { agent, job_id, lease_id };
+}
+
+/** A job that has failed with this error. */
+export async function failedJob(
+  api: Api,
+  type: ExecutionErrorType = "value_error",
+  fields: Record<string, unknown> = {},
+): Promise<string> {
+  const { job_id } = await api.submit(fields);
+  const agent = api.agent();
+  let taken = await agent.takeJob();
+  while (taken.execution_id !== job_id) taken = await agent.takeJob();
+  const error = { type, message: `${type}!`, phase: "execution" } as const;
+  const reply = await agent.result(taken.lease_id, { status: "failed", exit_code: 1, error });
+  expect(reply.status).toBe(200);
+  return job_id;
 }
 
 /** Sessions of the rows, and agents that hold them. */

@@ -15,6 +15,7 @@ import {
   type Api,
   body,
   expectFault,
+  failedJob,
   maxTimeoutS,
   nobody,
   problemOf,
@@ -250,13 +251,6 @@ export const listRows: Row[] = [
   }),
 ];
 
-/** A job that an agent has ended with this error. */
-async function failed(api: Api, type: ExecutionErrorType): Promise<string> {
-  const { job_id } = await api.submit();
-  await end(api, { status: "failed", exit_code: 1, error: errorOf(type) });
-  return job_id;
-}
-
 async function end(api: Api, result: Partial<ResultReport>): Promise<void> {
   const agent = api.agent();
   const { lease_id } = await agent.takeJob();
@@ -342,9 +336,9 @@ export const deadLetterRows: Row[] = [
   }),
   test("GET /dlq lists entries in pages, newest first, also behind a cursor, filtered by error_type", async (api) => {
     const jobs = [
-      await failed(api, "name_error"),
-      await failed(api, "json_error"),
-      await failed(api, "name_error"),
+      await failedJob(api, "name_error"),
+      await failedJob(api, "json_error"),
+      await failedJob(api, "name_error"),
     ];
     const newest = jobs.toReversed();
     expect(deadLetterIds(await deadLetterPage(api, "limit=3"))).toEqual(newest);
@@ -364,8 +358,8 @@ export const deadLetterRows: Row[] = [
   }),
   test("GET /dlq/stats counts the entries in total and by error type", async (api) => {
     const before = await stats(api);
-    await failed(api, "index_error");
-    await failed(api, "index_error");
+    await failedJob(api, "index_error");
+    await failedJob(api, "index_error");
     const after = await stats(api);
     expect(after.total).toBe(before.total + 2);
     expect(after.by_error_type["index_error"]).toBe((before.by_error_type["index_error"] ?? 0) + 2);
@@ -374,7 +368,7 @@ export const deadLetterRows: Row[] = [
     expect(after.oldest_created_at).toBe(items.at(-1)?.created_at);
   }),
   test("DELETE /dlq/{id} removes the entry and keeps the record", async (api) => {
-    const jobId = await failed(api, "assertion_error");
+    const jobId = await failedJob(api, "assertion_error");
     const { total } = await stats(api);
     const id = (await letterOf(api, jobId))?.id ?? 0;
     const reply = await api.send("DELETE", `/dlq/${id}`);
@@ -556,7 +550,7 @@ export const removeRows: Row[] = [
     expect((await remove(api, job_id)).status).toBe(404);
   }),
   test("Of several DELETEs of one execution, dead letter or file at once, one removes it and the others are 404", async (api) => {
-    const job_id = await failed(api, "value_error");
+    const job_id = await failedJob(api, "value_error");
     const letter = (await letterOf(api, job_id))!;
     const { file_id } = await uploaded(api, "a.txt", "a");
     for (const path of [`/dlq/${letter.id}`, `/executions/${job_id}`, `/files/${file_id}`]) {

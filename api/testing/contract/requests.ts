@@ -169,6 +169,7 @@ const malformed: Body[] = [
   '{"code":"1"} // x',
   '{"code":"1",}',
   '{"code":"1","input_data":{"a":NaN}}',
+  '{"code":"1","__proto__":{"timeout":1}}',
   '\u{feff}{"code":"1"}',
   '[{"code":"1"}]',
   '"print(1)"',
@@ -260,7 +261,7 @@ export const validationRows: Row[] = [
     expect(told?.toSorted()).toEqual(["code", "startup_timeout", "timeout", "x"]);
   }),
   ...paths.map((path) =>
-    test(`POST ${path} with a body that is no JSON object is 400: cut, with more behind it, of another type, not UTF-8, too deep`, async (api) => {
+    test(`POST ${path} with a body that is no JSON object is 400: cut, with more behind it, of another type, not UTF-8, too deep, or has the field __proto__`, async (api) => {
       const headers = { "Content-Type": "application/json" };
       for (const sent of malformed) {
         const { status } = await api.send("POST", path, { body: sent, headers });
@@ -425,10 +426,6 @@ export const exactnessRows: Row[] = [
     await agent.result(lease_id);
     expect(await recordAfter(api, bytes(""), keys)).toContain(`"output":${keys}`);
   }),
-  test("A request with the field __proto__ is 400", async (api) => {
-    const reply = await api.post("/execute/async", '{"code":"1","__proto__":{"timeout":1}}');
-    expect(reply.status).toBe(400);
-  }),
   test("Code arrives as it was sent: CR LF, BOM, tabs, any language", async (api) => {
     const code = "\u{feff}# -*- coding: latin-1 -*-\r\nprint('é 日本 😀\t\u2028')\r\n";
     await api.submit({ code });
@@ -502,18 +499,17 @@ const derivations: [parent: Record<string, unknown>, own: object, leased: object
   [timedTools, { tools: [] }, { tools: undefined }],
 ];
 
-const inputsOf = ({ stdin, args }: Pick<LeasedJob, "stdin" | "args">) => ({ stdin, args });
-
-async function taken(api: Api, id: string): Promise<object> {
+/** The job that an agent takes next, which is this one. */
+async function taken(api: Api, id: string): Promise<LeasedJob> {
   const job = await api.agent().takeJob();
   expect(job.execution_id).toBe(id);
-  return inputsOf(job);
+  return job;
 }
 
 export const inputRows: Row[] = [
   test("The agent and the full record get stdin and args as they were sent", async (api) => {
     const { job_id } = await api.submit(given);
-    expect(await taken(api, job_id)).toEqual(given);
+    expect(await taken(api, job_id)).toMatchObject(given);
     expect(await api.record(job_id)).toMatchObject(given);
     expect(await api.record(job_id, "")).not.toHaveProperty("stdin");
     const listed = await api.get("/executions?fields=stdin,args&limit=1");
@@ -523,7 +519,7 @@ export const inputRows: Row[] = [
     const agent = await api.connected();
     const reply = api.post("/execute", { code: "print(1)", ...given });
     const job = await agent.takeJob();
-    expect(inputsOf(job)).toEqual(given);
+    expect(job).toMatchObject(given);
     await agent.result(job.lease_id);
     expect((await reply).status).toBe(200);
   }),
@@ -593,7 +589,7 @@ export const inputRows: Row[] = [
     test("stdin may be as large as a request, and args 128 KiB", async (api) => {
       const most = { stdin: "x".repeat(3 * mebibyte), args: ["y".repeat(128 * 1024 - 1)] };
       const { job_id } = await api.submit(most);
-      expect(await taken(api, job_id)).toEqual(most);
+      expect(await taken(api, job_id)).toMatchObject(most);
     }),
   ]),
   test("An agent that does not know stdin and args gets other jobs only; a job that needs it waits or is refused, and says so", async (api) => {
@@ -611,15 +607,9 @@ export const inputRows: Row[] = [
       503,
       expect.stringContaining(why),
     ]);
-    expect(await taken(api, job_id)).toEqual(given);
+    expect(await taken(api, job_id)).toMatchObject(given);
   }),
 ];
-
-async function programOf(api: Api, id: string): Promise<unknown> {
-  const job = await api.agent().takeJob();
-  expect(job.execution_id).toBe(id);
-  return job.program;
-}
 
 export const programRows: Row[] = [
   test("`language` becomes the program that the agent runs; `{file}` in a command is the code's path; python is no program", async (api) => {
@@ -636,7 +626,7 @@ export const programRows: Row[] = [
       [{ language: "python" }, undefined],
     ] as const) {
       const { job_id } = await api.submit(fields);
-      expect(await programOf(api, job_id)).toEqual(expected);
+      expect((await taken(api, job_id)).program).toEqual(expected);
     }
   }),
   test("The full record has language, command, compile_command and compile_timeout as they were sent; Python's has none", async (api) => {

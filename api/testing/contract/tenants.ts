@@ -569,16 +569,7 @@ export const auditRows: Row[] = [
       await api.post("/hosts/none/revoke", undefined, operator);
       expect(await about(api, "none")).toEqual([]);
     }),
-    test("GET /audit gives pages, newest first; only an operator's key reads it", async (api) => {
-      for (let n = 0; n < 3; n++)
-        await api.post("/hosts/invitations", { name: `page-${n}` }, operator);
-      const first = AuditPage.parse(body(await api.get("/audit?limit=2", operator)));
-      expect(first).toMatchObject({ has_more: true, count: 2 });
-      const before = first.items.at(-1)!.id;
-      const next = AuditPage.parse(
-        body(await api.get(`/audit?limit=2&before=${before}`, operator)),
-      );
-      expect(next.items[0]!.id).toBeLessThan(before);
+    test("Only an operator's key reads GET /audit and GET /hosts, and the refusal says so", async (api) => {
       for (const path of ["/audit", "/hosts"]) {
         const refused = problemOf(await api.get(path, { "X-API-Key": apiKeys[0] }));
         expect(refused.code).toBe("forbidden");

@@ -6,7 +6,17 @@ import {
   WebhookEventPage,
 } from "../../../shared/wire/webhooks.ts";
 import { answer, type Receiver, startReceiver } from "../receiver.ts";
-import { type Api, body, expectFault, on, problemOf, receiverPort, type Row, test } from "./api.ts";
+import {
+  type Api,
+  body,
+  expectFault,
+  failedJob,
+  on,
+  problemOf,
+  receiverPort,
+  type Row,
+  test,
+} from "./api.ts";
 
 const server = "with webhooks";
 const own = `http://127.0.0.1:${receiverPort}`;
@@ -52,17 +62,6 @@ async function callsAbout(receiver: Receiver, id: string, count = 1) {
   const about = () => receiver.received.filter(({ event }) => event.data.job_id === id);
   while (about().length < count) await receiver.calls(receiver.received.length + 1);
   return about();
-}
-
-/** A job that has failed. */
-async function fail(api: Api, fields: object = {}): Promise<string> {
-  const { job_id } = await api.submit({ ...fields });
-  const agent = api.agent();
-  let taken = await agent.takeJob();
-  while (taken.execution_id !== job_id) taken = await agent.takeJob();
-  const error = { type: "value_error", message: "bad input", phase: "execution" } as const;
-  await agent.result(taken.lease_id, { status: "failed", exit_code: 1, error });
-  return job_id;
 }
 
 const callback_url = "https://hooks.example/airlock?token=1";
@@ -125,7 +124,7 @@ export const webhookRows = on(server, [
     "When a job ends, its callback_url and every endpoint that wants it are called once, signed",
     async (api, receiver) => {
       const metadata = { order: "4711" };
-      const id = await fail(api, { callback_url: `${own}/own`, metadata });
+      const id = await failedJob(api, "value_error", { callback_url: `${own}/own`, metadata });
       const calls = await callsAbout(receiver, id, 2);
       expect(calls.map(({ path }) => path).sort()).toEqual(["/failures", "/own"]);
       for (const call of calls) {
@@ -168,7 +167,7 @@ export const webhookRows = on(server, [
     "A call that fails is listed with its reason and next try; resend makes it due at once",
     async (api, receiver) => {
       receiver.answering = answer(503, { "Retry-After": "3600" });
-      const id = await fail(api);
+      const id = await failedJob(api);
       const failed = await delivery(api, id, (one) => one.last_status_code === 503);
       expect(failed).toMatchObject({
         endpoint: "failures",
@@ -191,7 +190,7 @@ export const webhookRows = on(server, [
   withReceiver(
     "Deliveries are listed newest first, by status, endpoint and job, with a cursor",
     async (api) => {
-      const ids = [await fail(api), await fail(api), await fail(api)];
+      const ids = [await failedJob(api), await failedJob(api), await failedJob(api)];
       for (const id of ids) await delivery(api, id, ({ status }) => status === "delivered");
       const query = "endpoint=failures&status=delivered";
       const [first, second] = await list(api, `${query}&limit=2`);
@@ -227,7 +226,7 @@ export const webhookEventRows: Row[] = [
     const metadata = { order: "4711" };
     const { job_id } = await api.submit({ metadata });
     await api.post(`/jobs/${job_id}/cancel`);
-    const failed = await fail(api);
+    const failed = await failedJob(api);
     const heard = await eventsUpTo(api, failed, cursor);
     expect(heard.items.map((one) => one.event.data.job_id)).toEqual([job_id, failed]);
     expect(heard.items[0]).toMatchObject({
@@ -256,7 +255,7 @@ export const webhookEventRows: Row[] = [
     expect(answer.items).toEqual([]);
     expect(Number(answer.cursor)).toBeGreaterThanOrEqual(Number(cursor));
     expect(Number(answer.cursor)).toBeLessThan(999999999999999);
-    const id = await fail(api);
+    const id = await failedJob(api);
     const { items } = await eventsUpTo(api, id, answer.cursor);
     expect(items.at(-1)).toMatchObject({ webhook_id: `evt_${id}` });
   }),
@@ -264,7 +263,7 @@ export const webhookEventRows: Row[] = [
     "A client that listens also gets the events of configured receivers; these are still called once",
     async (api, receiver) => {
       const { cursor } = await events(api);
-      const id = await fail(api, { callback_url: `${own}/own` });
+      const id = await failedJob(api, "value_error", { callback_url: `${own}/own` });
       const calls = await callsAbout(receiver, id, 2);
       const { items } = await eventsUpTo(api, id, cursor);
       const about = items.filter(({ event }) => event.data.job_id === id);
