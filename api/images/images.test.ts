@@ -1,8 +1,7 @@
 import { createHash } from "node:crypto";
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { type Client } from "@libsql/client";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { jsonRequest } from "../../scripts/operate/command.ts";
 import { type Config } from "../../shared/config/config.ts";
 import type { ExecutionRecord, SyncResult } from "../../shared/wire/executions.ts";
@@ -12,16 +11,15 @@ import type { Session } from "../../shared/wire/sessions.ts";
 import type { SubmittedJob } from "../../shared/wire/submissions.ts";
 import { recordAgent } from "../agents/agents.ts";
 import { findAgent } from "../agents/fleet.ts";
-import { createApp } from "../app.ts";
 import { type Deps } from "../deps.ts";
 import { buildSpec, environment } from "../jobs/environment.ts";
 import type { LeaseTerms } from "../jobs/lease.ts";
-import { database, type Database } from "../store/database.ts";
+import { type Database } from "../store/database.ts";
 import { queuedSessions } from "../sessions/sql.ts";
 import { sweep } from "../sweep.ts";
 import { readyReport, ScriptedAgent } from "../testing/scripted-agent.ts";
-import { by, openIn, openTempStore, testDeps } from "../testing/temp-store.ts";
-import { store, useStore } from "../testing/use-store.ts";
+import { by, openTempStore, testDeps } from "../testing/temp-store.ts";
+import { startProcess, store, useStore } from "../testing/use-store.ts";
 import {
   archiveKey,
   imageSource,
@@ -412,7 +410,6 @@ describe("a job of a type that is not built", () => {
   useStore();
   const base = "python:3.13-slim";
   const image = `sha256:${"7".repeat(64)}`;
-  const token = "a-token-of-16-characters";
   const missing = {
     type: "dependency_error",
     message: "No such package.",
@@ -425,26 +422,20 @@ describe("a job of a type that is not built", () => {
   };
   let clock: number;
   let first: Process;
-  const opened: Client[] = [];
 
   beforeEach(async () => {
     clock = Date.parse("2026-01-01");
     first = await start();
     await first.poll();
   });
-  afterEach(() => opened.splice(0).forEach((client) => client.close()));
 
   type Process = Awaited<ReturnType<typeof start>>;
 
   /** An API process with an agent of its own on the one database. */
   async function start(config: Partial<Config> = {}, requirements = ["numpy==2.3.4"]) {
-    const client = await openIn(store.folder);
-    opened.push(client);
     const job_types = { science: JobTypeDefinition.parse({ requirements, npm: ["marked@15"] }) };
-    const common = { agent_tokens: [token], job_types, max_queue_size: 1000, lease_ttl_s: 180 };
-    const deps = testDeps(database(client), store.folder, () => clock, { ...common, ...config });
-    const app = createApp(deps);
-    const agent = new ScriptedAgent(app, token);
+    const common = { job_types, max_queue_size: 1000, lease_ttl_s: 180 };
+    const { deps, app, agent } = await startProcess(() => clock, { ...common, ...config });
     agent.maxSessions = 9;
     const send = async <T = Record<string, unknown>>(
       method: string,

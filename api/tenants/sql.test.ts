@@ -1,32 +1,20 @@
-import type { Client } from "@libsql/client";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { jsonRequest } from "../../scripts/operate/command.ts";
 import type { TenantLimits } from "../../shared/wire/access.ts";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
 import type { PollRequest } from "../../shared/wire/leases.ts";
 import { addJoinCode, exchangeCode, revokeToken } from "../agents/agents.ts";
 import { claimNext } from "../agents/claim.ts";
-import { createApp } from "../app.ts";
 import { expectFile, recordFile, removeFile } from "../files/sql.ts";
 import { openBuilds } from "../images/sql.ts";
 import { submitBatch } from "../jobs/batch-sql.ts";
 import { advance, finishExecution } from "../jobs/lease.ts";
 import { recordArtifact, recordOutput } from "../jobs/output.ts";
 import { submitExecution } from "../jobs/submit.ts";
-import { database } from "../store/database.ts";
 import { forgetRemoval, removeExecution } from "../store/retention.ts";
-import { ScriptedAgent } from "../testing/scripted-agent.ts";
 import { miscounted, result } from "../testing/store-model.ts";
-import {
-  by,
-  handleOf,
-  newExecution,
-  noLimits,
-  offers,
-  openIn,
-  testDeps,
-} from "../testing/temp-store.ts";
-import { store, useStore } from "../testing/use-store.ts";
+import { by, handleOf, newExecution, noLimits, offers } from "../testing/temp-store.ts";
+import { startProcess, store, useStore } from "../testing/use-store.ts";
 import { keepListening } from "../webhooks/sql.ts";
 import {
   findTenant,
@@ -304,26 +292,14 @@ describe("audit", () => {
 });
 
 describe("job types that tenants make", () => {
-  const token = "a-token-of-16-characters";
   const base = "python:3.13-slim";
   const tenants = ["acme", "other"];
-  const opened: Client[] = [];
-  afterEach(() => opened.splice(0).forEach((client) => client.close()));
 
   /** An API process on the one database, with two tenants and an agent that builds for them. */
   async function start(tenant_job_types = 3, tenant_builds = true, configured = {}) {
-    const client = await openIn(store.folder);
-    opened.push(client);
     const job_types = { big: JobTypeDefinition.parse({ memory_limit: "1g" }), ...configured };
-    const settings = {
-      agent_tokens: [token],
-      job_types,
-      tenant_job_types,
-      api_rate_limit_enabled: false,
-    };
-    const deps = testDeps(database(client), store.folder, Date.now, settings);
-    const app = createApp(deps);
-    const agent = new ScriptedAgent(app, token);
+    const settings = { job_types, tenant_job_types, api_rate_limit_enabled: false };
+    const { deps, app, agent } = await startProcess(Date.now, settings);
     agent.maxSessions = 3;
     const send = async (tenant: string, method: string, path: string, body?: object) => {
       const request = jsonRequest(method, body, { "X-Airlock-Tenant": tenant });
