@@ -20,7 +20,7 @@ import {
   postOutcome,
   resultOfReport,
   toRunItem,
-} from "./outcome.ts";
+} from "./post.ts";
 import { type Acquired, filesOf, type FindPlace, openJobPlace, type PlaceDeps } from "./place.ts";
 
 export type RunDeps = PlaceDeps & {

@@ -16,7 +16,7 @@ import { type Sandbox, withRun } from "../sandbox/sandbox.ts";
 import type { SpooledArtifact } from "../sandbox/verdict.ts";
 import type { ChangeSignal } from "../waiting.ts";
 import { type Lease, type Leases, RunCancelled } from "./leases.ts";
-import { failureOutcome } from "./outcome.ts";
+import { failureOutcome } from "./post.ts";
 import { type Acquired, type FindPlace, openPlace, sandboxJob } from "./place.ts";
 import { type RunDeps, runLease } from "./run.ts";
 

@@ -10,7 +10,7 @@ import { reportWith } from "../testing/engine.ts";
 import { judgeSimply } from "../testing/fakes.ts";
 import { t, useTestAgent } from "../testing/test-agent.ts";
 import { LeaseDropped } from "./leases.ts";
-import { resultOfReport, type Times } from "./outcome.ts";
+import { resultOfReport, type Times } from "./post.ts";
 
 useTestAgent({ hasGoodEngine: true });
 
