@@ -160,7 +160,7 @@ export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv
 const form = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /** The W3C trace context of a request; undefined if it has none, or none that is valid. */
-export function traceparentOf(header: string | undefined): string | undefined {
+function traceparentOf(header: string | undefined): string | undefined {
   return header !== undefined && form.test(header) ? header : undefined;
 }
 
@@ -169,7 +169,7 @@ export function traceparentOf(header: string | undefined): string | undefined {
  * Only a poll does not wait. If a power cut undoes a lease, the job is leased again, and posts for the
  * first lease are refused.
  */
-export function answerOnDisk({ db }: Deps): MiddlewareHandler<AppEnv> {
+function answerOnDisk({ db }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     await next();
     if (c.req.path !== "/agent/v1/poll") await db.durable();
@@ -215,7 +215,7 @@ function asRefusal(error: Error): AppError {
 }
 
 /** Answers requests that match no route: 405 with Allow if the path is an endpoint's, else 404. */
-export function refuseUnrouted({ routes }: Pick<Hono<AppEnv>, "routes">): NotFoundHandler<AppEnv> {
+function refuseUnrouted({ routes }: Pick<Hono<AppEnv>, "routes">): NotFoundHandler<AppEnv> {
   const methods = new TrieRouter<string>();
   for (const { method, path } of routes) if (method !== "ALL") methods.add("ALL", path, method);
   return (c) => {

@@ -109,7 +109,7 @@ export type Topic =
 /** What a subscription is woken for. */
 export type Wants = Record<Work, Wanted>;
 
-export interface Wanted {
+interface Wanted {
   jobTypes: ReadonlySet<string>;
   /** How many wake-ups it can use at once. More come only if nobody else can use them. */
   atOnce: number;

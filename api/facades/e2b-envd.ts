@@ -474,7 +474,7 @@ export function frame(message: object, flags = 0): Uint8Array {
 }
 
 /** The end of a stream: it has an error, or none. */
-export const lastFrame = (error?: ConnectError): Uint8Array => frame(error ? { error } : {}, last);
+const lastFrame = (error?: ConnectError): Uint8Array => frame(error ? { error } : {}, last);
 
 /** The answer of a call that has a stream of messages. Its status is 200. */
 export function failedStream(refusal: Refusal): Response {

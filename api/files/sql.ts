@@ -30,7 +30,7 @@ import {
 
 export type FileRow = typeof files.$inferSelect;
 /** Its tenant is that of the handle, or else `default`. */
-export type NewFile = Omit<FileRow, "tenant"> & { tenant?: string };
+type NewFile = Omit<FileRow, "tenant"> & { tenant?: string };
 
 /**
  * Makes room for a file that is about to be stored, and schedules the removal of its bytes, in case it

@@ -302,9 +302,9 @@ const ifNoneMatch = z
   .optional()
   .openapi({ description: "ETags that the client has, or `*`." });
 
-export const headHeaders = z.object({ "If-None-Match": ifNoneMatch });
+const headHeaders = z.object({ "If-None-Match": ifNoneMatch });
 
-export const downloadHeaders = z.object({
+const downloadHeaders = z.object({
   "If-None-Match": ifNoneMatch,
   Range: z.string().optional().openapi({ description: "Such as `bytes=0-1023`." }),
   "If-Range": z

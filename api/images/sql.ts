@@ -153,7 +153,7 @@ function refuse(refusal: BuildRefusal): BuildTransition {
 export type BuildRow = typeof builds.$inferSelect;
 export type NewBuild = typeof builds.$inferInsert;
 /** A job type, and what its image is made of. */
-export type BuildOf = Pick<NewBuild, "jobType" | "spec">;
+type BuildOf = Pick<NewBuild, "jobType" | "spec">;
 
 /** Literal text, since SQLite uses a partial index only if the query has its condition. */
 const isOpen = sql`${builds.status} IN ('queued', 'running')`;
