@@ -127,13 +127,12 @@ function learn(fleet: Fleet, changes: Change[]): Fleet {
     const known = fleet.rows.get(agentId);
     isSteady &&=
       known !== undefined && !fleet.serving!.silent.has(agentId) && isAsPlaced(agent, known);
-    fleet.rows.set(agentId, agent);
+    // In place, so that a change costs the same in a fleet of any size.
+    if (known) Object.assign(known, agent);
+    else fleet.rows.set(agentId, agent);
   }
   fleet.seq = lastOf(changes);
-  if (isSteady) {
-    fleet.present = fleet.present.map(({ id }) => fleet.rows.get(id)!);
-    return fleet;
-  }
+  if (isSteady) return fleet;
   fleet.serving = undefined;
   const present = [...fleet.rows.values()].filter(({ leftAt }) => leftAt === null);
   fleet.present = present.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));

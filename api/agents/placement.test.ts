@@ -19,6 +19,7 @@ import {
   mayRun,
   poolStats,
   servingAgents,
+  takesNow,
   turnMessage,
   whyNobodyBuilds,
   whyNobodyRuns,
@@ -370,6 +371,43 @@ describe("why no agent takes a job now", () => {
   ])("%s", (_what, one, only, running, reason) => {
     const held = new Map([["a", running]]);
     expect(whyNobodyTakes(one, [only], config, 1000, null, held)).toBe(reason);
+  });
+
+  test("nothing is in the way of a job that one agent takes, whoever else is there", () => {
+    const two = { total: 2, free: 2 };
+    const able = [
+      withBase,
+      withBuilt,
+      agent({ images: [base], gpus: two, labels: { gpu: "a100" } }),
+    ];
+    const unable = [
+      agent(),
+      without,
+      mounting,
+      idleGpu,
+      agent({ breaker: failed, images: [base, digest] }),
+      ...[{ engine: off }, { drainingAt: 1 }, { slots: 0 }, { lastSeenAt: -60_000 }].map((one) =>
+        agent({ images: [base, digest], gpus: two, ...one }),
+      ),
+      { ...accepting("u"), images: [base, digest], gpus: two },
+    ];
+    const all = [...able, ...unable, mountingBase, sending];
+    for (const one of [plain, built, shared, labelled, inProduction, gpu])
+      for (const inputs of [null, "frames", "mount"] as const) {
+        const takes = (each: AgentReport) => takesNow(each, one, inputs, config, 1000);
+        expect(unable.filter(takes)).toEqual([]);
+        for (const taker of all.filter(takes))
+          for (const known of all.map((other) => [other, taker])) {
+            const live = known.filter((each) => isLive(each, config, 1000));
+            expect(whyUnavailable("sync", known, config, 1000)).toBeUndefined();
+            expect(whyNobodyRuns(one, live, { inputs })).toBeUndefined();
+            expect(whyNobodyTakes(one, known, config, 1000, inputs)).toBeUndefined();
+          }
+      }
+    const takers = [plain, built, labelled, inProduction, gpu].map((one) =>
+      all.findIndex((each) => takesNow(each, one, null, config, 1000)),
+    );
+    expect(takers).toEqual([0, 1, 2, -1, 2]);
   });
 
   test("too few GPUs", () => {

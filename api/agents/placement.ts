@@ -79,6 +79,26 @@ function givesAll(
   return waysOf(other.accepts.inputs).every((way) => ways.includes(way));
 }
 
+/** Whether an agent takes a job of a type now, whatever other agents there are. */
+export function takesNow(
+  agent: AgentReport,
+  environment: Environment,
+  inputs: InputWay | null,
+  config: Config,
+  now: number,
+): boolean {
+  return (
+    isLive(agent, config, now) &&
+    isAtWork(agent) &&
+    agent.slots > 0 &&
+    agent.gpus.free >= environment.jobType.gpus &&
+    agent.images.includes(imageOf(environment)) &&
+    givesInputs(agent, inputs) &&
+    accepts(agent, environment) &&
+    canRun(agent, environment, [])
+  );
+}
+
 /** The properties of an agent that decide which jobs it may get. */
 export type Placed = Pick<AgentReport, "labels" | "gpus" | "images" | "accepts">;
 

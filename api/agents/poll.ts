@@ -122,6 +122,8 @@ export async function poll(
         // Then the rest of the reply has not changed.
         const jobs = forJob ? await takeIfWoken(deps, request, tokenHash, signal, wakes) : [];
         if (jobs.length > 0) return { ...reply, jobs };
+        // The agent's next poll looks at once.
+        if (!isWoken && now() >= deadline) return reply;
         mustLook = isWoken || lookAt <= touchAt;
         if (now() < touchAt) continue;
         seenAt = now();

@@ -20,6 +20,7 @@ import {
   givesInputs,
   isGone,
   isLive,
+  takesNow,
   turnMessage,
   whyNoBuild,
   whyNobodyRuns,
@@ -486,6 +487,8 @@ export async function checkAvailability(
 ): Promise<Availability> {
   const known = given ?? (await listAgents(db));
   const at = now();
+  const isTaken = known.some((agent) => takesNow(agent, environment, inputs, config, at));
+  if (isTaken && language === undefined) return {};
   const found = whyUnavailable(mode, known, config, at);
   if (found) return { refusal: unavailable(found.detail, found.retryAfterS) };
   const live = known.filter((agent) => isLive(agent, config, at));
