@@ -384,14 +384,17 @@ function formsOf(token: string): readonly string[] {
  * An operator drains the agents now and then, and other services' protocols do not let a request wait for long: only so
  * long, and no shorter.
  */
-function hasNoRoom(endpoint: string, { status, text }: Answer, tookMs: number): boolean {
+function hasNoRoom(endpoint: string, answer: Answer, tookMs: number): boolean {
+  const { status, text } = answer;
   if (status < 429) return false;
-  if (text.includes("Every agent is draining")) return true;
+  if (isDraining(answer)) return true;
   if (!endpoint.includes(" /compat/")) return false;
   const [, queuedS] = /queue_timeout of (\d+) s/.exec(text) ?? [];
   if (queuedS !== undefined) return tookMs > 1000 * (Number(queuedS) - 1);
   return /No agent has|has room for a session|had not ended in time/.test(text);
 }
+
+export const isDraining = ({ text }: Answer): boolean => text.includes("Every agent is draining");
 
 /** An answer that faults alone explain: no room, a lost session, an agent that is gone. */
 function isOfFault(endpoint: string, { status, json, text }: Answer): boolean {

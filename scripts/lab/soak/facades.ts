@@ -5,7 +5,9 @@ import {
   below,
   type Client,
   type Expected,
+  isDraining,
   type Json,
+  LostToFault,
   type Operation,
   type Place,
   withPlace,
@@ -227,7 +229,9 @@ async function callMcp(client: Client, method: string, params: Json): Promise<[A
     ? answer.text
     : /^data: (\{.*"id":1.*)$/m.exec(answer.text)?.[1];
   const { result } = JSON.parse(text ?? "{}") as { result?: Json };
-  client.loseIf(result === undefined || result["isError"] === true, `MCP ${method}`);
+  const isError = result?.["isError"] === true;
+  client.loseIf(result === undefined || isError, `MCP ${method}`);
+  if (isError && isDraining(answer)) throw new LostToFault(`MCP ${method}`);
   client.check(answer, true, result !== undefined);
   return [answer, result!];
 }
@@ -237,11 +241,11 @@ async function useMcp(client: Client): Promise<void> {
   const tool = async (name: string, input: Json, expected: Expected): Promise<Json> => {
     const [answer, result] = await callMcp(client, "tools/call", { name, arguments: input });
     const { structuredContent, isError } = result as { structuredContent: Json; isError?: boolean };
+    client.check(answer, true, !isError);
     const { job_id, status } = structuredContent;
     // It takes longer than a call waits.
     if (job_id !== undefined && (status === "queued" || status === "running"))
       return tool("get_job", { job_id, wait_seconds: 50 }, expected);
-    client.check(answer, true, !isError);
     client.check(answer, expected, structuredContent);
     return structuredContent;
   };
