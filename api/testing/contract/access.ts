@@ -409,14 +409,14 @@ export const rateLimitRows: Row[] = [
       const [limit, windowS] = [20, 3];
       const beganMs = performance.now();
       let served = 0;
-      let refused: Reply;
+      let refused: Reply | undefined;
       // On a slow machine a burst may last beyond the end of a window.
-      do {
+      while (refused === undefined) {
         const burst = Array.from({ length: 80 }, () => api.get("/pool/stats", otherKeyHeader));
         const replies = await Promise.all(burst);
         served += replies.filter(({ status }) => status === 200).length;
-        refused = await api.get("/pool/stats", otherKeyHeader);
-      } while (refused.status !== 429);
+        refused = replies.findLast(({ status }) => status === 429);
+      }
       // A window may end at the first request, and another one may begin at the last.
       const windows = Math.floor((performance.now() - beganMs) / 1000 / windowS) + 2;
       expect(served).toBeLessThanOrEqual(limit * windows);
