@@ -406,7 +406,9 @@ function isOfFault(endpoint: string, { status, json, text }: Answer): boolean {
   const { type } = (json["error"] ?? {}) as { type?: string };
   if (json["code"] === "session_ended" || type === "internal_error") return true;
   if (!endpoint.includes(" /compat/")) return false;
-  return status === 429 || status >= 500 || /The agent was lost|has ended \(/.test(text);
+  return (
+    status === 429 || status >= 500 || /The agent was lost|has ended (\(|at its agent)/.test(text)
+  );
 }
 
 function differenceOf(actual: unknown, expected: Expected, path: string): string | undefined {

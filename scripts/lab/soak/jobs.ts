@@ -5,6 +5,7 @@ import {
   at,
   type Client,
   type Expected,
+  isDraining,
   type Json,
   LostToFault,
   newId,
@@ -383,6 +384,9 @@ export const jobOperations: readonly Operation[] = [
       const again = await client.ask(at`POST /execute/batch`, { body });
       const batch_id = answer.json["batch_id"] as string;
       const ids = (answer.json["jobs"] as { job_id: string }[]).map(({ job_id }) => job_id);
+      // Each job of a batch is accepted or refused by itself.
+      client.loseIf(!ids.every(Boolean), "a job of a batch");
+      if (isDraining(answer)) throw new LostToFault("a job of a batch");
       client.check(again, { batch_id, jobs: ids.map((job_id) => ({ job_id })) });
       const isCancelled = client.random.next() < 0.4;
       const more = isCancelled ? ["cancelled/cancelled"] : [];

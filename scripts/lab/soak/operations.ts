@@ -147,7 +147,9 @@ async function workIn(session: Session): Promise<void> {
   const afterMs = client.random.between(5, 400);
   await client.hangUp(at`POST /sessions/${id}/execute`, hungUp, afterMs);
   await session.callAfter(endMs, "x", quoted, x);
-  await client.ask(at`POST /sessions/${id}/restart`, { body: {} });
+  const restarted = await client.ask(at`POST /sessions/${id}/restart`, { body: {} });
+  client.loseIf(restarted.json["success"] !== true, "a restart");
+  client.check(restarted, { success: true });
   await session.call("x", null, ["failed/name_error"]);
 
   const list = await client.ask(at`GET /executions?session_id=${id}&limit=100`);
