@@ -315,9 +315,13 @@ describe("a server's faults", () => {
     expect(await names(clientOfServer())).toEqual([]);
   });
 
-  test("that takes longer than the limit: the outcome is unknown", async () => {
-    client = clientOfServer(proxy.url, 1000);
-    proxy.fail("BEGIN IMMEDIATE", faults.slow);
+  test.each<[string, Fault, keyof typeof posts]>([
+    ["begins its answer after the limit", faults.slow, "undici"],
+    ["stops within its answer", faults.stalled, "undici"],
+    ["stops within its answer to fetch", faults.stalled, "fetch"],
+  ])("that %s: the outcome is unknown", async (_, fault, by) => {
+    client = clientOfServer(proxy.url, 1000, posts[by]);
+    proxy.fail("BEGIN IMMEDIATE", fault);
     expect(await writeThree("x")).toEqual(unknown);
     const later = () => names(clientOfServer());
     await expect.poll(later, { timeout: 10_000 }).toEqual(stored);

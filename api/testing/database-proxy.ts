@@ -59,6 +59,11 @@ export const faults = {
     response.writeHead(status, { "Content-Length": bytes.length });
     response.write(bytes.subarray(0, bytes.length / 2), () => response.destroy());
   },
+  stalled: async (response, pass) => {
+    const { status, bytes } = await pass();
+    response.writeHead(status, { "Content-Length": bytes.length });
+    response.write(bytes.subarray(0, bytes.length / 2));
+  },
   slow: async (response, pass) => {
     await new Promise((resolve) => setTimeout(resolve, 5000));
     answerWith(response, await pass());
