@@ -487,8 +487,9 @@ export async function checkAvailability(
 ): Promise<Availability> {
   const known = given ?? (await listAgents(db));
   const at = now();
-  const isTaken = known.some((agent) => takesNow(agent, environment, inputs, config, at));
-  if (isTaken && language === undefined) return {};
+  const takesIt = (agent: (typeof known)[number]): boolean =>
+    takesNow(agent, environment, inputs, config, at);
+  if (language === undefined && known.some(takesIt)) return {};
   const found = whyUnavailable(mode, known, config, at);
   if (found) return { refusal: unavailable(found.detail, found.retryAfterS) };
   const live = known.filter((agent) => isLive(agent, config, at));

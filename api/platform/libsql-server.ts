@@ -237,7 +237,7 @@ function sender({ url, authToken, post }: Server): Send {
   const { endpoint, token = authToken } = endpointOf(url);
   const headers = {
     "content-type": "application/json",
-    // The server spends more on compressing an answer than on sending it.
+    // Compressed answers cost both sides CPU time.
     "accept-encoding": "identity",
     ...(token !== undefined && { authorization: `Bearer ${token}` }),
   };
