@@ -4,8 +4,9 @@ import type { ExecutionContext } from "hono";
 import { ConfigError, loadConfig } from "../shared/config/config.ts";
 import { startLog } from "../shared/process/log.ts";
 import { createApp } from "./app.ts";
-import { type Deps, newId, sha256, silenceMs } from "./deps.ts";
+import { type Deps, silenceMs } from "./deps.ts";
 import { checkExposure, requireSomeKey } from "./http/identity.ts";
+import { newId, sha256 } from "./ids.ts";
 import { artifactBucket, type Bucket } from "./platform/artifacts.worker.ts";
 import { type Lanes, postByFetch, serverClient } from "./platform/libsql-server.ts";
 import {

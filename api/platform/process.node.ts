@@ -4,7 +4,8 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { collectDefaultMetrics, Counter, Histogram, Registry } from "prom-client";
-import { type Deps, type ProcessMetrics, sha256 as inBackground } from "../deps.ts";
+import type { Deps, ProcessMetrics } from "../deps.ts";
+import { sha256 as inBackground } from "../ids.ts";
 
 /** Milliseconds between two looks at the event loop. With prom-client's 10, they took 2.4 ms of CPU time a second, not 0.75. */
 const lookEveryMs = 50;

@@ -1,6 +1,6 @@
 import { type AgentTokenRow, invite, listTokens, revokeToken } from "../../api/agents/agents.ts";
 import { AppError } from "../../api/errors.ts";
-import { newId } from "../../api/deps.ts";
+import { newId } from "../../api/ids.ts";
 import { sha256 } from "../../api/platform/process.node.ts";
 import { openDatabase } from "../../api/platform/sqlite.node.ts";
 import { type Database, database } from "../../api/store/database.ts";

@@ -32,6 +32,7 @@ export const rooms = {
   api: [
     "api/errors.ts",
     "api/version.ts",
+    "api/ids.ts",
     "api/jobs/environment.ts",
     "api/jobs/rules.ts",
     "api/agents/placement.ts",

@@ -6,7 +6,7 @@ import { HostList, Invitation, type JoinedHost, JoinReply } from "../../../share
 import { PoolAgent, PoolStats } from "../../../shared/wire/health.ts";
 import { protocolHeader, protocolVersion } from "../../../shared/wire/leases.ts";
 import { invite, revokeToken } from "../../agents/agents.ts";
-import { sha256 } from "../../deps.ts";
+import { sha256 } from "../../ids.ts";
 import { type Database, database } from "../../store/database.ts";
 import { shell } from "../../tenants/sql.ts";
 import type { Reply, ScriptedAgent } from "../scripted-agent.ts";

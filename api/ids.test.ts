@@ -1,7 +1,7 @@
 import { validate, version as versionOf } from "uuid";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import packageJson from "../package.json" with { type: "json" };
-import { newId, sha256 as everywhere } from "./deps.ts";
+import { newId, sha256 as everywhere } from "./ids.ts";
 import { processMetrics, sha256 } from "./platform/process.node.ts";
 import { version } from "./version.ts";
 
