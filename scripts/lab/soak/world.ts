@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { closeSync, mkdirSync, openSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -211,7 +211,8 @@ function keepProcess(launch: Launch) {
       child = start(launch);
       await exited(child);
       if (signal.aborted) return;
-      const how = child.signalCode ?? `code ${child.exitCode}`;
+      const said = readFileSync(launch.logFile, "utf8").trimEnd().split("\n").at(-1);
+      const how = `${child.signalCode ?? `code ${child.exitCode}`} (${said})`;
       ownEnds.set(how, (ownEnds.get(how) ?? 0) + 1);
       await sleep(restartMs, undefined, { signal }).catch(() => {});
     }
@@ -219,7 +220,7 @@ function keepProcess(launch: Launch) {
 
   return {
     name: launch.name,
-    /** How often it ended though nobody told it to, by exit code. */
+    /** How often it ended though nobody told it to, by exit code and the last line of its log. */
     ownEnds,
     /** Sends a signal to the process that runs now, if any. */
     signal: (signal: NodeJS.Signals) => void child?.kill(signal),
