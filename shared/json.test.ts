@@ -16,6 +16,7 @@ import {
   writeJsonInPieces,
 } from "./json.ts";
 import { letOthersRun, takeBytes, turnTaker } from "./turns.ts";
+import { countTurns } from "./testing/test-file.ts";
 
 const roundTrip = (text: string): string => JSON.stringify(parseJson(text, { depth: 512 }));
 
@@ -388,16 +389,6 @@ test("parts of any size are joined in order", () => {
     }),
   );
 });
-
-/** Calls back in each turn of the event loop. */
-function countTurns() {
-  let turn = 0;
-  let next = setImmediate(function count() {
-    turn++;
-    next = setImmediate(count);
-  });
-  return { now: () => turn, [Symbol.dispose]: () => clearImmediate(next) };
-}
 
 test.each([
   ["work that pauses", () => letOthersRun],

@@ -26,19 +26,23 @@ export function turnTaker(): () => Promise<void> {
 
 /** A turn of the event loop has so many bytes of answers. */
 const bytesAtOnce = 128 * 1024;
-const thisTurn = { bytesLeft: bytesAtOnce };
+let thisTurn = { bytesLeft: bytesAtOnce };
 
 /**
  * Waits until this turn has bytes left, and takes them. Each piece of an answer is short work, but hundreds of clients may
  * take their next pieces in the same turn.
+ *
+ * @returns Gives back what the piece did not need. After the turn it does nothing.
  */
-export async function takeBytes(bytes: number): Promise<void> {
-  if (isWorkerd) return;
+export async function takeBytes(bytes: number): Promise<(unused: number) => void> {
+  if (isWorkerd) return () => {};
   while (thisTurn.bytesLeft <= 0) await pause();
-  if (thisTurn.bytesLeft === bytesAtOnce) {
-    void pause().then(() => (thisTurn.bytesLeft = bytesAtOnce));
+  const turn = thisTurn;
+  if (turn.bytesLeft === bytesAtOnce) {
+    void pause().then(() => (thisTurn = { bytesLeft: bytesAtOnce }));
   }
-  thisTurn.bytesLeft -= bytes;
+  turn.bytesLeft -= bytes;
+  return (unused) => void (turn.bytesLeft += unused);
 }
 
 const pause = (): Promise<void> =>

@@ -596,15 +596,16 @@ print(sorted(found))`,
   ],
   [
     "a signal handler that calls, while a call waits",
-    `import signal, threading
-signal.signal(signal.SIGALRM, lambda *_: print("handler", add(1, 1)))
-signal.setitimer(signal.ITIMER_REAL, 0.05)
-def stop(): raise SystemExit(0)
-def raise_later(*_): raise KeyboardInterrupt
-signal.signal(signal.SIGUSR1, raise_later)
-import os
-threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
-try: never()
+    `import os, signal, threading
+def interrupt(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGUSR1, interrupt)
+def handler(*_):
+    print("handler", add(1, 1))
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+signal.signal(signal.SIGALRM, handler)
+try:
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    never()
 except KeyboardInterrupt: print("interrupted")
 print(add(2, 2))`,
     "handler 2\ninterrupted\n4\n",

@@ -2,11 +2,12 @@ import { Hono } from "hono";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { jsonRequest } from "../../scripts/operate/command.ts";
 import type { Config } from "../../shared/config/config.ts";
+import { countTurns } from "../../shared/testing/test-file.ts";
 import { createApp, onError } from "../app.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { holdAnswer, holdBody, jsonRecord } from "./answer.ts";
+import { holdAnswer, holdBody, jsonPage, jsonRecord } from "./answer.ts";
 import { holdBytes, unbounded } from "./body.ts";
 import type { AppEnv } from "./context.ts";
 
@@ -106,7 +107,7 @@ const MiB = 1024 * 1024;
 const text = "x".repeat(2 * MiB);
 
 /** An app with large answers of each kind. A client may have 4 MiB of them under way, all together 8 MiB. */
-function large() {
+function large(add: (app: Hono<AppEnv>) => unknown = () => {}) {
   const answers = { each: 4 * MiB + 1000, all: 8 * MiB + 1000 };
   const app = new Hono<AppEnv>();
   app.use(holdBytes((c) => c.req.header("X-Client") ?? "", { bodies: unbounded, answers }));
@@ -120,6 +121,7 @@ function large() {
     return holdAnswer(c, new Response(text));
   });
   app.get("/small", async (c) => jsonRecord(c, { small: "x".repeat(60 * 1024) }));
+  add(app);
   return (client: string, path: string, method = "GET") =>
     app.request(path, { method, headers: { "X-Client": client } });
 }
@@ -146,6 +148,24 @@ test.each(["/record", "/file"])(
       expect((await (await ask(client, path)).text()).length).toBeGreaterThan(MiB);
   },
 );
+
+test("pieces of a page with small items are joined, and share a turn of the event loop", async () => {
+  const items = Array.from({ length: 64 }, (_, n) => ({ n }));
+  const page = { limit: 64, offset: 0 };
+  const ask = large((app) =>
+    app.get("/page", (c) => jsonPage(c, items, page, async (some) => some)),
+  );
+  const reader = (await ask("a", "/page")).body!.getReader();
+  using turns = countTurns();
+  const pieces: { text: string; turn: number }[] = [];
+  for (let part = await reader.read(); !part.done; part = await reader.read())
+    pieces.push({ text: new TextDecoder().decode(part.value), turn: turns.now() });
+  const whole = pieces.map(({ text: piece }) => piece).join("");
+  expect(JSON.parse(whole)).toEqual({ items, ...page, has_more: false, count: 64 });
+  expect(pieces.length).toBe(8);
+  // Four a turn, so that others run as well. The first turn may have begun before.
+  expect([2, 3]).toContain(new Set(pieces.map(({ turn }) => turn)).size);
+});
 
 test("what a facade has answered counts until it is taken", async () => {
   const ask = large();

@@ -1,4 +1,5 @@
 import type { Context } from "hono";
+import { concatBytes } from "../../shared/bytes.ts";
 import { writeJsonInPieces } from "../../shared/json.ts";
 import { takeBytes } from "../../shared/turns.ts";
 import type { Artifact } from "../../shared/wire/executions.ts";
@@ -41,18 +42,18 @@ export function jsonPage<Row>(
   const page = { limit, offset, has_more: found.length > limit, count: rows.length };
   const held = c.get("answer");
   async function* pieces(): Pieces {
-    yield '{"items":[';
+    const parts: Part[] = [utf8.encode('{"items":[')];
     for (let next = 0; next < rows.length; next += itemsAtOnce) {
+      if (next > 0) yield* sent(parts, held);
       const items = await render(rows.slice(next, next + itemsAtOnce));
-      const parts: Part[] = [];
       for (const [n, item] of items.entries()) {
-        if (next + n > 0) parts.push(comma);
-        parts.push(...(await partsOf(item)));
+        if (next + n > 0) add(parts, comma);
+        for (const part of await partsOf(item)) add(parts, part);
       }
       held.add(sumOf(parts));
-      yield* sent(parts, held);
     }
-    yield `],${JSON.stringify(page).slice(1)}`;
+    add(parts, utf8.encode(`],${JSON.stringify(page).slice(1)}`));
+    yield* sent(parts, held);
   }
   return sendParts(c, pieces(), 0);
 }
@@ -65,6 +66,8 @@ type Pieces = AsyncGenerator<string | Uint8Array<ArrayBuffer>>;
 const smallBytes = 64 * 1024;
 /** The least that a client must take of an answer that counts. A line of 64 kB/s takes so much in four seconds. */
 const taken = { bytes: 256 * 1024, ms: 30_000 };
+/** What a piece counts at least in a turn of the event loop: items of a list are work, however small they are. */
+const leastBytes = 32 * 1024;
 
 const bytesOf = (part: Part): number => {
   const bytes = part instanceof Uint8Array ? part.length : part.bytesAtOnce;
@@ -88,6 +91,15 @@ async function partsOf(value: unknown): Promise<Part[]> {
   }
   parts.push(utf8.encode("}"));
   return parts;
+}
+
+/** Appends a part. Small parts are joined, because each part is a piece that the server sends by itself. */
+function add(parts: Part[], part: Part): void {
+  const last = parts.at(-1);
+  const areBytes = last instanceof Uint8Array && part instanceof Uint8Array;
+  if (areBytes && last.length + part.length <= smallBytes)
+    parts.splice(-1, 1, concatBytes([last, part]));
+  else parts.push(part);
 }
 
 /** Yields parts, of which each counts until it is taken. */
@@ -181,8 +193,12 @@ function takenInTime(
       async pull(controller) {
         clearTimeout(timer);
         try {
-          if (rest === undefined) await takeBytes(taken.bytes);
-          rest ??= await source.next();
+          if (rest === undefined) {
+            const giveBack = await takeBytes(taken.bytes);
+            rest = await source.next();
+            const used = Math.min(Math.max(rest?.length ?? 0, leastBytes), taken.bytes);
+            giveBack(taken.bytes - used);
+          }
         } catch (error) {
           held.release();
           throw error;

@@ -62,3 +62,13 @@ export async function logLines(lowestLevel: LogLevel): Promise<string[]> {
   });
   return lines;
 }
+
+/** Calls back in each turn of the event loop. */
+export function countTurns() {
+  let turn = 0;
+  let next = setImmediate(function count() {
+    turn++;
+    next = setImmediate(count);
+  });
+  return { now: () => turn, [Symbol.dispose]: () => clearImmediate(next) };
+}
