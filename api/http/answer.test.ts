@@ -155,7 +155,8 @@ test("pieces of a page with small items are joined, and share a turn of the even
   const ask = large((app) =>
     app.get("/page", (c) => jsonPage(c, items, page, async (some) => some)),
   );
-  const reader = (await ask("a", "/page")).body!.getReader();
+  const body: ReadableStream<Uint8Array> = (await ask("a", "/page")).body!;
+  const reader = body.getReader();
   using turns = countTurns();
   const pieces: { text: string; turn: number }[] = [];
   for (let part = await reader.read(); !part.done; part = await reader.read())

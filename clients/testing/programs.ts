@@ -81,7 +81,11 @@ export function examplesOf(
     program,
     prints: program
       .split("\n")
-      .filter((line) => /print\(|console\.log\(/.test(line) && line.includes(`  ${comment}`.trim()))
+      .filter(
+        (line) =>
+          /print\(|console\.log\(|stdout\.write\(/.test(line) &&
+          line.includes(`  ${comment}`.trim()),
+      )
       .flatMap((line) => new RegExp(`\\) ?;? *${comment} (.*)$`).exec(line)?.[1] ?? []),
   };
 }
