@@ -41,6 +41,8 @@ export class ProblemError extends AirlockError {
     { problem, retryAfterS }: { problem?: Problem | undefined; retryAfterS?: number | undefined },
   ) {
     super(message);
+    // Not that of its class, which bundlers change.
+    if (problem && new.target !== ProblemError) this.name = nameOf(problem.code);
     this.status = status;
     this.problem = problem;
     this.retryAfterS = retryAfterS;
@@ -57,81 +59,31 @@ export class ProblemError extends AirlockError {
   }
 }
 
-export class InvalidRequestError extends ProblemError {
-  override name = "InvalidRequestError";
-}
-export class UnauthorizedError extends ProblemError {
-  override name = "UnauthorizedError";
-}
-export class ForbiddenError extends ProblemError {
-  override name = "ForbiddenError";
-}
-export class NotFoundError extends ProblemError {
-  override name = "NotFoundError";
-}
-export class MethodNotAllowedError extends ProblemError {
-  override name = "MethodNotAllowedError";
-}
-export class WaitTimeoutError extends ProblemError {
-  override name = "WaitTimeoutError";
-}
-export class ConflictError extends ProblemError {
-  override name = "ConflictError";
-}
-export class SessionEndedError extends ProblemError {
-  override name = "SessionEndedError";
-}
-export class LeaseLostError extends ProblemError {
-  override name = "LeaseLostError";
-}
-export class LengthRequiredError extends ProblemError {
-  override name = "LengthRequiredError";
-}
-export class TooLargeError extends ProblemError {
-  override name = "TooLargeError";
-}
-export class UnsupportedEncodingError extends ProblemError {
-  override name = "UnsupportedEncodingError";
-}
-export class RangeNotSatisfiableError extends ProblemError {
-  override name = "RangeNotSatisfiableError";
-}
-export class TimeoutTooLongError extends ProblemError {
-  override name = "TimeoutTooLongError";
-}
-export class LanguageUnavailableError extends ProblemError {
-  override name = "LanguageUnavailableError";
-}
-export class BatchTooLargeError extends ProblemError {
-  override name = "BatchTooLargeError";
-}
-export class FilesTooLargeError extends ProblemError {
-  override name = "FilesTooLargeError";
-}
-export class BuildFailedError extends ProblemError {
-  override name = "BuildFailedError";
-}
-export class RateLimitedError extends ProblemError {
-  override name = "RateLimitedError";
-}
-export class QuotaExceededError extends ProblemError {
-  override name = "QuotaExceededError";
-}
-export class TooManySessionsError extends ProblemError {
-  override name = "TooManySessionsError";
-}
-export class HeadersTooLargeError extends ProblemError {
-  override name = "HeadersTooLargeError";
-}
-export class InternalError extends ProblemError {
-  override name = "InternalError";
-}
-export class EngineFailedError extends ProblemError {
-  override name = "EngineFailedError";
-}
-export class UnavailableError extends ProblemError {
-  override name = "UnavailableError";
-}
+export class InvalidRequestError extends ProblemError {}
+export class UnauthorizedError extends ProblemError {}
+export class ForbiddenError extends ProblemError {}
+export class NotFoundError extends ProblemError {}
+export class MethodNotAllowedError extends ProblemError {}
+export class WaitTimeoutError extends ProblemError {}
+export class ConflictError extends ProblemError {}
+export class SessionEndedError extends ProblemError {}
+export class LeaseLostError extends ProblemError {}
+export class LengthRequiredError extends ProblemError {}
+export class TooLargeError extends ProblemError {}
+export class UnsupportedEncodingError extends ProblemError {}
+export class RangeNotSatisfiableError extends ProblemError {}
+export class TimeoutTooLongError extends ProblemError {}
+export class LanguageUnavailableError extends ProblemError {}
+export class BatchTooLargeError extends ProblemError {}
+export class FilesTooLargeError extends ProblemError {}
+export class BuildFailedError extends ProblemError {}
+export class RateLimitedError extends ProblemError {}
+export class QuotaExceededError extends ProblemError {}
+export class TooManySessionsError extends ProblemError {}
+export class HeadersTooLargeError extends ProblemError {}
+export class InternalError extends ProblemError {}
+export class EngineFailedError extends ProblemError {}
+export class UnavailableError extends ProblemError {}
 
 /** The class of each code that the service may answer; a new code does not compile without one. */
 export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
@@ -161,6 +113,12 @@ export const problemClasses: Record<ProblemCode, typeof ProblemError> = {
   engine_failed: EngineFailedError,
   unavailable: UnavailableError,
 };
+
+/** The name of the class of a code: `not_found` has NotFoundError. */
+function nameOf(code: ProblemCode): string {
+  const words = code.split("_").map((word) => word.charAt(0).toUpperCase() + word.slice(1));
+  return `${words.join("")}Error`;
+}
 
 /** The error that a refusal is thrown as. */
 export async function problemError(response: Response): Promise<ProblemError> {
