@@ -5,7 +5,7 @@ import type { Deps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import { jsonBody } from "../http/body.ts";
 import { actorOf, type AppEnv } from "../http/context.ts";
-import { body, idParam, json, problem, problems } from "../http/responses.ts";
+import { body, idParam, json, problem } from "../http/responses.ts";
 import { optionalTimestamp, timestamp } from "../jobs/read.ts";
 import { readQueueStats } from "../jobs/sql.ts";
 import { poolStatsExample as poolExample } from "../monitoring/health.ts";
@@ -47,13 +47,11 @@ const agentParam = idParam("The `id` of an agent, from `GET /pool/stats`.", agen
 /** What operators do with hosts and their agents. */
 export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
   const { config, db, now } = deps;
-  const tags = ["Hosts and agents"];
 
   const list = createRoute({
     method: "get",
     path: "/hosts",
     operationId: "listHosts",
-    tags,
     summary: "Hosts that have joined",
     responses: {
       200: json(HostList, "The oldest first.", { example: { hosts: [joinedHost] } }),
@@ -65,7 +63,6 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "post",
     path: "/hosts/invitations",
     operationId: "inviteHost",
-    tags,
     summary: "Make a code with which a host can join",
     description:
       "On the host: `npm run agent -- join --url <address of this API> --code <code>`. One host can use the code, once.",
@@ -73,7 +70,6 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     request: body(InvitationRequest, { example: { name: "gpu-1", expires_in_s: 3600 } }),
     responses: {
       201: json(Invitation, "The code.", { example: invitation }),
-      ...problems("invalid_request", "too_large"),
     },
   });
   app.openapi(newInvitation, async (c) => {
@@ -88,7 +84,6 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "post",
     path: "/hosts/{id}/revoke",
     operationId: "revokeHost",
-    tags,
     summary: "Void a host's token",
     description:
       "Its agents get no more work. What they run goes to others when its leases end. A repeat changes nothing.",
@@ -97,7 +92,6 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       200: json(JoinedHost, "The host after the call.", {
         example: { ...joinedHost, revoked_at: "2026-11-22T10:00:00.000Z" },
       }),
-      ...problems("not_found"),
     },
   });
   app.openapi(revoke, async (c) =>
@@ -108,7 +102,6 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "post",
     path: "/hosts/{id}/rotate",
     operationId: "rotateHost",
-    tags,
     summary: "Ask a host to replace its token",
     description:
       "A running agent of the host makes a new token, and the old one becomes void. The request ends the agent's waiting poll, so this takes seconds. Running jobs go on. The token itself never leaves the host. The record has `rotation_asked_at` until the new token is in use.",
@@ -117,7 +110,6 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       200: json(JoinedHost, "The host after the call.", {
         example: { ...joinedHost, rotation_asked_at: "2026-11-22T10:00:00.000Z" },
       }),
-      ...problems("not_found"),
       409: problem("conflict", {
         detail: "The token of gpu-1 is revoked: the host must join again.",
       }),
@@ -157,11 +149,9 @@ export function hostRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     const route = createRoute({
       method: "post",
       ...words,
-      tags,
       request: { params: agentParam },
       responses: {
         200: json(PoolAgent, "The agent after the call.", { example }),
-        ...problems("not_found"),
       },
     });
     app.openapi(route, async (c) => {

@@ -12,7 +12,6 @@ import {
   jobIdParam,
   problem,
   problemRef,
-  problems,
   tooManyStreams,
 } from "../http/responses.ts";
 import { outputEnds, resultLengths } from "../jobs/output.ts";
@@ -39,7 +38,6 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: 
     method: "get",
     path: "/jobs/{id}/events",
     operationId: "followJob",
-    tags: ["Jobs"],
     summary: "Follow a job",
     description: eventsDescription,
     request: {
@@ -69,7 +67,6 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: 
       204: { description: "The client has the `end`: there is nothing more." },
       400: problem("invalid_request", badCursor("after", "x")),
       429: tooManyStreams,
-      ...problems("not_found"),
     },
   });
   app.openapi(events, async (c) => {
@@ -91,7 +88,6 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: 
     method: "get",
     path: "/jobs/{id}/logs",
     operationId: "getJobLogs",
-    tags: ["Jobs"],
     summary: "Raw output of a job",
     description:
       "The bytes of one stream that the job has written so far, from `offset` on, as they are. `X-Next-Offset` is the offset to ask for next. If the job is tried again, its output starts from zero. A range counts from `offset`.",
@@ -120,7 +116,6 @@ export function eventRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: 
         content: { "application/octet-stream": { schema: text.openapi({ format: "binary" }) } },
       },
       416: problemRef("range_not_satisfiable"),
-      ...problems("invalid_request", "not_found"),
     },
   });
   app.openapi(logs, async (c) => {

@@ -66,7 +66,6 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "post",
     path: "/files",
     operationId: "uploadFile",
-    tags: ["Files"],
     summary: "Upload a file to use in jobs",
     middleware: refuseForm,
     description: `The body is the file itself: \`curl --data-binary @prices.parquet\`. At most ${config.max_file_bytes} bytes (\`max_file_bytes\`). It is kept for ${config.file_retention_hours} hours (\`file_retention_hours\`), and as long as a record refers to it. An upload that breaks off leaves nothing. One that would give all files more than \`max_files_bytes\` is 503.`,
@@ -92,7 +91,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     },
     responses: {
       201: json(UploadedFile, "Stored.", { example: uploadedFile }, "Location"),
-      ...problems("invalid_request", "length_required"),
+      ...problems("length_required"),
       409: problem("conflict", {
         detail: `The idempotency key was used for another file, ${fileId}. Use a new key.`,
       }),
@@ -120,7 +119,6 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "get",
     path: "/files",
     operationId: "listFiles",
-    tags: ["Files"],
     summary: "Uploaded files, newest first",
     request: {
       query: z.object({
@@ -133,7 +131,6 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     },
     responses: {
       200: json(FilePage, "A page of files.", { example: filePage }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {
@@ -145,7 +142,7 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
 
   describeDownload(
     app,
-    { path: "/files/{id}", tags: ["Files"], request: { params }, responses: { 404: unknown } },
+    { path: "/files/{id}", request: { params }, responses: { 404: unknown } },
     {
       get: { operationId: "downloadFile", summary: "Download an uploaded file" },
       head: { operationId: "getFileHeaders", summary: "Headers of an uploaded file" },
@@ -165,7 +162,6 @@ export function fileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "delete",
     path: "/files/{id}",
     operationId: "deleteFile",
-    tags: ["Files"],
     summary: "Remove an uploaded file",
     description: "No new job can use it. Jobs and records that refer to it keep their file.",
     request: { params },
@@ -187,13 +183,11 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/jobs/{id}/artifacts",
     operationId: "listArtifacts",
-    tags: ["Artifacts"],
     summary: "Artifacts of a job",
     description: "The files that the code wrote are listed once the job has ended.",
     request: { params: jobIdParam },
     responses: {
       200: json(ArtifactList, "All of them.", { example: artifactList }),
-      ...problems("not_found"),
     },
   });
   app.openapi(list, async (c) => {
@@ -208,7 +202,6 @@ export function artifactRoutes(app: OpenAPIHono<AppEnv>): void {
     app,
     {
       path: "/jobs/{job_id}/artifacts/{artifact_name}",
-      tags: ["Artifacts"],
       description,
       request: { params: artifactParams, query },
       responses: refusals,

@@ -15,7 +15,6 @@ const getOpenApi = createRoute({
   method: "get",
   path: "/openapi.json",
   operationId: "getOpenApi",
-  tags: ["Description"],
   summary: "This description, as OpenAPI 3.1",
   responses: {
     200: {
@@ -84,7 +83,7 @@ function generate(app: OpenAPIHono<AppEnv>, { api_auth_enabled }: Config) {
   return app.getOpenAPI31Document({
     openapi: "3.1.0",
     info: { title: "Airlock", version, description: introduction },
-    tags,
+    tags: groups.map(({ name, description }) => ({ name, description })),
     security: api_auth_enabled ? [{ ApiKey: [] }, { Bearer: [] }] : [],
   });
 }
@@ -96,7 +95,7 @@ type Answer = { $ref: string } | { description: string; headers?: object };
 
 /**
  * Adds the effects of the middleware to every operation: the correlation id, headers, the required
- * key, and the refusals that any endpoint may answer with.
+ * key, and the refusals that any endpoint may answer with. Also the group that it belongs to.
  */
 function describeEverywhere(
   document: Document,
@@ -128,8 +127,10 @@ function describeOperation(
   const roles = hasScope ? [access] : [];
   const refusals: ErrorCode[] = ["internal", "unavailable"];
   if (isLocked) refusals.push("unauthorized");
-  if (operation.requestBody !== undefined) refusals.push("unsupported_encoding");
-  // A header that names no tenant.
+  // A PUT makes what is not there.
+  if (path.includes("{") && method !== "PUT") refusals.push("not_found");
+  if (operation.requestBody !== undefined) refusals.push("too_large", "unsupported_encoding");
+  // A header that names no tenant, or what the request itself has.
   if (roles.length > 0) refusals.push("invalid_request");
   if (!config.api_auth_enabled || roles.length > 0) refusals.push("forbidden");
   // Unknown keys are limited too.
@@ -147,7 +148,9 @@ function describeOperation(
     ...(roles.length > 0 ? [{ $ref: "#/components/parameters/X-Airlock-Tenant" }] : []),
   ];
   const security = isLocked ? [{ ApiKey: roles }, { Bearer: roles }] : [];
-  return { ...operation, parameters, responses, ...(config.api_auth_enabled && { security }) };
+  const tags = groups.filter(({ paths }) => paths.test(path)).map(({ name }) => name);
+  const secured = config.api_auth_enabled && { security };
+  return { ...operation, tags, parameters, responses, ...secured };
 }
 
 function mapValues<From, To>(
@@ -180,28 +183,70 @@ function describeConfigured<Schema>(
   return { ...schemas, ...Object.fromEntries(changed) };
 }
 
-/** Groups of endpoints, in an order for new users. */
-export const tags = [
-  { name: "Execute", description: "Run Python code, and wait for it or not." },
-  { name: "Batches", description: "Many jobs in one request." },
-  { name: "Files", description: "Files to use in jobs." },
-  { name: "Sessions", description: "Sandboxes whose interpreter remembers from call to call." },
+/** Groups of endpoints by their paths, in an order for new users. */
+export const groups: readonly { name: string; description: string; paths: RegExp }[] = [
+  {
+    name: "Execute",
+    description: "Run Python code, and wait for it or not.",
+    paths: /^\/execute(\/async)?$/,
+  },
+  {
+    name: "Batches",
+    description: "Many jobs in one request.",
+    paths: /^\/(execute\/batch|batches)\b/,
+  },
+  { name: "Files", description: "Files to use in jobs.", paths: /^\/files\b/ },
+  {
+    name: "Sessions",
+    description: "Sandboxes whose interpreter remembers from call to call.",
+    paths: /^\/sessions\b/,
+  },
   {
     name: "Jobs",
     description: "Follow a job, read its result, cancel it, run it again.",
+    paths: /^\/jobs\/\{\w+\}(?!\/artifacts)/,
   },
-  { name: "Artifacts", description: "Files that the code wrote to /output." },
-  { name: "Executions", description: "The record of everything that ran." },
-  { name: "Job types", description: "Named environments: image, packages, limits." },
-  { name: "Dead letters", description: "Asynchronous jobs that failed." },
-  { name: "Webhooks", description: "Calls to your own service when a job has ended." },
-  { name: "Health", description: "State of the service and its agents." },
-  { name: "Hosts and agents", description: "For operators: who may run jobs." },
+  {
+    name: "Artifacts",
+    description: "Files that the code wrote to /output.",
+    paths: /^\/jobs\/\{\w+\}\/artifacts\b/,
+  },
+  {
+    name: "Executions",
+    description: "The record of everything that ran.",
+    paths: /^\/executions\b/,
+  },
+  {
+    name: "Job types",
+    description: "Named environments: image, packages, limits.",
+    paths: /^\/job-types\b/,
+  },
+  { name: "Dead letters", description: "Asynchronous jobs that failed.", paths: /^\/dlq\b/ },
+  {
+    name: "Webhooks",
+    description: "Calls to your own service when a job has ended.",
+    paths: /^\/webhooks\b/,
+  },
+  {
+    name: "Health",
+    description: "State of the service and its agents.",
+    paths: /^\/(health|metrics|pool|usage)\b/,
+  },
+  {
+    name: "Hosts and agents",
+    description: "For operators: who may run jobs.",
+    paths: /^\/(hosts|agents)\b/,
+  },
   {
     name: "Keys and tenants",
     description: "For operators: who may do what, how much, and who did it.",
+    paths: /^\/(keys?|tenants|audit)\b/,
   },
-  { name: "Description", description: "This page, and the OpenAPI document behind it." },
+  {
+    name: "Description",
+    description: "This page, and the OpenAPI document behind it.",
+    paths: /^\/(docs|openapi\.json)$/,
+  },
 ];
 
 const introduction = `Runs untrusted code, Python or another language, in single-use containers.

@@ -63,7 +63,6 @@ const getDocs = createRoute({
   method: "get",
   path: "/docs",
   operationId: "getDocs",
-  tags: ["Description"],
   summary: "This page",
   responses: {
     200: {

@@ -345,11 +345,7 @@ type Path = Parameters<OpenAPIHono<AppEnv>["openAPIRegistry"]["registerPath"]>[0
 /** Describes a download and its HEAD. Its route may accept names with slashes, which OpenAPI paths cannot express. */
 export function describeDownload(
   { openAPIRegistry }: OpenAPIHono<AppEnv>,
-  {
-    request,
-    responses,
-    ...shared
-  }: Pick<Path, "path" | "tags" | "description" | "request" | "responses">,
+  { request, responses, ...shared }: Pick<Path, "path" | "description" | "request" | "responses">,
   words: Record<"get" | "head", Pick<Path, "operationId" | "summary">>,
 ): void {
   for (const method of ["get", "head"] as const) {

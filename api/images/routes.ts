@@ -98,7 +98,6 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "get",
     path: "/job-types",
     operationId: "listJobTypes",
-    tags: ["Job types"],
     summary: "Every job type",
     responses: {
       200: json(JobTypeList, "`default` first.", { example: [jobType] }),
@@ -110,12 +109,10 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "get",
     path: "/job-types/{name}",
     operationId: "getJobType",
-    tags: ["Job types"],
     summary: "One job type",
     request: { params: nameParam },
     responses: {
       200: json(JobTypeView, "The job type as it is now.", { example: jobType }),
-      ...problems("not_found"),
     },
   });
   app.openapi(single, async (c) => {
@@ -128,7 +125,6 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "put",
     path: "/job-types/{name}",
     operationId: "putJobType",
-    tags: ["Job types"],
     summary: "Make or change a job type of your tenant",
     description:
       "Off unless `tenant_job_types` is set. The name begins with your tenant's and a dot, such as `search.report`; other tenants do not see it. Jobs that wait run on what the job type is then; if its packages change, its image is built again by itself.",
@@ -138,7 +134,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
       200: json(JobTypeView, "The job type as it is now.", {
         example: { ...jobType, name: ownName },
       }),
-      ...problems("invalid_request", "not_found", "conflict", "too_large"),
+      ...problems("not_found", "conflict"),
     },
   });
   app.openapi(put, async (c) => {
@@ -152,14 +148,13 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "delete",
     path: "/job-types/{name}",
     operationId: "deleteJobType",
-    tags: ["Job types"],
     summary: "Remove a job type of your tenant",
     description:
       "Jobs and sessions that wait for it fail with `config_error`. What runs ends as if it were there; sessions take no more calls. Agents remove its images.",
     request: { params: ownNameParam },
     responses: {
       200: json(JobTypeDeleted, "Removed.", { example: { name: ownName, deleted: true } }),
-      ...problems("invalid_request", "not_found", "conflict"),
+      ...problems("conflict"),
     },
   });
   app.openapi(removal, async (c) => {
@@ -172,7 +167,6 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "post",
     path: "/job-types/{name}/build",
     operationId: "buildJobType",
-    tags: ["Job types"],
     summary: "Build a job type's image",
     description:
       "An agent installs the requirements into the base image; from then on jobs of this type run on the result. Answers when the build has ended. Equal requests share one build, which continues if the client hangs up.",
@@ -188,7 +182,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
     responses: {
       200: json(BuildResult, "Built.", { example: buildResult }),
-      ...problems("invalid_request", "not_found", "build_failed", "engine_failed", "unavailable"),
+      ...problems("build_failed", "engine_failed"),
     },
   });
   app.openapi(startBuild, async (c) => {
@@ -203,13 +197,11 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "get",
     path: "/job-types/{name}/build",
     operationId: "getBuild",
-    tags: ["Job types"],
     summary: "A job type's last build and its log",
     description: "The log is also there while the build runs.",
     request: { params: nameParam },
     responses: {
       200: json(Build, "The build as it is now.", { example: build }),
-      ...problems("not_found"),
     },
   });
   app.openapi(getBuild, async (c) => {

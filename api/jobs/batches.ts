@@ -18,7 +18,7 @@ import { fileFinder } from "../files/files.ts";
 import { jsonBody } from "../http/body.ts";
 import { type AppEnv, originOf } from "../http/context.ts";
 import { correlationId, jobId, submittedJob } from "../http/examples.ts";
-import { body, idParam, json, problem, problems } from "../http/responses.ts";
+import { body, idParam, json, problem } from "../http/responses.ts";
 import { rideOut } from "../store/database.ts";
 import { ofTenant } from "../store/tenant.ts";
 import { batchTooLarge, quotaExceeded } from "../tenants/tenants.ts";
@@ -94,7 +94,6 @@ export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "post",
     path: "/execute/batch",
     operationId: "executeBatch",
-    tags: ["Batches"],
     summary: "Queue up to 1,000 jobs in one request",
     description:
       "All jobs are stored in one durable transaction, and it counts as one request for the rate limit. Each job gets its own answer, in its place: as from `POST /execute/async`, or a problem. They are accepted in order while the queue has room. With `atomic` all are accepted or none; the first job that is refused is then the answer.",
@@ -102,7 +101,6 @@ export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     request: { headers: IdempotencyHeader, ...body(BatchRequest, { example: batchRequest }) },
     responses: {
       202: json(SubmittedBatch, "The answers.", { example: submittedBatch }, "Location"),
-      ...problems("invalid_request", "too_large", "unavailable"),
       409: problem("conflict", {
         detail: `The idempotency key was used with a different batch, ${batchId}. Use a new key.`,
       }),
@@ -119,7 +117,6 @@ export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "get",
     path: "/batches/{id}",
     operationId: "getBatch",
-    tags: ["Batches"],
     summary: "How many members of a batch have which status",
     description: "`GET /executions?batch_id=` lists their records.",
     request: { params },
@@ -133,7 +130,6 @@ export function batchRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "post",
     path: "/batches/{id}/cancel",
     operationId: "cancelBatch",
-    tags: ["Batches"],
     summary: "Cancel every member of a batch that has not finished",
     description:
       "Queued members end at once. Running members are asked to end and keep their output so far. A repeat changes nothing.",

@@ -51,7 +51,6 @@ import {
   pageQuery,
   plainNumber,
   problem,
-  problems,
   viewQuery,
 } from "../http/responses.ts";
 import type { Database } from "../store/database.ts";
@@ -86,12 +85,10 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/executions",
     operationId: "listExecutions",
-    tags: ["Executions"],
     summary: "Executions, newest first",
     request: { query: listQuery },
     responses: {
       200: json(ExecutionList, "A page of records.", { example: executionPage }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {
@@ -106,12 +103,10 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/executions/{id}",
     operationId: "getExecution",
-    tags: ["Executions"],
     summary: "One execution record, finished or not",
     request: { params: jobIdParam, query: z.object({ view: viewQuery }) },
     responses: {
       200: json(ExecutionRecord, "The record as it is now.", { examples: recordExamples }),
-      ...problems("invalid_request"),
       404: problem("not_found", { detail: `Execution ${jobId} does not exist.` }),
     },
   });
@@ -127,7 +122,6 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "delete",
     path: "/executions/{id}",
     operationId: "deleteExecution",
-    tags: ["Executions"],
     summary: "Remove a finished execution",
     description:
       "Removes its record, streams, artifacts and dead letter. Its idempotency key stays taken: a repeat of its submission is 409 and does not run the code again.",
@@ -447,14 +441,12 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/dlq",
     operationId: "listDeadLetters",
-    tags: ["Dead letters"],
     summary: "Failed jobs, newest first",
     request: {
       query: z.object({ error_type: ExecutionErrorType.optional(), before, ...pageQuery }),
     },
     responses: {
       200: json(DeadLetterPage, "A page of entries.", { example: deadLetterPage }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {
@@ -468,7 +460,6 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/dlq/stats",
     operationId: "getDeadLetterStats",
-    tags: ["Dead letters"],
     summary: "Counts of failed jobs by error type",
     responses: { 200: json(DeadLetterStats, "Counts of the entries.", { example: statsExample }) },
   });
@@ -488,7 +479,6 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "delete",
     path: "/dlq/{id}",
     operationId: "deleteDeadLetter",
-    tags: ["Dead letters"],
     summary: "Remove an entry",
     description: "The execution record stays.",
     request: {

@@ -69,13 +69,7 @@ import { type Origin, submit } from "./submit.ts";
 import { cancel, waitBriefly, waitForEnd, waitForSync, waitForWatched } from "./wait.ts";
 
 const submitProblems = {
-  ...problems(
-    "invalid_request",
-    "too_large",
-    "timeout_too_long",
-    "language_unavailable",
-    "unavailable",
-  ),
+  ...problems("timeout_too_long", "language_unavailable"),
   409: keyConflictAnswer,
 };
 
@@ -90,7 +84,6 @@ export function executeRoutes(
     method: "post",
     path: "/execute",
     operationId: "execute",
-    tags: ["Execute"],
     summary: "Run code and wait for its result",
     description:
       "Answers when the run has ended. Code that failed is answered 200 too, with `success: false` and the `error`. If the client hangs up, the run is cancelled, unless it has an `idempotency_key`: then a repeat waits for the same run, or gets its result. With `Accept: text/event-stream` the answer begins at once and brings the events of `GET /jobs/{id}/events`, up to `end`.",
@@ -116,7 +109,6 @@ export function executeRoutes(
     method: "post",
     path: "/execute/async",
     operationId: "executeAsync",
-    tags: ["Execute"],
     summary: "Queue code and get a job id at once",
     description:
       "Follow the job with `GET /jobs/{id}`, or wait for it with `GET /jobs/{id}/result?wait=true`. With an `idempotency_key` it is safe to send the request again.",
@@ -280,12 +272,10 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/jobs/{id}",
     operationId: "getJob",
-    tags: ["Jobs"],
     summary: "Status of a job",
     request: { params: jobIdParam },
     responses: {
       200: json(JobStatus, "The job as it is now.", { example: jobStatus }),
-      ...problems("not_found"),
     },
   });
   app.openapi(status, async (c) => {
@@ -302,7 +292,6 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/jobs/{id}/result",
     operationId: "getJobResult",
-    tags: ["Jobs"],
     summary: "Result of a job",
     description:
       "If the job has ended, its record. If not: 202 with its position in the queue, or with `wait=true` the record as soon as the job ends, or 408 after `timeout` seconds.",
@@ -312,7 +301,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
       202: json(InProgressResult, "The job has not ended, and `wait` was false.", {
         example: inProgress,
       }),
-      ...problems("invalid_request", "not_found", "wait_timeout"),
+      ...problems("wait_timeout"),
     },
   });
   app.openapi(result, async (c) => {
@@ -340,7 +329,6 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "post",
     path: "/jobs/{id}/cancel",
     operationId: "cancelJob",
-    tags: ["Jobs"],
     summary: "Cancel a job",
     description:
       "A queued job ends at once. A running job is asked to end and keeps its output so far. A repeat changes nothing; a job that has finished otherwise is 409.",
@@ -355,7 +343,6 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
           running: { summary: "It was running", value: { ...jobStatus, cancel_requested: true } },
         },
       }),
-      ...problems("not_found"),
       409: problem("conflict"),
     },
   });
@@ -366,7 +353,6 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
 
 const responses = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),
-  ...problems("not_found"),
   ...submitProblems,
 });
 
@@ -381,7 +367,6 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "post",
     path: "/jobs/{id}/rerun",
     operationId: "rerunJob",
-    tags: ["Jobs"],
     summary: "Run a job again: same code, same input",
     description: "A new job, whose record names this one as its parent. The body is optional.",
     middleware: optionalJsonBody(max_request_bytes),
@@ -401,7 +386,6 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "post",
     path: "/jobs/{id}/fork",
     operationId: "forkJob",
-    tags: ["Jobs"],
     summary: "Run new code on a job's input",
     description: "A new job, whose record names this one as its parent.",
     middleware: jsonBody(max_request_bytes),

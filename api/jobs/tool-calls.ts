@@ -23,7 +23,6 @@ import {
   json,
   plainNumber,
   problem,
-  problems,
 } from "../http/responses.ts";
 import { executions, runItems } from "../store/schema.ts";
 import { given, query, rowsQuery } from "../store/statement.ts";
@@ -42,7 +41,6 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/jobs/{id}/tool-calls",
     operationId: "listToolCalls",
-    tags: ["Jobs"],
     summary: "Calls that wait for an answer, or all",
     description:
       "For clients that do not follow the events. Answers when a call of one of the job's `tools` waits, when the job has ended, or after `wait` seconds. An answer has only a few calls: ask again with `after`, until it has none. `all` answers at once.",
@@ -59,7 +57,6 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     },
     responses: {
       200: json(ToolCalls, "The calls, and the job's status.", { examples: listExamples }),
-      ...problems("invalid_request", "not_found"),
     },
   });
   app.openapi(list, async (c) => {
@@ -76,7 +73,6 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "post",
     path: "/jobs/{id}/tool-calls/{number}",
     operationId: "answerToolCall",
-    tags: ["Jobs"],
     summary: "Answer a call",
     description:
       "The function returns `result`, or raises ToolError with `error`. A call has one answer: a second one is 409, and so is one that comes after the job's end.",
@@ -98,7 +94,6 @@ export function toolCallRoutes(app: OpenAPIHono<AppEnv>): void {
       200: json(AnsweredCall, "The answer is stored, and goes to the code.", {
         example: answeredCall,
       }),
-      ...problems("invalid_request", "not_found", "too_large"),
       409: problem("conflict"),
     },
   });

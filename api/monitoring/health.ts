@@ -10,7 +10,7 @@ import { unavailable } from "../errors.ts";
 import { within } from "../http/answer.ts";
 import type { AppEnv } from "../http/context.ts";
 import { at } from "../http/examples.ts";
-import { integerQuery, json, problem, problems } from "../http/responses.ts";
+import { integerQuery, json, problem } from "../http/responses.ts";
 import { readQueueStats } from "../jobs/sql.ts";
 import { type Database, transact } from "../store/database.ts";
 import { agents, counts, minutes } from "../store/schema.ts";
@@ -25,7 +25,6 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     method: "get",
     path: "/health",
     operationId: "getHealth",
-    tags: ["Health"],
     summary: "Health of the service",
     description: "Needs no key and is not rate limited.",
     security: [],
@@ -40,7 +39,6 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     method: "get",
     path: "/pool/stats",
     operationId: "getPoolStats",
-    tags: ["Health"],
     summary: "Workers, queue and agents",
     description: "`agents` is empty for keys without the scope `monitor`.",
     responses: { 200: json(PoolStats, "The pool as it is now.", { example: poolStatsExample }) },
@@ -56,7 +54,6 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
     method: "get",
     path: "/pool/history",
     operationId: "getPoolHistory",
-    tags: ["Health"],
     summary: "Queue, running executions and results of the last two days",
     request: {
       query: z.object({
@@ -68,7 +65,6 @@ export function healthRoutes(app: OpenAPIHono<AppEnv>, { config, db, now }: Deps
       200: json(PoolHistory, "A point for each step in which an API ran.", {
         example: { points: [historyPoint] },
       }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(getPoolHistory, async (c) => {
@@ -206,7 +202,6 @@ const getLiveness = createRoute({
   method: "get",
   path: "/health/live",
   operationId: "getLiveness",
-  tags: ["Health"],
   summary: "Liveness: whether the process serves",
   description: "Checks only the process itself. Needs no key and is not rate limited.",
   security: [],
@@ -217,7 +212,6 @@ const getReadiness = createRoute({
   method: "get",
   path: "/health/ready",
   operationId: "getReadiness",
-  tags: ["Health"],
   summary: "Readiness: whether requests should be sent here",
   description:
     "200 if the database answers and the service is not stopping. Agents and their engines are not checked: jobs may be submitted without them. Needs no key and is not rate limited.",

@@ -17,7 +17,6 @@ const getMetrics = createRoute({
   method: "get",
   path: "/metrics",
   operationId: "getMetrics",
-  tags: ["Health"],
   summary: "Metrics for Prometheus",
   description:
     "Text format 0.0.4. Metrics from the database are the same whichever process answers. Metrics of requests, and those that begin with `process_` or `nodejs_`, describe the answering process and do not exist on Workers.",

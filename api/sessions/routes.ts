@@ -82,7 +82,6 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "post",
     path: "/sessions",
     operationId: "createSession",
-    tags: ["Sessions"],
     summary: "Make a session",
     description:
       "A session is one sandbox with one interpreter: variables, imports and files of a call are there for the next one, also after a call has failed. It ends after `idle_timeout` without a call, at the end of its `lifetime`, or when it is deleted. Its sandbox is shared with nobody.",
@@ -101,7 +100,7 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
       ),
       409: endedSession,
       429: problem("too_many_sessions"),
-      ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),
+      ...problems("timeout_too_long"),
     },
   });
   app.openapi(create, async (c) => {
@@ -119,7 +118,6 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "get",
     path: "/sessions",
     operationId: "listSessions",
-    tags: ["Sessions"],
     summary: "Sessions, newest first",
     request: {
       query: z.object({
@@ -135,7 +133,6 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
       200: json(SessionPage, "A page of sessions.", {
         example: { items: [session], limit: 100, offset: 0, has_more: false, count: 1 },
       }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {
@@ -151,7 +148,6 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "get",
     path: "/sessions/{id}",
     operationId: "getSession",
-    tags: ["Sessions"],
     summary: "A session as it is now",
     request: {
       params: sessionParam,
@@ -165,7 +161,6 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     responses: {
       200: json(Session, "The session.", { example: session }),
       404: unknownSession,
-      ...problems("invalid_request"),
     },
   });
   app.openapi(one, async (c) => {
@@ -180,7 +175,6 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "patch",
     path: "/sessions/{id}",
     operationId: "updateSession",
-    tags: ["Sessions"],
     summary: "Change how long a session lives, or its metadata",
     middleware,
     request: { params: sessionParam, ...body(SessionPatch, { example: { lifetime: 7200 } }) },
@@ -188,7 +182,7 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
       200: json(Session, "The session after the change.", { example: session }),
       404: unknownSession,
       409: endedSession,
-      ...problems("invalid_request", "too_large", "timeout_too_long"),
+      ...problems("timeout_too_long"),
     },
   });
   app.openapi(patch, async (c) => {
@@ -201,7 +195,6 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "delete",
     path: "/sessions/{id}",
     operationId: "deleteSession",
-    tags: ["Sessions"],
     summary: "End a session",
     description:
       "Its sandbox is closed. A call that runs is cancelled and keeps its output so far; calls that wait are cancelled. A repeat changes nothing. Its record and those of its calls stay.",
@@ -216,7 +209,7 @@ export function sessionRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
 }
 
 const callProblems = {
-  ...problems("invalid_request", "too_large", "timeout_too_long", "unavailable"),
+  ...problems("timeout_too_long"),
   404: unknownSession,
   409: endedSession,
 };
@@ -232,7 +225,6 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     method: "post",
     path: "/sessions/{id}/execute",
     operationId: "executeInSession",
-    tags: ["Sessions"],
     summary: "Run code in a session and wait for its result",
     description:
       "Like `POST /execute`, with the variables and files that earlier calls have left. A call that fails, times out or is cancelled does not end the session. If the interpreter has ended, calls fail with `interpreter_ended` until one says `restart: true`. With `Accept: text/event-stream` the answer brings the events of the call.",
@@ -260,7 +252,6 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     method: "post",
     path: "/sessions/{id}/execute/async",
     operationId: "executeInSessionAsync",
-    tags: ["Sessions"],
     summary: "Queue a call and get its job id at once",
     description:
       "A call is a job: follow it with `GET /jobs/{id}/events`, read it with `GET /jobs/{id}/result`, cancel it with `POST /jobs/{id}/cancel`. `GET /executions?session_id=` lists the calls of a session.",
@@ -291,7 +282,6 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     method: "post",
     path: "/sessions/{id}/interrupt",
     operationId: "interruptSession",
-    tags: ["Sessions"],
     summary: "Cancel the call that runs",
     description:
       "The code gets KeyboardInterrupt. The session and the calls that wait go on. `job_id` is null if no call ran, or it ended by itself first.",
@@ -311,7 +301,6 @@ export function callRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps, streams: O
     method: "post",
     path: "/sessions/{id}/restart",
     operationId: "restartSession",
-    tags: ["Sessions"],
     summary: "Start an interpreter anew",
     description:
       "A call with `restart: true` and no code: it waits for its turn. Variables are gone, files stay. The body is optional.",
@@ -404,7 +393,7 @@ const params = sessionParam.extend({
   }),
 });
 const noFile = problem("not_found", { detail: `${sessionFile.path} is no file of the session.` });
-const refusals = { 404: noFile, 409: endedSession, ...problems("invalid_request", "unavailable") };
+const refusals = { 404: noFile, 409: endedSession };
 const inTurn =
   "It is a call, of the kind `files`: it waits for its turn, and lists leave it out unless they ask for it.";
 
@@ -423,7 +412,6 @@ export function sessionFileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): vo
     method: "get",
     path: "/sessions/{id}/files",
     operationId: "listSessionFiles",
-    tags: ["Sessions"],
     summary: "List a folder of a session",
     description: `At most a thousand entries, ordered by name. ${inTurn}`,
     middleware: draining,
@@ -442,7 +430,6 @@ export function sessionFileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): vo
       }),
       404: unknownSession,
       409: endedSession,
-      ...problems("invalid_request", "unavailable"),
     },
   });
   app.openapi(list, async (c) => {
@@ -453,17 +440,17 @@ export function sessionFileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): vo
   });
 
   const { openAPIRegistry } = app;
-  const common = { path, tags: ["Sessions"] };
+
   describeDownload(
     app,
-    { ...common, description: inTurn, request: { params }, responses: refusals },
+    { path, description: inTurn, request: { params }, responses: refusals },
     {
       get: { operationId: "readSessionFile", summary: "Download a file of a session" },
       head: { operationId: "getSessionFileHeaders", summary: "Headers of a file of a session" },
     },
   );
   openAPIRegistry.registerPath({
-    ...common,
+    path,
     method: "put",
     operationId: "writeSessionFile",
     summary: "Write a file of a session",
@@ -476,11 +463,11 @@ export function sessionFileRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): vo
       204: { description: "Written." },
       ...refusals,
       404: unknownSession,
-      ...problems("too_large", "files_too_large"),
+      ...problems("files_too_large"),
     },
   });
   openAPIRegistry.registerPath({
-    ...common,
+    path,
     method: "delete",
     operationId: "deleteSessionFile",
     summary: "Remove a file or a folder of a session",
@@ -528,7 +515,6 @@ export function contextRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "post",
     path: "/sessions/{id}/contexts",
     operationId: "createSessionContext",
-    tags: ["Sessions"],
     summary: "Make another interpreter in a session",
     description: `It has variables of its own, and shares files and memory with the others. Only one call runs at a time in all of them. A session has at most ${limits.contextsMax}. Send its \`context_id\` as \`context\` of calls.`,
     request: { params: sessionParam },
@@ -549,7 +535,6 @@ export function contextRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "get",
     path: "/sessions/{id}/contexts",
     operationId: "listSessionContexts",
-    tags: ["Sessions"],
     summary: "The interpreters of a session",
     request: { params: sessionParam },
     responses: {
@@ -569,7 +554,6 @@ export function contextRoutes(app: OpenAPIHono<AppEnv>): void {
     method: "delete",
     path: "/sessions/{id}/contexts/{context_id}",
     operationId: "deleteSessionContext",
-    tags: ["Sessions"],
     summary: "Remove an interpreter from a session",
     description: "It must have no call that waits or runs. The context `default` stays.",
     request: {

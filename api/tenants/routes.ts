@@ -21,15 +21,7 @@ import type { Deps, RouteDeps } from "../deps.ts";
 import { AppError, notFound } from "../errors.ts";
 import { jsonBody, optionalJsonBody } from "../http/body.ts";
 import { actorOf, type AppEnv } from "../http/context.ts";
-import {
-  beforeQuery,
-  body,
-  idParam,
-  json,
-  pageQuery,
-  problem,
-  problems,
-} from "../http/responses.ts";
+import { beforeQuery, body, idParam, json, pageQuery, problem } from "../http/responses.ts";
 import { timestamp } from "../jobs/read.ts";
 import { type AuditRow, findTenant, listAudit, usageOf } from "./sql.ts";
 import {
@@ -82,7 +74,6 @@ const tenant: Tenant = {
 };
 
 const keyParam = idParam("The `id` of a key, from `GET /keys`.", apiKey.id);
-const tags = ["Keys and tenants"];
 
 /**
  * Managed API keys, without those of the configuration.
@@ -100,7 +91,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     method: "get",
     path: "/key",
     operationId: "getOwnKey",
-    tags,
     summary: "What your key may do",
     description: "Needs no scope. `X-Airlock-Tenant` makes no difference.",
     responses: { 200: json(OwnKey, "The key of the request.", { example: ownKey }) },
@@ -114,7 +104,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     method: "post",
     path: "/keys",
     operationId: "createKey",
-    tags,
     summary: "Make a key",
     description: "The answer shows the key, which is shown nowhere else.",
     middleware: jsonBody(max_request_bytes),
@@ -123,7 +112,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     }),
     responses: {
       201: json(NewApiKey, "The new key.", { example: { ...apiKey, last_used_at: null, key } }),
-      ...problems("invalid_request", "too_large"),
     },
   });
   app.openapi(create, async (c) => {
@@ -142,7 +130,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     method: "get",
     path: "/keys",
     operationId: "listKeys",
-    tags,
     summary: "Keys that operators made, the oldest first",
     description:
       "Those of all tenants, also the revoked ones. Keys of the configuration are not shown.",
@@ -153,7 +140,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     },
     responses: {
       200: json(ApiKeyList, "The keys.", { example: { keys: [apiKey] } }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) =>
@@ -164,7 +150,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     method: "post",
     path: "/keys/{id}/rotate",
     operationId: "rotateKey",
-    tags,
     summary: "Replace a key",
     description:
       "The answer shows the new key. The old one holds for `old_valid_s` more seconds. `id`, scopes and limits stay.",
@@ -174,7 +159,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
       200: json(NewApiKey, "The key after the call.", {
         example: { ...apiKey, old_valid_until: "2026-11-22T10:45:00.000Z", key },
       }),
-      ...problems("invalid_request", "not_found", "too_large"),
       409: problem("conflict", {
         detail: "Key ci is revoked or has expired: make a new one with POST /keys.",
       }),
@@ -192,7 +176,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
     method: "post",
     path: "/keys/{id}/revoke",
     operationId: "revokeKey",
-    tags,
     summary: "Void a key",
     description:
       "New requests with it are refused within a second, streams and waiting requests end within 5 s. Its jobs go on. A repeat changes nothing.",
@@ -201,7 +184,6 @@ export function keyRoutes(app: OpenAPIHono<AppEnv>, deps: Deps, relist: () => vo
       200: json(ApiKey, "The key after the call.", {
         example: { ...apiKey, revoked_at: "2026-11-22T10:00:00.000Z" },
       }),
-      ...problems("not_found"),
     },
   });
   app.openapi(revoke, async (c) =>
@@ -222,7 +204,6 @@ export function tenantRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "get",
     path: "/tenants",
     operationId: "listTenants",
-    tags,
     summary: "Tenants with limits and use, by name",
     responses: { 200: json(TenantList, "The tenants.", { example: { tenants: [tenant] } }) },
   });
@@ -232,12 +213,10 @@ export function tenantRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "get",
     path: "/tenants/{name}",
     operationId: "getTenant",
-    tags,
     summary: "A tenant with limits and use",
     request: { params },
     responses: {
       200: json(Tenant, "The tenant as it is now.", { example: tenant }),
-      ...problems("invalid_request", "not_found"),
     },
   });
   app.openapi(single, async (c) => c.json(await showTenant(deps, c.req.valid("param").name), 200));
@@ -246,14 +225,12 @@ export function tenantRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "put",
     path: "/tenants/{name}",
     operationId: "setTenantLimits",
-    tags,
     summary: "Set a tenant's limits; make the tenant",
     description: "Replaces all its limits: one that is not given is none.",
     middleware: jsonBody(deps.config.max_request_bytes),
     request: { params, ...body(TenantLimits, { example: tenantLimits }) },
     responses: {
       200: json(Tenant, "The tenant after the call.", { example: tenant }),
-      ...problems("invalid_request", "too_large"),
     },
   });
   app.openapi(limit, async (c) => {
@@ -266,7 +243,6 @@ const getUsage = createRoute({
   method: "get",
   path: "/usage",
   operationId: "getUsage",
-  tags: ["Health"],
   summary: "What your tenant uses, and its limits",
   description:
     "A submission that a limit refuses is 429 `quota_exceeded`; jobs above `max_running` wait.",
@@ -291,7 +267,6 @@ export function auditRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     method: "get",
     path: "/audit",
     operationId: "listAudit",
-    tags: ["Keys and tenants"],
     summary: "The audit log, newest first",
     description:
       "Changes of all tenants. An entry is stored with its change, in one transaction. Nobody can change an entry; the service removes it after `audit_retention_days`.",
@@ -305,7 +280,6 @@ export function auditRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     },
     responses: {
       200: json(AuditPage, "A page of entries.", { example: auditPage }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {

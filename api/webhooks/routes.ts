@@ -20,7 +20,6 @@ import {
   pageQuery,
   plainNumber,
   problem,
-  problems,
 } from "../http/responses.ts";
 import { optionalTimestamp, timestamp } from "../jobs/read.ts";
 import { ofTenant } from "../store/tenant.ts";
@@ -73,13 +72,11 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "get",
     path: "/webhooks/deliveries",
     operationId: "listWebhookDeliveries",
-    tags: ["Webhooks"],
     summary: "What became of the calls to receivers, newest first",
     description: "One delivery for each event and receiver. They are kept for 7 days.",
     request: { query },
     responses: {
       200: json(WebhookDeliveryPage, "A page of deliveries.", { example: webhookDeliveryPage }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(list, async (c) => {
@@ -95,7 +92,6 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "post",
     path: "/webhooks/deliveries/{id}/resend",
     operationId: "resendWebhookDelivery",
-    tags: ["Webhooks"],
     summary: "Send a delivery again",
     description:
       "Whatever became of it: it is due at once and has all its tries before it. The call has the same `webhook-id` and body as before.",
@@ -126,7 +122,6 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
     method: "get",
     path: "/webhooks/events",
     operationId: "listenForWebhookEvents",
-    tags: ["Webhooks"],
     summary: "Fetch webhook events instead of being called",
     description:
       "For a receiver that the service cannot reach, such as one on a developer's machine: `airlock listen` fetches the events, signs them and calls the receiver. The first request, without `after`, is answered at once with the cursor to start from. While a client asks, and for `listening_s` seconds afterwards, every execution that ends is stored as an event, even if no receiver is configured.",
@@ -135,7 +130,6 @@ export function webhookRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
       200: json(WebhookEventPage, "The events after the cursor, oldest first.", {
         example: webhookEventPage,
       }),
-      ...problems("invalid_request"),
     },
   });
   app.openapi(events, async (c) => {
