@@ -6,6 +6,7 @@ import {
   type JobEvent,
   SyncResult,
 } from "../../shared/wire/executions.ts";
+import { PlainText } from "../../shared/wire/submissions.ts";
 import { within } from "../http/answer.ts";
 import type { Service } from "./e2b-control.ts";
 import {
@@ -91,8 +92,8 @@ export function endOf(record: EventData<"end">): Uint8Array[] {
   return [frame({ event: { end: { ...end, ...failure } } }), lastFrame()];
 }
 
-const Path = z.object({ path: z.string(), depth: z.int().min(1).default(1) });
-const Move = z.object({ source: z.string(), destination: z.string() });
+const Path = z.object({ path: PlainText, depth: z.int().min(1).default(1) });
+const Move = z.object({ source: PlainText, destination: PlainText });
 
 const Told = z.union([
   /** One of Connect's codes, the path and the reason. */
@@ -128,13 +129,22 @@ async function writeFile(call: Call, session: string, source: string, path: stri
  */
 async function copyOut(call: Call, session: string, path: string): Promise<string> {
   const copy = `/tmp/.download-${crypto.randomUUID()}`;
-  const { told, jobId } = await tell(call, session, ["Read", toOurs(path), copy], [copy]);
-  if ("error" in told) throw refusalOf(told.error, path);
   // Also for a client that has hung up.
-  await post({ ...call, signal: new AbortController().signal }, `/sessions/${session}/execute`, {
-    command: ["rm", "-f", copy],
-  });
-  return jobId;
+  const remove = () =>
+    post({ ...call, signal: new AbortController().signal }, `/sessions/${session}/execute`, {
+      command: ["rm", "-f", copy],
+    });
+  let read: Awaited<ReturnType<typeof tell>>;
+  try {
+    read = await tell(call, session, ["Read", toOurs(path), copy], [copy]);
+  } catch (error) {
+    await remove().catch(() => {});
+    throw error;
+  }
+  // Then the program has removed it.
+  if ("error" in read.told) throw refusalOf(read.told.error, path);
+  await remove();
+  return read.jobId;
 }
 
 type Fault = [code: string, path: string, reason: string];
@@ -160,8 +170,15 @@ async function tell(call: Call, session: string, args: unknown[], fetch: string[
   const command = ["python3", "-I", "-c", program, JSON.stringify(args), homeFolder];
   const asked = { command, ...(fetch.length > 0 && { fetch }) };
   const result = SyncResult.parse(await post(call, `/sessions/${session}/execute`, asked));
-  if (result.error) throw new Refusal(500, result.error.message);
-  return { told: Told.parse(JSON.parse(result.stdout)), jobId: result.job_id };
+  const { error, stdout, job_id } = result;
+  // The program's own errors are told: the fetched file is too large.
+  if (error?.type === "file_error") throw new Refusal(507, error.message);
+  if (error) throw new Refusal(500, error.message);
+  try {
+    return { told: Told.parse(JSON.parse(stdout)), jobId: job_id };
+  } catch {
+    throw new Refusal(400, "The listing is larger than max_stdout_bytes.");
+  }
 }
 
 const program = `import datetime, grp, json, os, pwd, shutil, stat, sys
@@ -228,8 +245,14 @@ def run():
     if method in ("Read", "Write"):
         if method == "Write":
             os.makedirs(os.path.dirname(option), exist_ok=True)
-        with open(path, "rb") as source, open(option, "wb") as to:
-            shutil.copyfileobj(source, to)
+        try:
+            with open(path, "rb") as source, open(option, "wb") as to:
+                shutil.copyfileobj(source, to)
+        except OSError:
+            # A part of the copy would fill the sandbox's memory.
+            if method == "Read" and os.path.lexists(option):
+                os.unlink(option)
+            raise
         if method == "Write":
             os.unlink(path)
         return {}
@@ -238,11 +261,11 @@ def run():
     elif os.path.lexists(path):
         os.unlink(path)
     return {}
-codes = {FileNotFoundError: "not_found", FileExistsError: "already_exists", NotADirectoryError: "invalid_argument", IsADirectoryError: "invalid_argument"}
+codes = {RecursionError: "invalid_argument", FileNotFoundError: "not_found", FileExistsError: "already_exists", NotADirectoryError: "invalid_argument", IsADirectoryError: "invalid_argument"}
 try:
     told = run()
-except OSError as error:
-    told = {"error": [codes.get(type(error), "permission_denied"), path, error.strerror or str(error)]}
+except (OSError, RecursionError) as error:
+    told = {"error": [codes.get(type(error), "permission_denied"), path, getattr(error, "strerror", None) or str(error)]}
 print(json.dumps(told))
 `;
 

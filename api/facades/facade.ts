@@ -230,7 +230,9 @@ export const artifactPath = (jobId: string, name: string): string =>
 export const sessionFile = (session: string, path: string): string =>
   `/sessions/${session}/files/${escaped(path)}`;
 
-const escaped = (path: string): string => path.split("/").map(encodeURIComponent).join("/");
+/** What is no Unicode cannot be escaped, and no file has such a name. */
+const escaped = (path: string): string =>
+  path.toWellFormed().split("/").map(encodeURIComponent).join("/");
 
 /** The JSON of an answer, if it has any. @throws Refusal with the service's status and words. */
 export async function ask(

@@ -169,16 +169,18 @@ const cancelled = (requestId: number) => ({
 });
 
 /** The status of the answer, the requests to the API, and the calls that were counted. */
-async function send(messages: object[], answer: () => Response) {
+async function send(messages: object[] | "", answer: () => Response) {
   const asked: string[] = [];
   let counted = 1;
-  const body = JSON.stringify(messages);
+  const body = messages && JSON.stringify(messages);
   const headers = {
     "Content-Type": "application/json",
     Accept: "application/json, text/event-stream",
     [sessionHeader]: crypto.randomUUID(),
   };
   const request = new Request("http://localhost/mcp", { method: "POST", headers, body });
+  // As the route does.
+  await request.text();
   const response = await serveMcp(
     {
       request,
@@ -205,6 +207,10 @@ test("a request with more messages than a batch may have cancels nothing", async
   const messages = Array.from({ length: 101 }, (_, n) => cancelled(n));
   const { response, asked } = await send(messages, outage);
   expect([response.status, asked]).toEqual([400, []]);
+});
+
+test("an empty body is 400, as one that is no JSON", async () => {
+  expect((await send("", outage)).response.status).toBe(400);
 });
 
 test("each message of a batch counts for the rate limit", async () => {

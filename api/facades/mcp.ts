@@ -102,7 +102,7 @@ export async function serveMcp(
     keepAliveMs: 2000,
   });
   // In workerd only the original request's signal tells that the client has gone.
-  const response = await (parsed === undefined && body !== ""
+  const response = await (parsed === undefined && (body !== "" || request.method === "POST")
     ? fetch(new Request(request.url, { method: request.method, headers: request.headers, body }))
     : isQuick && request.method === "POST" && (await isLegacyRequest(request, parsed))
       ? answerWithJson(request, parsed, serverFor("legacy"))

@@ -179,12 +179,17 @@ function seconds(ms: number): number {
   return Math.max(1, Math.ceil(ms / 1000));
 }
 
-function textOf({ content, encoding }: Execute["files"][number]): string {
+/** @throws Refusal 400 */
+function textOf({ content, encoding }: Execute["files"][number], n: number): string {
   if (!encoding || encoding === "utf8") return content;
-  const bytes =
-    encoding === "base64"
-      ? fromBase64(content)
-      : Uint8Array.from(content.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+  if (encoding === "base64") {
+    try {
+      return new TextDecoder().decode(fromBase64(content));
+    } catch {
+      throw new Refusal(400, `files.${n}.content: is not base64`);
+    }
+  }
+  const bytes = Uint8Array.from(content.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
   return new TextDecoder().decode(bytes);
 }
 

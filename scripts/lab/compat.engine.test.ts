@@ -196,6 +196,11 @@ print(open("in/a.txt").read())`;
       ["no files", { language: "python", version: "*", files: [] }, "files"],
       ["a body that is not JSON", "{", "not JSON"],
       [
+        "a file that is not base64",
+        { language: "bash", version: "*", files: [{ content: "%", encoding: "base64" }] },
+        "files.0.content: is not base64",
+      ],
+      [
         "a limit above the service's",
         { language: "bash", version: "*", files: [{ content: "x" }], run_timeout: 9_000_000 },
         "max_timeout",
@@ -260,7 +265,9 @@ print(open("in/a.txt").read())`;
 });
 
 describe("compat jupyter", () => {
-  useTestService({ key, api: { AIRLOCK_COMPAT: "sandbox-fusion", AIRLOCK_COMPAT_KEY: key } });
+  const few = { AIRLOCK_MAX_STDOUT_BYTES: "8192", AIRLOCK_MAX_ARTIFACT_BYTES: "65536" };
+  const compat = { AIRLOCK_COMPAT: "sandbox-fusion,e2b", AIRLOCK_COMPAT_KEY: key };
+  useTestService({ key, api: { ...compat, ...few } });
 
   async function runJupyter(asked: object): Promise<{ status: number; json: unknown }> {
     const url = `${service.url}/compat/sandbox-fusion/run_jupyter`;
@@ -327,6 +334,45 @@ describe("compat jupyter", () => {
     const headers = { Authorization: `Bearer ${key}` };
     const left = await fetch(`${service.url}/sessions?status=ready`, { headers });
     expect(await left.json()).toMatchObject({ count: 0 });
+  });
+
+  test("E2B: a file that cannot be read leaves no copy, and a folder that cannot be told is 400", async () => {
+    const sandbox: Record<string, string> = { "X-Api-Key": key };
+    const ask = async (path: string, body?: object): Promise<{ status: number; text: string }> => {
+      const post = body && { method: "POST", body: JSON.stringify(body) };
+      const answer = await fetch(`${service.url}/compat/e2b${path}`, { headers: sandbox, ...post });
+      return { status: answer.status, text: await answer.text() };
+    };
+    const { text } = await ask("/sandboxes", { templateID: "base" });
+    sandbox["E2b-Sandbox-Id"] = (JSON.parse(text) as { sandboxID: string }).sandboxID;
+    const code = `import os
+open("/tmp/large", "w").write("x" * 100_000)
+os.makedirs("many")
+for n in range(100):
+    open(f"many/{n}", "w").close()
+for n in range(1100):
+    os.mkdir("d")
+    os.chdir("d")
+os.chdir("/output")`;
+    await ask("/execute", { code });
+    const read = async (path: string) => (await ask(`/files?path=${path}`)).status;
+    expect([await read("/tmp/large"), await read("/proc/self/mem")]).toEqual([507, 403]);
+    const list = (path: string, depth = 1) =>
+      ask("/filesystem.Filesystem/ListDir", { path, depth });
+    const { entries } = JSON.parse((await list("/tmp")).text) as { entries: { name: string }[] };
+    expect(entries.map(({ name }) => name)).toEqual(["large"]);
+    expect(await list("many")).toMatchObject({
+      status: 400,
+      text: expect.stringContaining("max_stdout_bytes") as string,
+    });
+    expect(await list("d", 2000)).toMatchObject({
+      status: 400,
+      text: expect.stringContaining("recursion") as string,
+    });
+    await fetch(`${service.url}/sessions/${sandbox["E2b-Sandbox-Id"]}`, {
+      method: "DELETE",
+      headers: sandbox,
+    });
   });
 });
 

@@ -55,7 +55,7 @@ const Metadata = atMost(
 const bytesOf = (text: string): number => new TextEncoder().encode(text).length;
 const isWellFormed = (text: string): boolean => text.isWellFormed();
 
-const PlainText = z
+export const PlainText = z
   .string()
   .refine(hasNoNul, "must not contain NUL characters")
   .refine(isWellFormed, "must not contain unpaired surrogates")

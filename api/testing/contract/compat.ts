@@ -254,7 +254,13 @@ export const compatRows = on(server, [
   test("SandboxFusion: a name in fetch_files that leads out of the folder is left out, and leads to no other route", async (api) => {
     const agent = await api.connected();
     const above = "../".repeat(3);
-    for (const name of [`${above}executions`, `a/${above}../executions`, "/etc/passwd", ""]) {
+    for (const name of [
+      `${above}executions`,
+      `a/${above}../executions`,
+      "/etc/passwd",
+      "",
+      "\ud800",
+    ]) {
       const reply = run(api, { fetch_files: [name] });
       await agent.result((await agent.takeJob()).lease_id);
       expect(await reply).toMatchObject({ status: 200, json: { status: "Success", files: {} } });

@@ -484,6 +484,10 @@ export const e2bInsideRows = on(server, [
       ["Stat", "/tmp/a", 1],
       ["Move", "/output/a", "/output/b"],
     ]);
+    for (const path of ["a\0", "\ud800"]) {
+      const refused = await ask(api, "POST", "/filesystem.Filesystem/Stat", inside, { path });
+      expect([refused.status, refused.json]).toEqual([400, { code: "invalid_argument", message }]);
+    }
     for (const [status, code] of [
       [404, "not_found"],
       [409, "already_exists"],
