@@ -91,7 +91,7 @@ describe("counts", () => {
   });
 
   test("the trigger has the same bounds as the reported histogram", () => {
-    const text = readFileSync("api/store/migrations/0001_triggers.sql", "utf8");
+    const text = readFileSync("api/store/migrations/0006_end_triggers.sql", "utf8");
     const bounds = [...text.matchAll(/<= (\d+) THEN \1\n/g)].map(([, bound]) => Number(bound));
     expect(bounds).toEqual(phaseBoundsMs);
   });

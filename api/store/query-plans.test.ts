@@ -410,3 +410,10 @@ test("no statement compares a status with a parameter, unless it finds its row b
   const texts = registry.map(({ text }) => text).filter((text) => !byId.test(text));
   expect(texts.filter((text) => compared.test(text))).toEqual([]);
 });
+
+test("a claim compiles no trigger of an execution's end: a server compiles each statement anew", async () => {
+  const { rows } = await db.client.execute(
+    "select name from sqlite_schema where type = 'trigger' and sql like '%UPDATE OF `status` ON `executions`%'",
+  );
+  expect(rows.map(({ name }) => name)).toEqual(["executions_final", "executions_moved"]);
+});
