@@ -2,6 +2,20 @@ import { z } from "zod";
 import { MemorySize, NetworkMode } from "../wire/job-types.ts";
 import { address, flag, int, key, key16, MiB, optional, text } from "./api.ts";
 
+/** An address whose user and password the agent decodes. */
+const withUser = (protocol: RegExp) =>
+  z.url({ protocol }).refine(isDecodable, "a % in the user or password must be written as %25");
+
+function isDecodable(url: string): boolean {
+  try {
+    const { username, password } = new URL(url);
+    decodeURIComponent(`${username}:${password}`);
+    return true;
+  } catch {
+    return !URL.canParse(url);
+  }
+}
+
 /** Keys that only the agent reads. */
 export const agentSettings = {
   api_url: optional(
@@ -191,11 +205,11 @@ export const agentSettings = {
     "Agent: further hosts that packages of every kind may be fetched from, even if their address is private: those that an index serves its files from, or a mirror of Debian. Without a port, 80 and 443.",
   ),
   pip_proxy: optional(
-    z.url({ protocol: /^http$/ }),
+    withUser(/^http$/),
     "Agent: HTTP proxy to fetch packages through, http://user:password@host:port. Only the index (or PyPI), Debian's, Ubuntu's and npm's own hosts and `pip_hosts` can then be reached; those with a private address are reached directly.",
   ),
   npm_registry: optional(
-    z.url({ protocol: /^https?$/ }),
+    withUser(/^https?$/),
     "Agent: registry that builds install npm's packages from, https://user:password@host or https://token@host; default: npm's own.",
   ),
   apt_mirror: optional(
