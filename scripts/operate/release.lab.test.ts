@@ -91,7 +91,7 @@ describe("npm run release", needs("docker", "venv", "skopeo", "docker-registry")
     return { code, said };
   }
 
-  test("names each file that states another version, a tree with changes, and tests that have not passed", async () => {
+  test("names each file that states another version, a tree with changes, tests that have not passed, and CI that may not say which job it is", async () => {
     const other = await release(["9.9.9"]);
     expect(other.said).toContain(`clients/python/src/airlock/__init__.py (${version})`);
     expect(other.said.match(/\(9\.8\.7\)/g)).toHaveLength(11);
@@ -102,6 +102,8 @@ describe("npm run release", needs("docker", "venv", "skopeo", "docker-registry")
       said: expect.stringContaining("?? new.txt") as string,
     });
     rmSync(join(folder, "new.txt"));
+    const unknown = { GITHUB_ACTIONS: "true", ACTIONS_ID_TOKEN_REQUEST_URL: "" };
+    expect((await release([version, "--publish"], unknown)).said).toContain("`id-token: write`");
   });
 
   test(

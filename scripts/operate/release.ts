@@ -70,6 +70,9 @@ await runMain(async () => {
     if (values.publish) throw new OperatorError(`${unknown}: set it, then run this again`);
     say(`${unknown}: image and packages are made without it`);
   }
+  const { GITHUB_ACTIONS, ACTIONS_ID_TOKEN_REQUEST_URL } = process.env;
+  if (values.publish && GITHUB_ACTIONS && !ACTIONS_ID_TOKEN_REQUEST_URL)
+    throw new OperatorError("PyPI and npm need to know this job: give it `id-token: write`");
   checkVersions(version);
   checkTested();
   try {
