@@ -1,10 +1,16 @@
 import { randomUUID } from "node:crypto";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import { join } from "node:path";
 import type { Duplex, Readable } from "node:stream";
 import Docker from "dockerode";
+import {
+  defaultEngine,
+  engineConnection,
+  engineSockets,
+  socketOf,
+} from "../../shared/process/engine.node.ts";
 import { freed } from "../../shared/process/parts.node.ts";
 import type { EngineHealth } from "../../shared/wire/health.ts";
 import { hostScope } from "../host/alive.ts";
@@ -80,7 +86,7 @@ export function connectEngine(
   let filterVersion = 0;
   const filterFile = folder === undefined ? null : join(folder, "seccomp.json");
   let isPodman = false;
-  const options = connection(host);
+  const options: Docker.DockerOptions = engineConnection(host);
   const docker = new Docker(options);
   // Uses a new connection for each call: an engine that shuts down still answers on open
   // connections.
@@ -228,27 +234,6 @@ async function call<T>(
 
 function labelFilter(name: string, value: string): { label: string[] } {
   return { label: [`${name}=${value}`] };
-}
-
-function connection(host: string): Docker.DockerOptions {
-  if (host.startsWith("unix://")) {
-    // The empty host keeps dockerode from preferring DOCKER_HOST.
-    return { socketPath: host.slice("unix://".length), host: "" };
-  }
-  const { hostname, port } = new URL(host.includes("://") ? host : `tcp://${host}`);
-  const certificates = process.env["DOCKER_CERT_PATH"];
-  if (!process.env["DOCKER_TLS_VERIFY"] || !certificates) {
-    return { protocol: "http", host: hostname, port: port || 2375 };
-  }
-  const read = (name: string): Buffer => readFileSync(join(certificates, name));
-  return {
-    protocol: "https",
-    host: hostname,
-    port: port || 2376,
-    ca: read("ca.pem"),
-    cert: read("cert.pem"),
-    key: read("key.pem"),
-  };
 }
 
 /** A request on dockerode's connection, with the options used here. */
@@ -560,8 +545,6 @@ function withFilter<T extends Filtered>(profile: T, form: FilterForm, file: stri
   return { ...profile, HostConfig: { ...profile.HostConfig, SecurityOpt } };
 }
 
-const DEFAULT_SOCKET = "/var/run/docker.sock";
-
 /**
  * The address of the engine: `configured`, else DOCKER_HOST, else the first socket of Docker or
  * Podman that exists.
@@ -571,16 +554,6 @@ export function engineHost(
   env: NodeJS.ProcessEnv,
   exists: (path: string) => boolean = existsSync,
 ): string {
-  const given = configured || env["DOCKER_HOST"];
-  if (given) return given;
-  const runtimeDir = env["XDG_RUNTIME_DIR"];
-  const home = env["HOME"];
-  const sockets = [
-    DEFAULT_SOCKET,
-    ...(runtimeDir ? [`${runtimeDir}/docker.sock`] : []),
-    ...(home ? [`${home}/.docker/run/docker.sock`] : []),
-    ...(runtimeDir ? [`${runtimeDir}/podman/podman.sock`] : []),
-    "/run/podman/podman.sock",
-  ];
-  return `unix://${sockets.find(exists) ?? DEFAULT_SOCKET}`;
+  const found = () => engineSockets(env).find((address) => exists(socketOf(address)));
+  return configured || env["DOCKER_HOST"] || (found() ?? defaultEngine);
 }

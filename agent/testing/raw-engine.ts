@@ -5,16 +5,13 @@ import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import Docker from "dockerode";
 import { furnishedName } from "../images/furnish.ts";
+import { defaultEngine, engineConnection } from "../../shared/process/engine.node.ts";
 import { waitUntil } from "../../shared/testing/test-file.ts";
 
-const host = process.env["AIRLOCK_DOCKER_HOST"] ?? "unix:///var/run/docker.sock";
+const host = process.env["AIRLOCK_DOCKER_HOST"] ?? defaultEngine;
 
 /** The tests' engine without Airlock's client, to check what that client did. */
-export const rawEngine = new Docker(
-  host.startsWith("unix://")
-    ? { socketPath: host.slice("unix://".length), host: "" }
-    : { host: new URL(host).hostname, port: new URL(host).port },
-);
+export const rawEngine = new Docker(engineConnection(host));
 
 /** Runs a shell script as root in a container of an image, with these volumes, and returns what it printed. */
 export async function shell(image: string, script: string, ...Binds: string[]): Promise<string> {

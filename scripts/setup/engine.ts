@@ -10,9 +10,15 @@ import {
   writeFileSync,
 } from "node:fs";
 import net from "node:net";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import Docker from "dockerode";
+import {
+  defaultEngine,
+  engineConnection,
+  engineSockets,
+  rootPodman,
+} from "../../shared/process/engine.node.ts";
 import { OperatorError, say } from "../operate/command.ts";
 import { hasCommand, installEngine, logTail, runStep, withSetupLock } from "./steps.ts";
 
@@ -45,10 +51,10 @@ async function installAndStart(): Promise<Engine> {
 
   if (existsSync("/run/systemd/system")) {
     await startService();
-    return { dockerHost: DEFAULT_HOST, stopCommand: "systemctl stop docker" };
+    return { dockerHost: defaultEngine, stopCommand: "systemctl stop docker" };
   }
   const pid = await startDockerd(MACHINE_DOCKERD);
-  return { dockerHost: DEFAULT_HOST, stopCommand: `kill ${pid}` };
+  return { dockerHost: defaultEngine, stopCommand: `kill ${pid}` };
 }
 
 async function startService(): Promise<void> {
@@ -96,25 +102,11 @@ type HostSearch = {
   setBy?: "docker_host" | "DOCKER_HOST";
 };
 
-const DEFAULT_HOST = "unix:///var/run/docker.sock";
-/** Root's socket; other users cannot see whether it exists. */
-const ROOT_PODMAN = "unix:///run/podman/podman.sock";
-
 /** Where to look for an engine: the configured address, else the sockets of Docker and Podman. */
 export function engineHosts(dockerHost: string | undefined, env: NodeJS.ProcessEnv): HostSearch {
   if (dockerHost) return { hosts: [dockerHost], setBy: "docker_host" };
   if (env["DOCKER_HOST"]) return { hosts: [env["DOCKER_HOST"]], setBy: "DOCKER_HOST" };
-
-  const runtimeDir = env["XDG_RUNTIME_DIR"];
-  const home = env["HOME"];
-  const hosts = [
-    DEFAULT_HOST,
-    ...(runtimeDir ? [`unix://${runtimeDir}/docker.sock`] : []),
-    ...(home ? [`unix://${home}/.docker/run/docker.sock`] : []),
-    ...(runtimeDir ? [`unix://${runtimeDir}/podman/podman.sock`] : []),
-    ROOT_PODMAN,
-  ];
-  return { hosts };
+  return { hosts: engineSockets(env) };
 }
 
 /** `silent`: something is there, but no engine answers. `denied`: no permission on the socket. */
@@ -156,29 +148,16 @@ function explain(error: NodeJS.ErrnoException, timeoutMs: number): Omit<PingResu
   }
 }
 
-/**
- * A client for the engine at `unix://path` or `tcp://host:port`; DOCKER_TLS_VERIFY and
- * DOCKER_CERT_PATH set TLS.
- */
-export function connect(host: string, timeoutMs?: number): Docker {
-  const timeout = timeoutMs === undefined ? {} : { timeout: timeoutMs };
-  if (host.startsWith("unix://")) {
-    // The empty host matters: dockerode would otherwise prefer the one in DOCKER_HOST.
-    return new Docker({ socketPath: host.slice("unix://".length), host: "", ...timeout });
-  }
-  const url = new URL(host.includes("://") ? host : `tcp://${host}`);
-  if (url.protocol === "ssh:") {
-    const username = url.username || "root";
-    return new Docker({ protocol: "ssh", host: url.hostname, port: url.port || 22, username });
-  }
-  return new Docker({ host: url.hostname, port: url.port, ...tls(process.env), ...timeout });
-}
-
-function tls(env: NodeJS.ProcessEnv): Docker.DockerOptions {
-  const certificates = env["DOCKER_CERT_PATH"];
-  if (!env["DOCKER_TLS_VERIFY"] || !certificates) return { protocol: "http" };
-  const read = (name: string): Buffer => readFileSync(join(certificates, name));
-  return { protocol: "https", ca: read("ca.pem"), cert: read("cert.pem"), key: read("key.pem") };
+/** A client for the engine at `unix://path`, `tcp://host:port` or `ssh://user@host`. */
+export function connect(host: string, timeout?: number): Docker {
+  if (!host.startsWith("ssh:")) return new Docker({ ...engineConnection(host), timeout });
+  const { username, hostname, port } = new URL(host);
+  return new Docker({
+    protocol: "ssh",
+    host: hostname,
+    port: port || 22,
+    username: username || "root",
+  });
 }
 
 export type Machine = {
@@ -198,7 +177,7 @@ export function noEngineAdvice(search: EngineSearch, machine: Machine): string |
   if (search.setBy) {
     return `${search.setBy} names an engine that does not answer (${tried}).\nStart that engine, or unset ${search.setBy} to use one on this machine.`;
   }
-  const denied = search.pings.find(({ host, state }) => state === "denied" && host !== ROOT_PODMAN);
+  const denied = search.pings.find(({ host, state }) => state === "denied" && host !== rootPodman);
   if (denied) {
     return `you have no permission on ${denied.host}.\nEither join its group (sudo usermod -aG docker "$USER", then log in again) or run this with sudo.`;
   }
@@ -210,7 +189,9 @@ function remedy(search: EngineSearch, machine: Machine): string {
   if (machine.platform !== "linux") {
     return "Start Docker Desktop, Colima or Podman (set DOCKER_HOST if its socket is elsewhere), then run this again.";
   }
-  const silent = search.pings.some((ping) => ping.host === DEFAULT_HOST && ping.state === "silent");
+  const silent = search.pings.some(
+    (ping) => ping.host === defaultEngine && ping.state === "silent",
+  );
   const sudo = machine.root ? "" : "sudo ";
   if (silent) return `Start Docker (${sudo}systemctl start docker), then run this again.`;
   if (machine.podman && !machine.root) {
