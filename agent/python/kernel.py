@@ -57,6 +57,18 @@ def read_lines(path):
         os.close(fd)
 
 
+def count_oom_kills(groups=("/sys/fs/cgroup", "/sys/fs/cgroup/memory")):
+    """Number of processes of the groups, by default this container's, that the OOM killer killed: cgroup v2 or v1."""
+    for group in groups:
+        for name in ("memory.events", "memory.oom_control"):
+            try:
+                lines = read_lines("%s/%s" % (group, name))
+                return int(dict(line.split() for line in lines)["oom_kill"])
+            except (OSError, KeyError, ValueError):
+                pass
+    return 0
+
+
 def write_file(path, data, how=os.O_TRUNC):
     """Writes a whole file, or appends to it if `how` is os.O_APPEND."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)

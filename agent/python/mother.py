@@ -32,7 +32,7 @@ import socket
 
 from birth import BUNDLES, Zygote, begin
 from ids import REQUEST, CodeIds
-from kernel import SAFE, mount, pid_from_credentials, read_lines, write_file
+from kernel import SAFE, count_oom_kills, mount, pid_from_credentials, read_lines, write_file
 from link import to_json
 
 _RETRY_MS = 20
@@ -547,18 +547,6 @@ def hierarchies():
         if not set(controllers).isdisjoint(_CONTROLLERS):
             found.append(controllers)
     return found
-
-
-def count_oom_kills(groups):
-    """Processes of a job that the kernel killed because the group's memory was full."""
-    for group in groups:
-        for name in ("memory.events", "memory.oom_control"):
-            try:
-                lines = read_lines("%s/%s" % (group, name))
-                return int(dict(line.split() for line in lines)["oom_kill"])
-            except (OSError, KeyError, ValueError):
-                pass
-    return 0
 
 
 def _kill(groups):

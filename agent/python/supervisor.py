@@ -18,6 +18,7 @@ from job import INPUTS, Job, Stream, exec_as_code, exit_of, file_limits, fork_to
 from kernel import (
     become_unprivileged,
     begin_file,
+    count_oom_kills,
     harden_supervisor,
     read_lines,
     remove_ipc_of_code,
@@ -497,16 +498,6 @@ def memory_left():
         except (OSError, ValueError):
             pass
     return 1 << 62
-
-
-def count_oom_kills():
-    """Number of processes of this container that the OOM killer killed, from cgroup v2 or v1."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        try:
-            return int(dict(line.split() for line in read_lines(path))["oom_kill"])
-        except (OSError, KeyError, ValueError):
-            pass
-    return 0
 
 
 def _high_descriptors():
