@@ -1,10 +1,10 @@
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { startSqld } from "../../../api/testing/start-stores.ts";
+import { listen } from "../../../shared/testing/http.ts";
 import { interleave, rate, type Row, type Series, timed } from "./measure.ts";
 import {
   type ApiService,
@@ -152,13 +152,11 @@ async function withServer<T>(work: (server: Server) => Promise<T>): Promise<T> {
 /** Passes connections on, holds back what clients send for a while, and counts their requests. */
 async function startProxy(target: string, delayMs: number) {
   const { hostname, port } = new URL(target);
-  const open = new Set<Socket>();
   let calls = 0;
   const proxy = createServer((client) => {
     const server = connect(Number(port), hostname);
     for (const socket of [client, server]) {
-      open.add(socket.setNoDelay());
-      socket.on("close", () => open.delete(socket)).on("error", () => socket.destroy());
+      socket.setNoDelay().on("error", () => socket.destroy());
     }
     client.on("data", (bytes: Buffer) => {
       calls += bytes.toString("latin1").split(/^POST \/v\d/m).length - 1;
@@ -167,19 +165,11 @@ async function startProxy(target: string, delayMs: number) {
     });
     client.on("close", () => server.destroy());
     server.pipe(client);
-  }).listen(0, "127.0.0.1");
-  await once(proxy, "listening");
-  return {
-    url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
-    callsDuring: async (work: () => Promise<unknown>): Promise<number> => {
-      const before = calls;
-      await work();
-      return calls - before;
-    },
-    [Symbol.asyncDispose]: async (): Promise<void> => {
-      for (const socket of open) socket.destroy();
-      proxy.close();
-      await once(proxy, "close");
-    },
+  });
+  const callsDuring = async (work: () => Promise<unknown>): Promise<number> => {
+    const before = calls;
+    await work();
+    return calls - before;
   };
+  return { ...(await listen(proxy)), callsDuring };
 }
