@@ -22,6 +22,7 @@ import {
   type SmallDisk,
 } from "../scripts/testing/machine.ts";
 import { needs } from "../scripts/testing/needs.ts";
+import { forgetPeak, peakBytes, residentBytes } from "../shared/testing/memory.ts";
 import { tempFolder } from "../shared/testing/test-file.ts";
 import type { ResultReport } from "../shared/wire/leases.ts";
 import { createReaper } from "./backends/containers.ts";
@@ -29,13 +30,7 @@ import type { Forks } from "./backends/forks.ts";
 import { connectEngine, type Engine } from "./engine/engine.ts";
 import { isAlive } from "./host/alive.ts";
 import { labels } from "./sandbox/sandbox.ts";
-import {
-  type EngineProxy,
-  forgetPeak,
-  peakBytes,
-  residentBytes,
-  startEngineProxy,
-} from "./testing/agent-process.ts";
+import { type EngineProxy, startEngineProxy } from "./testing/agent-process.ts";
 import { api, folder, host, start, useWorld } from "./testing/agent-world.ts";
 import { startForks } from "./testing/backend.ts";
 import { specWith, testEngine } from "./testing/engine.ts";

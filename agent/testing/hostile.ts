@@ -6,6 +6,7 @@ import { createInterface } from "node:readline";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterAll, afterEach, beforeAll, describe, expect, vi } from "vitest";
+import { residentBytes } from "../../shared/testing/memory.ts";
 import { countDescriptors, namesIn, textIn } from "../../shared/testing/files.ts";
 import { labels } from "../sandbox/sandbox.ts";
 import { backend, sandboxRuntime } from "./backend.ts";
@@ -197,7 +198,7 @@ function stateOf(path: string) {
  * is slow, only if there are more than `tooMuch` bytes with it.
  */
 function memoryOf(pid: number, tooMuch = 0): number {
-  if (pid !== process.pid) return 1024 * Number(/VmRSS:\s+(\d+)/.exec(statusOf(pid))?.[1]);
+  if (pid !== process.pid) return residentBytes(pid);
   if (usedBytes() >= tooMuch) collectGarbage();
   return usedBytes();
 }
@@ -205,10 +206,6 @@ function memoryOf(pid: number, tooMuch = 0): number {
 function usedBytes(): number {
   const { heapUsed, external } = process.memoryUsage();
   return heapUsed + external;
-}
-
-function statusOf(pid: number): string {
-  return readFileSync(`/proc/${pid}/status`, "utf8");
 }
 
 /** What the kernel uses on this host for itself, in MiB. */

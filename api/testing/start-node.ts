@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -77,11 +77,4 @@ function forkNode(vars: Record<string, string>): { child: ChildProcess; stderr: 
     env: { PATH: process.env["PATH"], ...vars },
   });
   return { child, stderr: text(child.stderr!) };
-}
-
-/** Bytes of memory that a process has now, or had at its peak. */
-export function residentBytes({ child }: NodeProcess, when: "now" | "peak" = "now"): number {
-  const status = readFileSync(`/proc/${child.pid}/status`, "utf8");
-  const line = when === "now" ? /^VmRSS:\s+(\d+) kB/m : /^VmHWM:\s+(\d+) kB/m;
-  return Number(line.exec(status)?.[1]) * 1024;
 }

@@ -4,13 +4,14 @@ import { type IncomingMessage, request } from "node:http";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import { afterAll, describe, expect, onTestFinished, test } from "vitest";
+import { residentBytes } from "../../shared/testing/memory.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import type { JobEvent } from "../../shared/wire/executions.ts";
 import { Api, release, servers, working } from "../testing/contract/api.ts";
 import { startDatabaseProxy } from "../testing/database-proxy.ts";
 import { Follower, textOf } from "../testing/follower.ts";
 import type { ScriptedAgent } from "../testing/scripted-agent.ts";
-import { residentBytes, startNode, startNodeIn } from "../testing/start-node.ts";
+import { startNode, startNodeIn } from "../testing/start-node.ts";
 import { startSqld } from "../testing/start-stores.ts";
 
 describe("node events", () => {
@@ -223,10 +224,10 @@ describe("node slow readers", async () => {
       }
     };
     await write(0, pieces / 2);
-    const before = residentBytes(service);
+    const before = residentBytes(service.child.pid!);
     const slow = await Promise.all(Array.from({ length: slowClients }, () => follow(job_id)));
     await write(pieces / 2, pieces);
-    expect(residentBytes(service) - before).toBeLessThan(growthBytes);
+    expect(residentBytes(service.child.pid!) - before).toBeLessThan(growthBytes);
 
     const whole = sent.digest("hex");
     expect(received.digest("hex")).toBe(whole);
@@ -234,7 +235,7 @@ describe("node slow readers", async () => {
       expect((await readOutput(client, undefined, pieces * MiB)).digest("hex")).toBe(whole);
       await client[Symbol.asyncDispose]();
     }
-    expect(residentBytes(service) - before).toBeLessThan(growthBytes);
+    expect(residentBytes(service.child.pid!) - before).toBeLessThan(growthBytes);
     await Promise.all(slow.map((client) => client[Symbol.asyncDispose]()));
     await agent.close();
   });
@@ -287,12 +288,14 @@ describe("node slow readers", async () => {
         expect(JSON.stringify((value.items?.[0] ?? value)[large]) === expected).toBe(true);
         sizes.push(Buffer.byteLength(JSON.stringify(value)));
       }
-      const before = residentBytes(service);
+      const before = residentBytes(service.child.pid!);
       const unread: IncomingMessage[] = [];
       onTestFinished(() => unread.forEach((answer) => answer.destroy()));
       for (let n = 0; n < unreadCount; n++) unread.push(await askUnread(paths[n % 3]!));
       expect(unread.map(({ statusCode }) => statusCode)).toEqual(unread.map(() => 200));
-      expect(residentBytes(service) - before).toBeLessThan((unreadCount * Math.min(...sizes)) / 2);
+      expect(residentBytes(service.child.pid!) - before).toBeLessThan(
+        (unreadCount * Math.min(...sizes)) / 2,
+      );
       await agent.close();
     },
   );

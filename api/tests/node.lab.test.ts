@@ -4,6 +4,7 @@ import { connect } from "node:net";
 import { Readable } from "node:stream";
 import { request } from "undici";
 import { afterAll, describe, expect, test } from "vitest";
+import { peakBytes } from "../../shared/testing/memory.ts";
 import { needs } from "../../scripts/testing/needs.ts";
 import { UploadedFile } from "../../shared/wire/files.ts";
 import { testContract } from "../testing/contract-table.ts";
@@ -16,7 +17,7 @@ import {
   refusedFileRows,
   uploaded,
 } from "../testing/contract/files.ts";
-import { residentBytes, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 import { startS3 } from "../testing/start-stores.ts";
 
 const stored: string[] = [];
@@ -104,13 +105,13 @@ describe("node large file", async () => {
   test("the memory of the API stays flat while a file of 1 GiB is uploaded and fetched", async () => {
     // Pieces that wait for the garbage collector take some room, whatever the file's size.
     await hashOf(`/files/${(await upload(sizeMiB / 4)).file_id}`);
-    const before = residentBytes(service, "peak");
+    const before = peakBytes(service.child.pid!);
     const hash = createHash("sha256");
     for (const piece of content(sizeMiB)) hash.update(piece);
     const sha256 = hash.digest("hex");
     const file = await upload(sizeMiB);
     expect(file).toMatchObject({ sha256, size_bytes: sizeMiB * MiB });
     expect(await hashOf(`/files/${file.file_id}`)).toBe(sha256);
-    expect(residentBytes(service, "peak") - before).toBeLessThan(growthBytes);
+    expect(peakBytes(service.child.pid!) - before).toBeLessThan(growthBytes);
   });
 });

@@ -5,11 +5,12 @@ import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { needs } from "../../scripts/testing/needs.ts";
+import { peakBytes } from "../../shared/testing/memory.ts";
 import { waitUntil } from "../../shared/testing/test-file.ts";
 import { Problem } from "../../shared/wire/errors.ts";
 import { agentTokens, Api, servers } from "../testing/contract/api.ts";
 import { sendRaw, statusOf } from "../testing/follower.ts";
-import { residentBytes, startNode } from "../testing/start-node.ts";
+import { startNode } from "../testing/start-node.ts";
 
 describe("raw http", async () => {
   const api = await startNode(servers.open);
@@ -297,16 +298,16 @@ except OSError:
         body,
         headers: { "Content-Type": "application/json" },
       });
-    const before = residentBytes(api, "peak");
+    const before = peakBytes(api.child.pid!);
     expect((await send()).status).toBe(202);
-    const ofOne = residentBytes(api, "peak") - before;
+    const ofOne = peakBytes(api.child.pid!) - before;
     const answers = await Promise.all(Array.from({ length: 16 }, () => send()));
     const refused = answers.filter(({ status }) => status === 503);
     expect(answers.filter(({ status }) => status === 202).length + refused.length).toBe(16);
     expect(refused.length).toBeGreaterThan(0);
     expect(refused.every(({ headers }) => headers.get("Retry-After") === "1")).toBe(true);
     // The one that is taken, and what was left of the one before.
-    expect(residentBytes(api, "peak") - before).toBeLessThan(3 * ofOne);
+    expect(peakBytes(api.child.pid!) - before).toBeLessThan(3 * ofOne);
     expect((await send()).status).toBe(202);
   });
 

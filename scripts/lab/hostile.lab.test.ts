@@ -7,8 +7,9 @@ import { constants, loadavg, setPriority } from "node:os";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { residentBytes } from "../../shared/testing/memory.ts";
 import { type HostWatch, watchHost } from "../../agent/testing/hostile.ts";
-import { type NodeProcess, residentBytes } from "../../api/testing/start-node.ts";
+import type { NodeProcess } from "../../api/testing/start-node.ts";
 import { jsonRequest } from "../operate/command.ts";
 import { startTestService, type TestService } from "../testing/test-service.ts";
 
@@ -385,7 +386,7 @@ json.dump({"x": "x" * (9 << 20)}, open("/output/result.json", "w"))`;
       const { refused } = attacker;
       await attacker.cancelJobs();
       await sleep(10_000);
-      const rssAfter = isAlive(api) ? residentBytes(api) : 0;
+      const rssAfter = isAlive(api) ? residentBytes(api.child.pid!) : 0;
       const next = await seen(api, sleep(2000));
 
       const hello = rounded(before.hello, during.hello);

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { forgetPeak, peakBytes, residentBytes } from "../../agent/testing/agent-process.ts";
+import { forgetPeak, peakBytes, residentBytes } from "../../shared/testing/memory.ts";
 import { containersOf } from "../../agent/testing/raw-engine.ts";
 import type { NodeProcess } from "../../api/testing/start-node.ts";
 import { type Airlock, connect, type OwnTool } from "../../clients/typescript/src/index.ts";
