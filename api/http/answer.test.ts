@@ -149,11 +149,19 @@ test.each(["/record", "/file"])(
   },
 );
 
-test("pieces of a page with small items are joined, and share a turn of the event loop", async () => {
-  const items = Array.from({ length: 64 }, (_, n) => ({ n }));
-  const page = { limit: 64, offset: 0 };
+test.each([
+  ["small items: 32 are read together and are one piece, of which four share a turn", 0, 8, [2, 3]],
+  ["items of half a MiB: two are read together", MiB / 2, 128, [32, 33]],
+])("a page with %s", async (_what, bytes, count, expected) => {
+  const items = Array.from({ length: 256 }, (_, n) => ({ n }));
+  const page = { limit: 256, offset: 0 };
+  const read: number[] = [];
+  const render = async (some: { n: number }[]) => {
+    read.push(some.length);
+    return some;
+  };
   const ask = large((app) =>
-    app.get("/page", (c) => jsonPage(c, items, page, async (some) => some)),
+    app.get("/page", (c) => jsonPage(c, items, page, () => bytes, render)),
   );
   const body: ReadableStream<Uint8Array> = (await ask("a", "/page")).body!;
   const reader = body.getReader();
@@ -162,10 +170,11 @@ test("pieces of a page with small items are joined, and share a turn of the even
   for (let part = await reader.read(); !part.done; part = await reader.read())
     pieces.push({ text: new TextDecoder().decode(part.value), turn: turns.now() });
   const whole = pieces.map(({ text: piece }) => piece).join("");
-  expect(JSON.parse(whole)).toEqual({ items, ...page, has_more: false, count: 64 });
-  expect(pieces.length).toBe(8);
-  // Four a turn, so that others run as well. The first turn may have begun before.
-  expect([2, 3]).toContain(new Set(pieces.map(({ turn }) => turn)).size);
+  expect(JSON.parse(whole)).toEqual({ items, ...page, has_more: false, count: 256 });
+  expect(read).toEqual(Array.from({ length: count }, () => 256 / count));
+  expect(pieces).toHaveLength(count);
+  // So that others run as well. The first turn may have begun before.
+  expect(expected).toContain(new Set(pieces.map(({ turn }) => turn)).size);
 });
 
 test("what a facade has answered counts until it is taken", async () => {

@@ -24,18 +24,20 @@ export async function jsonRecord(
   return c.body(only, 200, { ...headers, "Content-Type": "application/json" });
 }
 
-/** Items rendered at a time. A page of a thousand items may have gigabytes, so it is never whole in memory. */
-const itemsAtOnce = 8;
+/** What is rendered at a time at most; one item may have more bytes. A page may have gigabytes, so it is never whole in memory. */
+const atOnce = { items: 32, bytes: 1024 * 1024 };
 
 /**
  * Answers with a page of a list, and reads its items while it sends them.
  *
  * @param found One row more than the limit, if there are more.
+ * @param bytesOf What the item of a row reads from the database, about.
  */
 export function jsonPage<Row>(
   c: Context<AppEnv>,
   found: Row[],
   { limit, offset }: { limit: number; offset: number },
+  bytesOf: (row: Row) => number,
   render: (some: Row[]) => Promise<unknown[]>,
 ): Response {
   const rows = found.slice(0, limit);
@@ -43,19 +45,29 @@ export function jsonPage<Row>(
   const held = c.get("answer");
   async function* pieces(): Pieces {
     const parts: Part[] = [utf8.encode('{"items":[')];
-    for (let next = 0; next < rows.length; next += itemsAtOnce) {
+    let next = 0;
+    while (next < rows.length) {
       if (next > 0) yield* sent(parts, held);
-      const items = await render(rows.slice(next, next + itemsAtOnce));
-      for (const [n, item] of items.entries()) {
+      const some = together(rows, next, bytesOf);
+      for (const [n, item] of (await render(some)).entries()) {
         if (next + n > 0) add(parts, comma);
         for (const part of await partsOf(item)) add(parts, part);
       }
+      next += some.length;
       held.add(sumOf(parts));
     }
     add(parts, utf8.encode(`],${JSON.stringify(page).slice(1)}`));
     yield* sent(parts, held);
   }
   return sendParts(c, pieces(), 0);
+}
+
+/** The rows from one on that are rendered together. */
+function together<Row>(rows: Row[], from: number, bytesOf: (row: Row) => number): Row[] {
+  let to = from;
+  for (let bytes = 0; to < rows.length && to - from < atOnce.items && bytes < atOnce.bytes; to++)
+    bytes += bytesOf(rows[to]!);
+  return rows.slice(from, to);
 }
 
 /** What is in memory, or is read while it is sent. */

@@ -77,7 +77,7 @@ import {
   tenantRows,
 } from "../store/tenant.ts";
 import { type Actor, audited } from "../tenants/sql.ts";
-import { readRecord, readRecords, requireExecution, timestamp } from "./read.ts";
+import { readAtOnceBytes, readRecord, readRecords, requireExecution, timestamp } from "./read.ts";
 import { executionColumns, type ExecutionRow } from "./sql.ts";
 
 export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
@@ -96,7 +96,8 @@ export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
     const { limit, offset } = query;
     const { db } = c.get("client");
     const rows = await listExecutions(db, filterOf(query), limit + 1, offset);
-    return jsonPage(c, rows, { limit, offset }, (some) => readRecords(db, some, query)) as never;
+    const render = (some: ExecutionRow[]) => readRecords(db, some, query);
+    return jsonPage(c, rows, { limit, offset }, bytesRead, render) as never;
   });
 
   const single = createRoute({
@@ -223,6 +224,10 @@ const listQuery = z.object({
     }),
 });
 type ListQuery = z.output<typeof listQuery>;
+
+/** What a record reads beside its row, at most. */
+const bytesRead = ({ submittedBytes, outputBytes, results }: ExecutionRow): number =>
+  submittedBytes + outputBytes + (results === null ? 0 : readAtOnceBytes);
 
 function filterOf(query: ListQuery) {
   const { created_after, created_before } = query;
@@ -453,7 +458,8 @@ export function deadLetterRoutes(app: OpenAPIHono<AppEnv>): void {
     const { error_type, before, limit, offset } = c.req.valid("query");
     const { db } = c.get("client");
     const rows = await listDeadLetters(db, { type: error_type, before }, limit + 1, offset);
-    return jsonPage(c, rows, { limit, offset }, (some) => toDeadLetters(db, some)) as never;
+    const render = (some: DeadLetterRow[]) => toDeadLetters(db, some);
+    return jsonPage(c, rows, { limit, offset }, (row) => row.submittedBytes, render) as never;
   });
 
   const stats = createRoute({
@@ -538,6 +544,7 @@ export async function listDeadLetters(
         createdAt: deadLetters.createdAt,
         executionId: executions.id,
         jobType: executions.jobType,
+        submittedBytes: executions.submittedBytes,
         error: executions.error,
         attempt: executions.attempt,
         clientIp: executions.clientIp,
