@@ -124,6 +124,15 @@ describe("build", () => {
     });
   });
 
+  it("has the engine checked at once if it failed a build, also one that would fail again", async () => {
+    const broken = new EngineError("command_not_found", "no python3", { transient: false });
+    t.makeImage = () => Promise.reject((t.health = broken));
+    t.run();
+    t.api.offerBuild(testBuild());
+    const { engine } = await pollWhere(({ engine }) => !engine.available);
+    expect(engine.available).toBe(false);
+  });
+
   it("ends a build at its time limit", async () => {
     const { build } = await begin(testBuild({ timeout_s: 20 }));
     await t.clock.sleeping(20_000);

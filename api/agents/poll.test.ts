@@ -13,7 +13,7 @@ import { advance } from "../jobs/lease.ts";
 import { findExecution } from "../jobs/sql.ts";
 import { submit } from "../jobs/submit.ts";
 import { releaseSession, sweepSessions } from "../sessions/lease.ts";
-import { makeSession } from "../sessions/sessions.ts";
+import { deleteSession, makeSession } from "../sessions/sessions.ts";
 import { findSession } from "../sessions/sql.ts";
 import { expire } from "../sweep.ts";
 import { setLimits } from "../tenants/sql.ts";
@@ -225,6 +225,24 @@ describe("poll", () => {
       await expire(deps);
       expect((await reply).jobs).toHaveLength(1);
     });
+  });
+
+  test("a session that a client ends wakes the agent that holds it", async () => {
+    const { id, agentId, leaseId } = await readySession(store.db, Date.now(), { expiresAt: 1e15 });
+    const { agent } = new ScriptedAgent().status();
+    const holds = { agent: { ...agent, id: agentId! }, sessions: [leaseId] };
+    const { reply } = await park({ ...holds, free_slots: 0 });
+    await deleteSession(clientOf(deps), id, by());
+    expect((await reply).lost).toEqual([leaseId]);
+  });
+
+  test("a session that its agent gives back wakes another agent", async () => {
+    const first = await park(room);
+    await session();
+    const [leased] = (await first.reply).sessions!;
+    const other = await park(room);
+    await releaseSession(deps, leased!.lease_id, { error: null as never, agent_stops: true });
+    expect((await other.reply).sessions).toHaveLength(1);
   });
 
   describe("whatever comes in any order,", () => {

@@ -10,7 +10,15 @@ import { handleOf, newExecution, offers } from "../testing/temp-store.ts";
 import { store, useOneStore, useStore } from "../testing/use-store.ts";
 import * as schema from "./schema.ts";
 import { executions } from "./schema.ts";
-import { listed, query, registry, rowsQuery, statement, type Values } from "./statement.ts";
+import {
+  keptRowsQuery,
+  listed,
+  query,
+  registry,
+  rowsQuery,
+  statement,
+  type Values,
+} from "./statement.ts";
 import { perTenant } from "./tenant.ts";
 
 describe("tenant", () => {
@@ -260,6 +268,11 @@ describe("statement", () => {
 
   test("a missing value is refused, not read as NULL", () => {
     expect(() => update({ id: "x" })).toThrow("no value for requirements");
+  });
+
+  test("rows of a table that changes often cannot be kept", () => {
+    const built = query.select().from(executions);
+    expect(() => keptRowsQuery(built)).toThrow("executions changes too often");
   });
 
   test("returns the same rows as drizzle, for lists of any length", async () => {

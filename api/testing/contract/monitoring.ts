@@ -208,6 +208,9 @@ export const metricsRows: Row[] = [
   }),
   test("GET /metrics shows the present queue and agents", async (api) => {
     const agent = api.agent();
+    agent.maxSessions = 2;
+    await api.post("/sessions", {});
+    await agent.takeSession();
     await api.submit();
     await agent.takeJob();
     await api.submit();
@@ -225,6 +228,8 @@ export const metricsRows: Row[] = [
       'airlock_warm_containers{agent="scripted"}': 1,
       'airlock_pool_containers{agent="scripted",job_type="default",state="starting"}': 2,
       'airlock_running_executions{agent="scripted"}': 1,
+      'airlock_sessions{agent="scripted"}': 1,
+      'airlock_session_capacity{agent="scripted"}': 2,
     });
     expect(series.get("airlock_oldest_queued_age_seconds")).toBeGreaterThanOrEqual(0);
   }),
