@@ -1,4 +1,5 @@
 import { setImmediate as nextTick } from "node:timers/promises";
+import type { InStatement } from "@libsql/client";
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { JobTypeDefinition } from "../../shared/wire/job-types.ts";
@@ -20,7 +21,7 @@ import { setLimits } from "../tenants/sql.ts";
 import { limitTenant } from "../tenants/tenants.ts";
 import { readyReport, ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { created, newCall, readySession } from "../testing/session-store.ts";
-import { onExecute } from "../testing/statements.ts";
+import { onExecute, sqlOf } from "../testing/statements.ts";
 import {
   by,
   clientOf,
@@ -432,6 +433,44 @@ describe("poll", () => {
     await afterJob();
     expect(await failed).toContain("no answer");
     expect((await other.reply).jobs).toHaveLength(1);
+  });
+
+  test("a job leased to a poll that its agent has given up comes with the next one at once", async () => {
+    // Agents are woken once the job is stored.
+    delete deps.notifier.announce;
+    const givenUp = new AbortController();
+    const agent = new ScriptedAgent();
+    const images = [deps.config.base_image];
+    const request = agent.pollRequest({ images, free_slots: 1, wait_s: 20 });
+    const ask = (signal: AbortSignal) => poll(deps, request, tokenHash, signal);
+    const first = ask(givenUp.signal);
+    await quiet();
+    const { client } = store.db;
+    const batch = client.batch.bind(client);
+    let next: Promise<PollReply> | undefined;
+    const [hasLooked, isLeased] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    client.batch = async (...given) => {
+      const [statements] = given as [InStatement[]];
+      if (!statements.some((one) => /update "?executions/i.test(sqlOf(one))))
+        return batch(...given);
+      if (next) {
+        hasLooked.resolve();
+        await isLeased.promise;
+        return batch(...given);
+      }
+      givenUp.abort();
+      next = ask(over.signal);
+      // It has seen the job wait.
+      await hasLooked.promise;
+      return batch(...given).finally(isLeased.resolve);
+    };
+    await submitJob(deps);
+    const { jobs } = await first;
+    expect(jobs).toHaveLength(1);
+    let got: PollReply | undefined;
+    void next!.then((reply) => (got = reply));
+    await quiet();
+    expect(got?.jobs).toEqual(jobs);
   });
 
   test("two jobs at once go to two agents", async () => {

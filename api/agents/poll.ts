@@ -90,6 +90,13 @@ export async function poll(
   const deadline = now() + Math.min(request.wait_s, config.poll_wait_s) * 1000;
   const touchEveryMs = Math.min(10_000, (config.liveness_s * 1000) / 3);
   const wakes = notifier.subscribe(topicsOf(request));
+  const answer = (reply: PollReply): PollReply => {
+    const { jobs, builds, sessions = [] } = reply;
+    const isLost = signal.aborted && jobs.length + builds.length + sessions.length > 0;
+    // The agent's next poll brings them. It may have looked before they were leased, and looks again now.
+    if (isLost) notifier.notify(`agent:${request.agent.id}`);
+    return reply;
+  };
   try {
     // Asked together: a server of the database answers both at once.
     let [isStored, known] = await Promise.all([
@@ -111,7 +118,8 @@ export async function poll(
       const watch = reply.watch?.filter((id) => !watching?.includes(id)) ?? [];
       const { sessions = [] } = reply;
       const changes = [reply.jobs, reply.builds, sessions, reply.cancel, reply.lost, watch];
-      if (changes.some(({ length }) => length > 0) || left <= 0 || signal.aborted) return reply;
+      if (changes.some(({ length }) => length > 0) || left <= 0 || signal.aborted)
+        return answer(reply);
       // `askedAt` is by the clock of the process that asked, which may differ from this one's.
       if (wants !== first.wants || askedAt !== first.askedAt) return reply;
       const lookAt = Math.min(deadline, now() + (deps.isWatched ? watchedMs : backstopMs));
@@ -121,7 +129,7 @@ export async function poll(
         const { forJob, isWoken } = await wakes.next(waitMs, signal);
         // Then the rest of the reply has not changed.
         const jobs = forJob ? await takeIfWoken(deps, request, tokenHash, signal, wakes) : [];
-        if (jobs.length > 0) return { ...reply, jobs };
+        if (jobs.length > 0) return answer({ ...reply, jobs });
         // The agent's next poll looks at once.
         if (!isWoken && now() >= deadline) return reply;
         mustLook = isWoken || lookAt <= touchAt;
