@@ -150,6 +150,42 @@ test("the id of a sandbox is no path", async () => {
   expect((await restart(200, 404, "../keys?")).asked).toEqual(["/sessions/..%2Fkeys%3F/restart"]);
 });
 
+test("a sandbox whose job type is gone is listed beside the others", async () => {
+  const id = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
+  const at = "2026-11-21T10:00:00.000Z";
+  const session = {
+    session_id: id,
+    status: "ready",
+    busy: false,
+    reason: null,
+    error: null,
+    job_type: "gone",
+    job_version: "latest",
+    requirements: [],
+    contexts: ["default"],
+    calls: 0,
+    created_at: at,
+    started_at: at,
+    ready_at: at,
+    used_at: null,
+    ended_at: null,
+    expires_at: at,
+    idle_timeout: null,
+    python_version: null,
+    container_backend: null,
+    container_runtime: null,
+  };
+  const page = { items: [session], limit: 100, offset: 0, has_more: false, count: 1 };
+  const api: Call["api"] = async (path) =>
+    path.startsWith("/sessions?")
+      ? Response.json(page)
+      : Response.json({ detail: "no" }, { status: 404 });
+  const headers = new Headers({ "X-Api-Key": "key" });
+  const call = callOf("/v2/sandboxes", api, { method: "GET", headers, networkOf: () => undefined });
+  const answer = await e2b(service).answer(call);
+  expect(await answer.json()).toMatchObject([{ sandboxID: id, templateID: "gone", cpuCount: 0 }]);
+});
+
 test("events wait in the service until the client takes them", async () => {
   let sent = 0;
   const job_id = "01a2032d-4aea-73b9-a34b-c8387a23e858";
