@@ -24,6 +24,7 @@ class Collector:
     """Walks /output and writes frames to a blocking descriptor."""
 
     too_many, too_deep = "too_many_files", "too_deep"
+    piece_bytes = MAX_PAYLOAD
 
     def __init__(self, fd, max_bytes, max_files, max_result_bytes):
         self._fd = fd
@@ -125,18 +126,24 @@ class Collector:
         if file is None:
             return False
         try:
-            head = {"name": path, "size": found.st_size, "result": result}
-            self._frame(b"A", to_json(head))
+            if not_plain(os.fstat(file)):
+                return False
+            self._frame(b"A", to_json({"name": path, "size": found.st_size, "result": result}))
             left = found.st_size
             while left:
-                chunk = os.read(file, min(left, MAX_PAYLOAD))
-                if not chunk:
-                    chunk = bytes(min(left, MAX_PAYLOAD))  # something shortens it meanwhile, and its size is told already
+                size = min(left, self.piece_bytes)
+                chunk = os.read(file, size) or self._instead(path, size)
                 self._frame(b"D", chunk)
+                if not chunk:  # which drops the file
+                    break
                 left -= len(chunk)
         finally:
             os.close(file)
         return True
+
+    def _instead(self, path, size):
+        """Stands for bytes that are missing: something shortens the file meanwhile, and its size is told already."""
+        return bytes(size)
 
     def _open(self, directory, name, flags):
         """Opens an entry that the code may have made unreadable; uid 1000 owns it and can change

@@ -13,7 +13,7 @@ import os
 import time
 from fcntl import ioctl
 
-from collector import FILE, Collector, not_plain
+from collector import Collector
 from job import INPUTS, Calls, Job, Stream, Told, code_words, file_limits, fork_to, whole_length, word_to_go
 from kernel import begin_file, read_lines, take_rights_of_code, write_file
 from link import MAX_DATA, to_json
@@ -516,6 +516,8 @@ class CallCollector(Collector):
 
     # Each later call finds them again, and is not to blame.
     too_many = too_deep = "not_searched"
+    # No room is made for more while code of the session goes on.
+    piece_bytes = MAX_DATA
 
     def __init__(self, fd, max_bytes, max_files, max_result_bytes, since_ns, now_ns, fetch):
         super().__init__(fd, max_bytes, max_files, max_result_bytes)
@@ -554,25 +556,9 @@ class CallCollector(Collector):
         elif found.st_ctime_ns > self._since_ns:
             super()._consider(directory, name, path, found)
 
-    def _send(self, directory, name, path, found, result):
-        file = self._open(directory, name, FILE)
-        if file is None:
-            return False
-        try:
-            if not_plain(os.fstat(file)):
-                return False
-            self._frame(b"A", to_json({"name": path, "size": found.st_size, "result": result}))
-            left = found.st_size
-            while left:
-                chunk = os.read(file, min(left, MAX_DATA))
-                self._frame(b"D", chunk)
-                left -= len(chunk)
-                if not chunk:  # which drops the file
-                    self._skip("changed", path)
-                    break
-        finally:
-            os.close(file)
-        return True
+    def _instead(self, path, size):
+        self._skip("changed", path)
+        return b""
 
     def _send_fetched(self, path):
         parts = path.split("/")[1:] if path[:1] == "/" else ["output", *path.split("/")]
