@@ -46,6 +46,33 @@ describe("on disk", () => {
   });
 });
 
+describe("a file of the console", () => {
+  useOneStore();
+
+  test("is compressed once for all who take that, and is sent as it is to others", async () => {
+    const text = "let x;\n".repeat(10_000);
+    const asked: string[] = [];
+    const asset = async (name: string) => {
+      asked.push(name);
+      return name.endsWith("/a.js") ? new Response(text).body! : undefined;
+    };
+    const app = createApp({ ...testDeps(store.db, store.folder, Date.now), asset });
+    const ask = (encoding: string, name = "a.js") =>
+      app.request(`/console/assets/${name}`, { headers: { "Accept-Encoding": encoding } });
+    const plain = await ask("br");
+    expect([await plain.text(), plain.headers.get("Content-Encoding")]).toEqual([text, null]);
+    expect(plain.headers.get("Vary")).toBe("Accept-Encoding");
+    for (let n = 0; n < 3; n++) {
+      const { body, headers } = await ask("gzip, br");
+      expect(headers.get("Content-Encoding")).toBe("gzip");
+      const unzipped = body!.pipeThrough(new DecompressionStream("gzip"));
+      expect(await new Response(unzipped).text()).toBe(text);
+    }
+    expect(asked).toHaveLength(2);
+    expect((await ask("gzip", "none.js")).status).toBe(404);
+  });
+});
+
 test.each([
   ["wait=10", 10],
   ["respond-async, wait=5", 5],

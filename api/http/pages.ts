@@ -1,7 +1,7 @@
 import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
+import { accepts } from "hono/accepts";
 import { getRuntimeKey } from "hono/adapter";
-import { compress } from "hono/compress";
 import type { Deps } from "../deps.ts";
 import { AppError, type ErrorCode, errorStatus, errorTitles, notFound } from "../errors.ts";
 import type { AppEnv } from "./context.ts";
@@ -244,17 +244,33 @@ export function consoleRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
     const isBrowser = c.req.method === "GET" && c.req.header("Accept")?.includes("text/html");
     return isBrowser ? c.redirect("/console") : next();
   });
-  // Workers compress by themselves, and would do so twice.
-  if (getRuntimeKey() !== "workerd") app.use("/console/*", compress());
 
+  // Compressed once for all: a client needs no key to ask again and again.
+  const zipped = new Map<string, Promise<ArrayBuffer>>();
   app.get("/console/assets/:name", async (c) => {
     const name = c.req.param("name");
     const type = types[/^\w[\w-]*\.([a-z0-9]+)$/.exec(name)?.[1] ?? ""];
-    const body = type === undefined ? undefined : await asset(`console/assets/${name}`);
-    if (type === undefined || !body) throw notFound(`Asset ${name}`);
-    // The file name contains the hash of the content.
-    const forever = "public, max-age=31536000, immutable";
-    return c.body(body, 200, { "Content-Type": type, "Cache-Control": forever });
+    if (type === undefined) throw notFound(`Asset ${name}`);
+    const headers = {
+      "Content-Type": type,
+      // The file name contains the hash of the content.
+      "Cache-Control": "public, max-age=31536000, immutable",
+      Vary: "Accept-Encoding",
+    };
+    const encoding = accepts(c, { header: "Accept-Encoding", supports: ["gzip"], default: "" });
+    // A font is compressed already. Workers compress by themselves, and would do so twice.
+    const isZipped = encoding && type !== types["woff2"] && getRuntimeKey() !== "workerd";
+    let bytes = isZipped ? zipped.get(name) : undefined;
+    if (!bytes) {
+      const file = await asset(`console/assets/${name}`);
+      if (!file) throw notFound(`Asset ${name}`);
+      if (!isZipped) return c.body(file, 200, headers);
+      const gzip = new CompressionStream("gzip") as TransformStream<Uint8Array, Uint8Array>;
+      bytes = new Response(file.pipeThrough(gzip)).arrayBuffer();
+      bytes.catch(() => zipped.delete(name));
+      zipped.set(name, bytes);
+    }
+    return c.body(await bytes, 200, { ...headers, "Content-Encoding": "gzip" });
   });
 
   const page = async (c: Context<AppEnv>) => {
