@@ -34,7 +34,7 @@ import {
 } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { addJoinCode, askForRotation, exchangeCode } from "./agents.ts";
-import { findAgent, listAgents } from "./fleet.ts";
+import { listAgents } from "./fleet.ts";
 import { leave, poll, readTodo } from "./poll.ts";
 import { recordResult, releaseLease } from "./posts.ts";
 
@@ -679,99 +679,6 @@ describe("poll cost", () => {
     const agent = new ScriptedAgent(createApp(deps), token);
     const { jobs } = await agent.poll({ images: [deps.config.base_image], free_slots: 1 });
     expect(jobs).toMatchObject([{ execution_id: id, attempt: 2 }]);
-  });
-});
-
-describe("leave", () => {
-  const anotherToken = "b-token-of-16-characters";
-
-  useStore();
-  let deps: Deps;
-  let app: ReturnType<typeof createApp>;
-  let agent: ScriptedAgent;
-
-  beforeEach(() => {
-    deps = testDeps(store.db, store.folder, Date.now, { agent_tokens: [token, anotherToken] });
-    app = createApp(deps);
-    agent = newAgent();
-  });
-
-  const newAgent = (bearer = token) => new ScriptedAgent(app, bearer);
-  const status = async (id: string) => (await findExecution(store.db, id))!.status;
-
-  /** Leases up to `free_slots` jobs to an agent. */
-  const poll = async (one: ScriptedAgent, free_slots: number, wait_s = 0) =>
-    (await one.poll({ free_slots, wait_s })).jobs;
-
-  const start = async (lease: string, job_ref: string | null = null) =>
-    (await agent.post(lease, "started", { job_ref })).status;
-
-  test("a job that a stopping agent releases before its code started keeps its attempt", async () => {
-    const id = await submitJob(deps);
-    const error = { type: "service_unavailable", message: "The agent stopped.", phase: "startup" };
-    for (let times = 1; times <= 3; times++) {
-      const [lease] = await poll(agent, 1);
-      expect(lease).toMatchObject({ execution_id: id, attempt: 1 });
-      const reply = await agent.post(lease!.lease_id, "release", { error, agent_stops: true });
-      expect(reply.status).toBe(200);
-    }
-    expect(await status(id)).toBe("queued");
-  });
-
-  describe("after an agent has left", () => {
-    test("its waiting poll gets no job", async () => {
-      const stale = poll(agent, 1, 1);
-      while (!(await findAgent(deps.db, agent.id))) await nextTick();
-      await agent.leave();
-      const id = await submitJob(deps);
-      expect(await stale).toEqual([]);
-      expect(await status(id)).toBe("queued");
-    });
-
-    test("its late poll is refused, and the agent is not listed again", async () => {
-      await poll(agent, 1);
-      await agent.leave();
-      const late = JSON.stringify(agent.pollRequest({ free_slots: 1 }));
-      expect((await agent.send("POST", "/poll", late)).status).toBe(409);
-      expect(await (await app.request("/pool/stats")).text()).not.toContain(agent.id);
-    });
-  });
-
-  describe("an agent that crashed, as the next agent on its host reports", () => {
-    test("loses its jobs: all are leased again at once as second attempts, even those not started", async () => {
-      const [begun, waiting] = [await submitJob(deps), await submitJob(deps)];
-      const [first] = await poll(agent, 2);
-      await start(first!.lease_id, "default@sha256:0");
-      expect((await agent.leave(true)).status).toBe(200);
-      expect(await poll(newAgent(), 2)).toMatchObject([
-        { execution_id: begun, attempt: 2 },
-        { execution_id: waiting, attempt: 2 },
-      ]);
-      expect(await start(first!.lease_id)).toBe(409);
-      expect((await agent.leave(true)).status).toBe(200);
-    });
-
-    test("continues without those jobs if it is still alive", async () => {
-      await submitJob(deps);
-      const [lost] = await poll(agent, 1);
-      await agent.leave(true);
-      expect(await agent.poll({ free_slots: 0 })).toMatchObject({ lost: [lost!.lease_id] });
-    });
-  });
-
-  test("a leave wakes agents that wait for a job and clients that wait for its end", async () => {
-    const id = await submitJob(deps);
-    for (const topic of ["job", `execution:${id}`] as const) {
-      agent = newAgent();
-      const [lease] = await poll(agent, 1);
-      await start(lease!.lease_id);
-      const wakes = deps.notifier.subscribe([topic]);
-      await agent.leave();
-      // Only a wake-up ends this wait, never a timeout.
-      await wakes.next(2 ** 31 - 1, new AbortController().signal);
-      wakes.close();
-    }
-    expect(await status(id)).toBe("failed");
   });
 });
 
