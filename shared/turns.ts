@@ -32,7 +32,7 @@ let thisTurn = { bytesLeft: bytesAtOnce };
  * Waits until this turn has bytes left, and takes them. Each piece of an answer is short work, but hundreds of clients may
  * take their next pieces in the same turn.
  *
- * @returns Gives back what the piece did not need. After the turn it does nothing.
+ * @returns A function that gives back what the piece did not need. After the turn it does nothing.
  */
 export async function takeBytes(bytes: number): Promise<(unused: number) => void> {
   if (isWorkerd) return () => {};

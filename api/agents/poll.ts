@@ -92,9 +92,10 @@ export async function poll(
   const wakes = notifier.subscribe(topicsOf(request));
   const answer = (reply: PollReply): PollReply => {
     const { jobs, builds, sessions = [] } = reply;
-    const isLost = signal.aborted && jobs.length + builds.length + sessions.length > 0;
-    // The agent's next poll brings them. It may have looked before they were leased, and looks again now.
-    if (isLost) notifier.notify(`agent:${request.agent.id}`);
+    const hasWork = jobs.length + builds.length + sessions.length > 0;
+    // The agent has given up this poll, and its next one brings the work. That one may have looked before the work was
+    // leased, so it is woken to look again.
+    if (signal.aborted && hasWork) notifier.notify(`agent:${request.agent.id}`);
     return reply;
   };
   try {

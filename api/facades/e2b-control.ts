@@ -191,7 +191,7 @@ async function describe(
 }
 
 async function machine(call: Call, jobType: string): Promise<object> {
-  // It was removed, and its sessions go on.
+  // The job type was removed; its sessions go on.
   if (call.networkOf(jobType) === undefined) return { cpuCount: 0, memoryMB: 0, diskSizeMB: 0 };
   const view = (await ask(call, `/job-types/${jobType}`)) as JobTypeView;
   const memoryMB = Math.floor(parseBytes(view.memory_limit) / 1024 ** 2);

@@ -141,7 +141,7 @@ async function copyOut(call: Call, session: string, path: string): Promise<strin
     await remove().catch(() => {});
     throw error;
   }
-  // Then the program has removed it.
+  // The program has removed the copy itself.
   if ("error" in read.told) throw refusalOf(read.told.error, path);
   await remove();
   return read.jobId;
@@ -171,13 +171,13 @@ async function tell(call: Call, session: string, args: unknown[], fetch: string[
   const asked = { command, ...(fetch.length > 0 && { fetch }) };
   const result = SyncResult.parse(await post(call, `/sessions/${session}/execute`, asked));
   const { error, stdout, job_id } = result;
-  // The program's own errors are told: the fetched file is too large.
+  // The program tells its own errors. This one is about the file to fetch, the only one that a command collects.
   if (error?.type === "file_error") throw new Refusal(507, error.message);
   if (error) throw new Refusal(500, error.message);
   try {
     return { told: Told.parse(JSON.parse(stdout)), jobId: job_id };
   } catch {
-    throw new Refusal(400, "The listing is larger than max_stdout_bytes.");
+    throw new Refusal(400, "The answer is larger than max_stdout_bytes.");
   }
 }
 
@@ -249,7 +249,7 @@ def run():
             with open(path, "rb") as source, open(option, "wb") as to:
                 shutil.copyfileobj(source, to)
         except OSError:
-            # A part of the copy would fill the sandbox's memory.
+            # /tmp is memory: a part of a copy must not stay.
             if method == "Read" and os.path.lexists(option):
                 os.unlink(option)
             raise

@@ -230,7 +230,7 @@ export const artifactPath = (jobId: string, name: string): string =>
 export const sessionFile = (session: string, path: string): string =>
   `/sessions/${session}/files/${escaped(path)}`;
 
-/** What is no Unicode cannot be escaped, and no file has such a name. */
+/** `encodeURIComponent` throws for an unpaired surrogate, which no file name has. */
 const escaped = (path: string): string =>
   path.toWellFormed().split("/").map(encodeURIComponent).join("/");
 

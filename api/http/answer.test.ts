@@ -150,7 +150,12 @@ test.each(["/record", "/file"])(
 );
 
 test.each([
-  ["small items: 32 are read together and are one piece, of which four share a turn", 0, 8, [2, 3]],
+  [
+    "small items: 32 are read together and sent as one piece, and four pieces share a turn",
+    0,
+    8,
+    [2, 3],
+  ],
   ["items of half a MiB: two are read together", MiB / 2, 128, [32, 33]],
 ])("a page with %s", async (_what, bytes, count, expected) => {
   const items = Array.from({ length: 256 }, (_, n) => ({ n }));

@@ -24,14 +24,14 @@ export async function jsonRecord(
   return c.body(only, 200, { ...headers, "Content-Type": "application/json" });
 }
 
-/** What is rendered at a time at most; one item may have more bytes. A page may have gigabytes, so it is never whole in memory. */
+/** Rows are rendered together up to so many items or bytes; the last one may have more. A page may have gigabytes, so it is never whole in memory. */
 const atOnce = { items: 32, bytes: 1024 * 1024 };
 
 /**
  * Answers with a page of a list, and reads its items while it sends them.
  *
  * @param found One row more than the limit, if there are more.
- * @param bytesOf What the item of a row reads from the database, about.
+ * @param bytesOf About how many bytes the item of a row reads from the database.
  */
 export function jsonPage<Row>(
   c: Context<AppEnv>,
@@ -78,7 +78,7 @@ type Pieces = AsyncGenerator<string | Uint8Array<ArrayBuffer>>;
 const smallBytes = 64 * 1024;
 /** The least that a client must take of an answer that counts. A line of 64 kB/s takes so much in four seconds. */
 const taken = { bytes: 256 * 1024, ms: 30_000 };
-/** What a piece counts at least in a turn of the event loop: items of a list are work, however small they are. */
+/** The least that a piece takes of its turn: to make the items of a list is work, however small they are. */
 const leastBytes = 32 * 1024;
 
 const bytesOf = (part: Part): number => {

@@ -35,6 +35,7 @@ test("every operation has a unique name, a group, a summary and its answers", as
   expect(new Set(names).size).toBe(endpoints.length);
   for (const { operation } of endpoints) {
     expect(operation.operationId).toMatch(/^[a-z][A-Za-z]+$/);
+    expect(operation.tags).toHaveLength(1);
     expect(document.tags.map(({ name }) => name)).toContain(operation.tags[0]);
     expect(operation.summary).toMatch(/^[A-Z].+[^.]$/);
     expect(Object.keys(operation.responses)).toContain("500");

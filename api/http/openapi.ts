@@ -94,8 +94,8 @@ type Operation = NonNullable<PathItem["get"]>;
 type Answer = { $ref: string } | { description: string; headers?: object };
 
 /**
- * Adds the effects of the middleware to every operation: the correlation id, headers, the required
- * key, and the refusals that any endpoint may answer with. Also the group that it belongs to.
+ * Adds to every operation its group and the effects of the middleware: the correlation id, headers, the required key, and
+ * the refusals that follow from its access, path and body.
  */
 function describeEverywhere(
   document: Document,
@@ -127,10 +127,10 @@ function describeOperation(
   const roles = hasScope ? [access] : [];
   const refusals: ErrorCode[] = ["internal", "unavailable"];
   if (isLocked) refusals.push("unauthorized");
-  // A PUT makes what is not there.
+  // A PUT makes what is not there. One that can still be 404 says so itself.
   if (path.includes("{") && method !== "PUT") refusals.push("not_found");
   if (operation.requestBody !== undefined) refusals.push("too_large", "unsupported_encoding");
-  // A header that names no tenant, or what the request itself has.
+  // `X-Airlock-Tenant` may name no tenant, or the request itself may be wrong.
   if (roles.length > 0) refusals.push("invalid_request");
   if (!config.api_auth_enabled || roles.length > 0) refusals.push("forbidden");
   // Unknown keys are limited too.

@@ -245,8 +245,23 @@ export function consoleRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
     return isBrowser ? c.redirect("/console") : next();
   });
 
+  const zip = async (path: string): Promise<ArrayBuffer | undefined> => {
+    const gzip = new CompressionStream("gzip") as TransformStream<Uint8Array, Uint8Array>;
+    const file = await asset(path);
+    return file && new Response(file.pipeThrough(gzip)).arrayBuffer();
+  };
   // Compressed once for all: a client needs no key to ask again and again.
-  const zipped = new Map<string, Promise<ArrayBuffer>>();
+  const zipped = new Map<string, ReturnType<typeof zip>>();
+  const zippedOnce = async (path: string): Promise<ArrayBuffer | undefined> => {
+    const kept = zipped.get(path) ?? zip(path);
+    zipped.set(path, kept);
+    let bytes: ArrayBuffer | undefined;
+    try {
+      return (bytes = await kept);
+    } finally {
+      if (!bytes) zipped.delete(path);
+    }
+  };
   app.get("/console/assets/:name", async (c) => {
     const name = c.req.param("name");
     const type = types[/^\w[\w-]*\.([a-z0-9]+)$/.exec(name)?.[1] ?? ""];
@@ -260,17 +275,10 @@ export function consoleRoutes(app: OpenAPIHono<AppEnv>, { asset }: Deps): void {
     const encoding = accepts(c, { header: "Accept-Encoding", supports: ["gzip"], default: "" });
     // A font is compressed already. Workers compress by themselves, and would do so twice.
     const isZipped = encoding && type !== types["woff2"] && getRuntimeKey() !== "workerd";
-    let bytes = isZipped ? zipped.get(name) : undefined;
-    if (!bytes) {
-      const file = await asset(`console/assets/${name}`);
-      if (!file) throw notFound(`Asset ${name}`);
-      if (!isZipped) return c.body(file, 200, headers);
-      const gzip = new CompressionStream("gzip") as TransformStream<Uint8Array, Uint8Array>;
-      bytes = new Response(file.pipeThrough(gzip)).arrayBuffer();
-      bytes.catch(() => zipped.delete(name));
-      zipped.set(name, bytes);
-    }
-    return c.body(await bytes, 200, { ...headers, "Content-Encoding": "gzip" });
+    const path = `console/assets/${name}`;
+    const body = isZipped ? await zippedOnce(path) : await asset(path);
+    if (!body) throw notFound(`Asset ${name}`);
+    return c.body(body, 200, { ...headers, ...(isZipped && { "Content-Encoding": "gzip" }) });
   });
 
   const page = async (c: Context<AppEnv>) => {

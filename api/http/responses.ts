@@ -288,8 +288,8 @@ export function body<T extends z.ZodType>(
 }
 
 /**
- * The OpenAPI descriptions of an endpoint's own refusals. `describeEverywhere` adds those of every
- * endpoint.
+ * The OpenAPI descriptions of an endpoint's own refusals. `describeEverywhere` adds those that follow from its access,
+ * path and body.
  */
 export function problems(...codes: ErrorCode[]): Record<number, { $ref: string }> {
   return Object.fromEntries(codes.map((code) => [errorStatus[code], problemRef(code)]));

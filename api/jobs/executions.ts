@@ -225,9 +225,13 @@ const listQuery = z.object({
 });
 type ListQuery = z.output<typeof listQuery>;
 
-/** What a record reads beside its row, at most. */
-const bytesRead = ({ submittedBytes, outputBytes, results }: ExecutionRow): number =>
-  submittedBytes + outputBytes + (results === null ? 0 : readAtOnceBytes);
+/** What a record reads beside its row, about. */
+function bytesRead(row: ExecutionRow): number {
+  const { submittedBytes, outputBytes, results, endedAt, resultHash, leaseId } = row;
+  // Without a result, all output that its last agent has posted is read. The row does not tell its size.
+  if (endedAt !== null && resultHash === null && leaseId !== null) return Infinity;
+  return submittedBytes + outputBytes + (results === null ? 0 : readAtOnceBytes);
+}
 
 function filterOf(query: ListQuery) {
   const { created_after, created_before } = query;

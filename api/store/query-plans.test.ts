@@ -413,7 +413,7 @@ test("no statement compares a status with a parameter, unless it finds its row b
 
 test("a claim compiles no trigger of an execution's end: a server compiles each statement anew", async () => {
   const { rows } = await db.client.execute(
-    "select name from sqlite_schema where type = 'trigger' and sql like '%UPDATE OF `status` ON `executions`%'",
+    "select name from sqlite_schema where type = 'trigger' and sql like '%UPDATE OF `status` ON `executions`%' order by name",
   );
   expect(rows.map(({ name }) => name)).toEqual(["executions_final", "executions_moved"]);
 });

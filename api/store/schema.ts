@@ -388,7 +388,7 @@ export const buildLogs = sqliteTable(
 );
 
 /**
- * Events for receivers and listeners. A trigger on the transition (0001_triggers.sql) writes them,
+ * Events for receivers and listeners. A trigger on the transition (0006_end_triggers.sql) writes them,
  * so that no way to end an execution is forgotten. Times are epoch milliseconds.
  */
 export const webhookEvents = sqliteTable(

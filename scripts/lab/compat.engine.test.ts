@@ -336,7 +336,7 @@ describe("compat jupyter", () => {
     expect(await left.json()).toMatchObject({ count: 0 });
   });
 
-  test("E2B: a file that cannot be read leaves no copy, and a folder that cannot be told is 400", async () => {
+  test("E2B: a file that cannot be read leaves no copy; a listing that is too long or too deep is 400; a read gives the file that was asked for", async () => {
     const sandbox: Record<string, string> = { "X-Api-Key": key };
     const ask = async (path: string, body?: object): Promise<{ status: number; text: string }> => {
       const post = body && { method: "POST", body: JSON.stringify(body) };
@@ -355,6 +355,13 @@ for n in range(1100):
     os.chdir("d")
 os.chdir("/output")`;
     await ask("/execute", { code });
+    // A call of code would have this file among its own.
+    const form = new FormData();
+    form.append("file", new Blob(["n\n1\n"]), "DATA.csv");
+    const files = `${service.url}/compat/e2b/files?path=DATA.csv`;
+    const wrote = await fetch(files, { method: "POST", headers: sandbox, body: form });
+    expect(wrote.status).toBe(200);
+    expect((await ask("/files?path=/etc/passwd")).text).toContain("root:");
     const read = async (path: string) => (await ask(`/files?path=${path}`)).status;
     expect([await read("/tmp/large"), await read("/proc/self/mem")]).toEqual([507, 403]);
     const list = (path: string, depth = 1) =>

@@ -386,7 +386,7 @@ describe("a value that is not allowed", () => {
     ["npm_registry", "https://me:hunter2%@npm.example", "https://me:a%25%C3%A4@npm.example"],
     ["npm_registry", "https://hunter2%zz@npm.example", "https://a%25zz@npm.example"],
     ["pip_proxy", "http://me%FF:hunter2@proxy.example", "http://me:a%25@proxy.example"],
-  ])("is %s with a %% that begins no escape", (name, wrong, right) => {
+  ])("is %s with a %% that cannot be decoded", (name, wrong, right) => {
     const message = `${name} = (secret): a % in the user or password must be written as %25`;
     expect(refusal({ [name]: wrong }, {})).toBe(message);
     expect(loadConfig({ [name]: right }, {})).toMatchObject({ [name]: right });

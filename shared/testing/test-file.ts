@@ -63,7 +63,7 @@ export async function logLines(lowestLevel: LogLevel): Promise<string[]> {
   return lines;
 }
 
-/** Calls back in each turn of the event loop. */
+/** Counts the turns of the event loop. */
 export function countTurns() {
   let turn = 0;
   let next = setImmediate(function count() {

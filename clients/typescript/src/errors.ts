@@ -41,7 +41,7 @@ export class ProblemError extends AirlockError {
     { problem, retryAfterS }: { problem?: Problem | undefined; retryAfterS?: number | undefined },
   ) {
     super(message);
-    // Not that of its class, which bundlers change.
+    // Not `new.target.name`: bundlers shorten the names of classes.
     if (problem && new.target !== ProblemError) this.name = nameOf(problem.code);
     this.status = status;
     this.problem = problem;

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
+import { closeSync, mkdirSync, openSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -12,6 +12,7 @@ import { reservePort } from "../../../api/testing/reserve-port.ts";
 import { startWorker } from "../../../api/testing/start-worker.ts";
 import { Config } from "../../../shared/config/config.ts";
 import { sourceFlags } from "../../../shared/testing/program.ts";
+import { runTool } from "../../operate/command.ts";
 import { connect } from "../../setup/engine.ts";
 import { startAudit } from "../../testing/ledger.ts";
 import {
@@ -211,7 +212,7 @@ function keepProcess(launch: Launch) {
       child = start(launch);
       await exited(child);
       if (signal.aborted) return;
-      const said = readFileSync(launch.logFile, "utf8").trimEnd().split("\n").at(-1);
+      const said = (await runTool("tail", ["-n1", launch.logFile])).output.trim();
       const how = `${child.signalCode ?? `code ${child.exitCode}`} (${said})`;
       ownEnds.set(how, (ownEnds.get(how) ?? 0) + 1);
       await sleep(restartMs, undefined, { signal }).catch(() => {});
