@@ -4,8 +4,10 @@ import { jsonRequest } from "../../scripts/operate/command.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { countTurns } from "../../shared/testing/test-file.ts";
 import { createApp, onError } from "../app.ts";
+import { expireLeases } from "../jobs/lease.ts";
 import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
-import { testDeps } from "../testing/temp-store.ts";
+import { onExecute } from "../testing/statements.ts";
+import { leasedJob, storeJob, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
 import { holdAnswer, holdBody, jsonPage, jsonRecord } from "./answer.ts";
 import { holdBytes, unbounded } from "./body.ts";
@@ -180,6 +182,20 @@ test.each([
   expect(pieces).toHaveLength(count);
   // So that others run as well. The first turn may have begun before.
   expect(expected).toContain(new Set(pieces.map(({ turn }) => turn)).size);
+});
+
+test("a page reads jobs that were lost one by one: nobody knows how much output each had", async () => {
+  for (let n = 0; n < 2; n++) await leasedJob(store.db, { maxAttempts: 1 });
+  await expireLeases(store.db, 2000);
+  await storeJob(store.db);
+  await storeJob(store.db);
+  const reads: string[] = [];
+  const stop = onExecute(store.db.client, (sql) => {
+    if (/^select .* from "payloads"/.test(sql)) reads.push(sql);
+  });
+  const { items } = (await (await app.request("/executions")).json()) as { items: unknown[] };
+  stop();
+  expect([items.length, reads.length]).toEqual([4, 2]);
 });
 
 test("what a facade has answered counts until it is taken", async () => {

@@ -78,7 +78,7 @@ import {
 } from "../store/tenant.ts";
 import { type Actor, audited } from "../tenants/sql.ts";
 import { readAtOnceBytes, readRecord, readRecords, requireExecution, timestamp } from "./read.ts";
-import { executionColumns, type ExecutionRow } from "./sql.ts";
+import { executionColumns, type ExecutionRow, showsLog } from "./sql.ts";
 
 export function executionRoutes(app: OpenAPIHono<AppEnv>): void {
   const list = createRoute({
@@ -227,9 +227,9 @@ type ListQuery = z.output<typeof listQuery>;
 
 /** What a record reads beside its row, about. */
 function bytesRead(row: ExecutionRow): number {
-  const { submittedBytes, outputBytes, results, endedAt, resultHash, leaseId } = row;
-  // Without a result, all output that its last agent has posted is read. The row does not tell its size.
-  if (endedAt !== null && resultHash === null && leaseId !== null) return Infinity;
+  const { submittedBytes, outputBytes, results } = row;
+  // All of the log is read, and the row does not tell its size.
+  if (showsLog(row)) return Infinity;
   return submittedBytes + outputBytes + (results === null ? 0 : readAtOnceBytes);
 }
 

@@ -355,17 +355,22 @@ export const emptyPayload: Streams = {
   compile: null,
 };
 
+/** Whether a job ended without a result, and its record shows the output that its last agent had posted. */
+export const showsLog = ({ endedAt, resultHash, leaseId }: ExecutionRow): boolean =>
+  endedAt !== null && resultHash === null && leaseId !== null;
+
 /** The streams of the result; without one, the output that the last attempt had posted before its agent was lost. */
 async function orLogged(
   db: AnyDb,
-  { id, attempt, leaseId, endedAt, resultHash }: ExecutionRow,
+  execution: ExecutionRow,
   row: (Streams & Record<`${LongColumn}Bytes`, number>) | undefined,
 ): Promise<Pick<FullExecution, "payload" | "left">> {
   if (!row) return { payload: emptyPayload, left: {} };
   const isLeft = (name: LongColumn): boolean => row[name] === null && row[`${name}Bytes`] > 0;
   const left: FullExecution["left"] = {};
   for (const name of longColumns) if (isLeft(name)) left[name] = row[`${name}Bytes`];
-  if (endedAt === null || resultHash !== null || leaseId === null) return { payload: row, left };
+  if (!showsLog(execution)) return { payload: row, left };
+  const { id, attempt } = execution;
   const logged = await wholeOutput(db, { executionId: id, attempt });
   const { stdin } = left;
   return {
