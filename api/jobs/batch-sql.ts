@@ -76,17 +76,31 @@ function toRow({ n, isBlocked, execution: e }: BatchItem): Values {
 const plainOf = (value: unknown): unknown =>
   typeof value === "object" && value !== null ? JSON.stringify(value) : (value ?? null);
 
+/** Items that one statement inserts: some milliseconds. A file's client lets others run between statements. */
+const insertedAtOnce = 250;
+
 /**
  * The items of a batch as values of a statement. Reading a field from JSON takes half of a statement's
  * time. So only fields in which the items differ are in the JSON; the others are single values.
  */
-function rowsOf(items: BatchItem[]): { varying: string[]; values: Values } {
+function rowsOf(items: BatchItem[]) {
   const rows = items.map(toRow);
   const varying = fields.filter((name) => rows.some((row) => row[name] !== rows[0]?.[name]));
   const values: Values = {};
   for (const name of fields) values[`common.${name}`] = rows[0]?.[name] ?? null;
-  values["items"] = JSON.stringify(rows.map((row) => varying.map((name) => row[name])));
-  return { varying, values };
+  const table = rows.map((row) => varying.map((name) => row[name]));
+  values["items"] = JSON.stringify(table);
+  return { varying, values, table };
+}
+
+/** A table of items in pieces. Each is inserted only if all before it were, so `earlier` names these. */
+function piecesOf(table: unknown[], items: BatchItem[], most: number): Values[] {
+  return Array.from({ length: Math.ceil(items.length / most) }, (_, n) => {
+    const before = items.slice(0, n * most).filter(({ isBlocked }) => !isBlocked);
+    const earlier = before.map(({ execution: e }) => [e.id, e.idempotencyKey ?? null]);
+    const some = table.slice(n * most, (n + 1) * most);
+    return { items: JSON.stringify(some), earlier: JSON.stringify(earlier) };
+  });
 }
 
 /** The table `items` with these fields, for a `with` clause. */
@@ -137,8 +151,8 @@ export interface StoredBatch {
 
 /**
  * Stores a batch and its executions in one transaction, items in order while the queue and its tenant have room. An atomic
- * batch is stored only if every item is accepted or was before. One statement for each table, so that a
- * thousand items keep the thread no longer than a few requests.
+ * batch is stored only if every item is accepted or was before. The statements are few and short, so that a thousand
+ * items keep the thread no longer than a few requests.
  *
  * The same batch can be sent again when it is not known whether it was committed.
  *
@@ -148,8 +162,10 @@ export async function submitBatch(
   db: AnyDb,
   { items, ...submitted }: NewBatch,
   maxQueueSize: number,
+  atOnce = insertedAtOnce,
 ): Promise<StoredBatch> {
   const rows = rowsOf(items);
+  const pieces = piecesOf(rows.table, items, submitted.isAtomic ? items.length : atOnce);
   const { insertExecutions, recordOutcome } = statementsFor(rows.varying);
   const values = {
     tenant: "default",
@@ -162,9 +178,9 @@ export async function submitBatch(
     payloads: JSON.stringify(items.map(toPayload)),
     files: filesJson(items.map(({ execution }) => execution)),
   };
-  const [, , , , outcome, , holder, owner] = await batch(db, [
+  const results = await batch(db, [
     insertBatch(values),
-    insertExecutions(values),
+    ...pieces.map((piece) => insertExecutions({ ...values, ...piece })),
     insertPayloads(values),
     insertInputFiles(values),
     recordOutcome(values),
@@ -172,6 +188,7 @@ export async function submitBatch(
     findByKey(values),
     ownerOf(values),
   ]);
+  const [outcome, , holder, owner] = results.slice(-4);
   const tenant = decodeTenant(owner?.rows[0]);
   const own = outcome?.rows[0]?.[0];
   if (own !== undefined) {
@@ -245,6 +262,12 @@ const insertBatch = perTenant(
   where not exists (select 1 from ${batches} where ${isOurs(own)})`,
 );
 
+/** After an item that had no room nothing is accepted, even if it is smaller. */
+const wasRefused = (own: Owner) => sql`exists (
+  select 1 from (select value ->> 0 as id, value ->> 1 as key from json_each(${given("earlier")})) as items
+  where not exists (select 1 from ${executions} where ${executions.id} = items.id and ${own(executions)})
+    and (items.key is null or not exists (${holder(own)})))`;
+
 /** Turns are those of api/jobs/sql.ts, for all items at once: t(n) = 1 + max(front(n), t(n - 1)). */
 const executionsInsert = (varying: string[]) =>
   perTenant(
@@ -260,7 +283,8 @@ const executionsInsert = (varying: string[]) =>
     select min(${given("maxQueueSize")} - ${queueLength.queued}, coalesce(
         (select iif(${isCpuUsed}, 0, ${tenants.maxQueued} - ${tenants.queued})
           from ${tenants} where ${own(tenants)}), ${most})) as n,
-      coalesce((select ${tenants.maxStoredBytes} - ${tenants.storedBytes}
+      coalesce((select ${tenants.maxStoredBytes}
+          - iif(${tenants.maxStoredBytes} and ${wasRefused(own)}, ${most}, ${tenants.storedBytes})
         from ${tenants} ${own.anybody(tenants, "the same row")} where ${tenants.name} = ${own.tenant}), ${most}) as bytes
     from ${queueLength}),
   fronted as (

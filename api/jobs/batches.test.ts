@@ -65,6 +65,19 @@ test("jobs of a batch get the turns and ranks that they would get if submitted o
   expect(await ranks()).toEqual(expected);
 });
 
+test.each([1, 2, 3, 4])(
+  "after the first job that has no room in bytes none is accepted, %i at once",
+  async (atOnce) => {
+    await store.db.client.execute(
+      "insert into tenants (name, max_stored_bytes, created_at) values ('a', 4000, 0)",
+    );
+    const codes = [10, 5000, 10, 10].map((bytes) => new Uint8Array(bytes).fill(35));
+    const batch = batchOf(codes.map((code) => newExecution({ tenant: "a", code })));
+    const { outcome } = await submitBatch(handleOf(store.db, "a"), batch, most, atOnce);
+    expect(outcome.map(({ isAccepted }) => isAccepted)).toEqual([true, false, false, false]);
+  },
+);
+
 test("a batch without members is forgotten after the retention time", async () => {
   await submitBatch(store.db, batchOf([newExecution()]), most);
   await submitBatch(store.db, batchOf([newExecution()], { id: "full" }), 0);
@@ -262,7 +275,9 @@ describe("batches of two tenants at two processes", () => {
         const batch = batchOf([], { id, idempotencyKey, submissionHash, isAtomic, items });
         return {
           run: async (db: Database) =>
-            answerOf(await submitBatch(handleOf(db, step.tenant), batch, maxQueued)),
+            answerOf(
+              await submitBatch(handleOf(db, step.tenant), batch, maxQueued, (made % 3) + 1),
+            ),
           plain: (before: State) => submitted(before, step.tenant, batch),
         };
       };

@@ -60,6 +60,71 @@ describe("file client", () => {
     expect((await other.execute("SELECT count(*) FROM t")).rows[0]?.[0]).toBe(1);
   });
 
+  const long =
+    "INSERT INTO t SELECT value FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 50000) SELECT value FROM n)";
+
+  describe("a write of long statements", () => {
+    const countRows = async (of: DurableClient): Promise<unknown> =>
+      (await of.execute("SELECT count(*) FROM t")).rows[0]![0];
+
+    /** What readers of this client are told, one after the other, until the write has ended. */
+    async function readWhile(write: Promise<unknown>): Promise<unknown[]> {
+      const seen: unknown[] = [];
+      const over = write.then(
+        () => true,
+        () => true,
+      );
+      while (!(await Promise.race([over, nextTick()]))) seen.push(await countRows(client));
+      return seen;
+    }
+
+    test("lets others read between them, who see all of it or nothing", async () => {
+      const write = client.batch([long, long, long, long], "write");
+      const seen = await readWhile(write);
+      expect(seen.filter((count) => count === 0).length).toBeGreaterThanOrEqual(4);
+      expect(seen.filter((count) => count !== 0 && count !== 200_000)).toEqual([]);
+      expect(await countRows(client)).toBe(200_000);
+    });
+
+    test.each(["alone", "with others"])(
+      "%s: is undone whole when a later one is refused",
+      async (company) => {
+        const write = client.batch([long, long, "INSERT INTO nowhere VALUES (1)"], "write");
+        const others =
+          company === "alone"
+            ? []
+            : [1, 2].map((n) => client.batch([`INSERT INTO t VALUES (${n})`, "SELECT 1"], "write"));
+        const seen = await readWhile(write);
+        await expect(write).rejects.toThrow("no such table: nowhere");
+        await Promise.all(others);
+        expect(seen.every((count) => Number(count) <= 2)).toBe(true);
+        expect(await countRows(client)).toBe(others.length);
+      },
+    );
+
+    test("gives its turn to no other write: those that come meanwhile are committed after it", async () => {
+      const write = client.batch([long, long, long], "write");
+      const order: string[] = [];
+      const first = write.then(() => order.push("long"));
+      await nextTick();
+      await nextTick();
+      const second = client
+        .execute("DELETE FROM t")
+        .then(({ rowsAffected }) => order.push(String(rowsAffected)));
+      await Promise.all([first, second]);
+      expect(order).toEqual(["long", "150000"]);
+    });
+
+    test("fails as an outage when the client is closed within it, and leaves nothing", async () => {
+      const write = client.batch([long, long, long], "write").catch((error: unknown) => error);
+      await expect.poll(() => countRows(client)).toBe(0);
+      await nextTick();
+      client.close();
+      expect(isStoreOutage(await write)).toBe(true);
+      expect(await countRows(other)).toBe(0);
+    });
+  });
+
   test("a statement that reads ends its read transaction", async () => {
     await client.execute("INSERT INTO t VALUES (1), (2)");
     expect((await client.execute("SELECT n FROM t")).rows).toHaveLength(2);

@@ -120,7 +120,7 @@ const lockTimeoutMs = 2000;
 /**
  * A client of a local file, with one connection. Reads run at once, unless this tick of the event loop
  * has taken too long. Writes share commits and resolve when they are committed; `durable` resolves when
- * they are on disk.
+ * they are on disk. While a long write pauses, reads use a second connection, which sees what is committed.
  *
  * A statement that fails because the database is full stays open in the driver, and no later transaction
  * can commit. So the next call after such an error opens a new connection.
@@ -128,6 +128,7 @@ const lockTimeoutMs = 2000;
 export function fileClient(url: string, open = openConnection): DurableClient {
   const path = pathOf(url);
   let connection: Connection | undefined;
+  let second: Connection | undefined;
   let isClosed = false;
   const file = walFile(path);
   // After close, nothing needs a sync: closing the last connection brings everything into the database, on disk.
@@ -139,12 +140,15 @@ export function fileClient(url: string, open = openConnection): DurableClient {
   };
   const disconnect = (): void => {
     connection?.close();
-    connection = undefined;
+    second?.close();
+    connection = second = undefined;
     file.forget();
   };
   const atOnce = <T>(call: (open: Connection) => T): T => {
     try {
-      return call(connected());
+      const first = connected();
+      if (!writes.isPaused) return call(first);
+      return call((second ??= openPrepared(path, open)));
     } catch (error) {
       if (isStoreOutage(error)) disconnect();
       throw error;
@@ -229,6 +233,9 @@ function pathOf(url: string): string {
 }
 
 const defaultGroupMs = 10;
+const brokenOff = "the connection was closed within a write";
+/** Milliseconds of one statement after which a write pauses. */
+const longMs = 3;
 /** Milliseconds between two attempts to get a lock. */
 const pauseMs = 20;
 
@@ -265,6 +272,15 @@ export function groupCommit({
 }: Source) {
   let waiting: Write[] = [];
   let isCommitting = false;
+  let isPaused = false;
+
+  /** Lets other work of the event loop run while the transaction is open. */
+  const pause = async (connection: Connection): Promise<void> => {
+    isPaused = true;
+    await nextTick();
+    isPaused = false;
+    if (!connection.inTransaction) throw new LibsqlError(brokenOff, "SQLITE_IOERR");
+  };
 
   const commitAll = async (): Promise<void> => {
     isCommitting = true;
@@ -272,7 +288,7 @@ export function groupCommit({
       try {
         const [first] = waiting;
         if (waiting.length === 1 && first!.statements.length === 1) settle([await runLone(first!)]);
-        else settle(commitSome(await locking(begin)) ?? commitSome(await locking(begin), true)!);
+        else settle((await commitSome()) ?? (await commitSome(true))!);
       } catch (error) {
         disconnect();
         for (const { reject } of waiting.splice(0)) reject(error);
@@ -313,15 +329,20 @@ export function groupCommit({
    * Runs the writes that wait in the open transaction. Savepoints let one fail alone; they cost two statements for each
    * write, and writes seldom fail. So without `hasSavepoints` a failure of one undoes all, and nothing is returned.
    */
-  const commitSome = (connection: Connection, hasSavepoints = false): Outcome[] | undefined => {
+  const commitSome = async (hasSavepoints = false): Promise<Outcome[] | undefined> => {
+    const connection = await locking(begin);
     const until = performance.now() + groupMs;
-    const isAlone = waiting.length === 1;
+    const group = waiting.slice();
+    const isAlone = group.length === 1;
     const outcomes: Outcome[] = [];
-    while (outcomes.length < waiting.length && performance.now() < until) {
-      const write = waiting[outcomes.length]!;
+    for (const write of group) {
+      if (performance.now() > until) break;
       // SQLite undoes a single failed statement itself.
       const needsSavepoint = write.statements.length > 1 && !isAlone;
-      const outcome = runOne(connection, write, isAlone, needsSavepoint && hasSavepoints);
+      const steps = runOne(connection, write, isAlone, needsSavepoint && hasSavepoints);
+      let step = steps.next();
+      for (; !step.done; step = steps.next()) await pause(connection);
+      const outcome = step.value;
       if ("error" in outcome && needsSavepoint && !hasSavepoints) {
         connection.run("ROLLBACK");
         return undefined;
@@ -352,6 +373,10 @@ export function groupCommit({
         if (!isCommitting) void commitAll();
       });
     },
+    /** Whether the connection is within a transaction whose changes nobody may see yet. */
+    get isPaused() {
+      return isPaused;
+    },
   };
 }
 
@@ -366,16 +391,24 @@ function hasChanged(outcome: Outcome): boolean {
   return "results" in outcome && outcome.results.some(({ rowsAffected }) => rowsAffected > 0);
 }
 
-/** Runs one write inside the open transaction; if it `isAlone` there and fails, the transaction is over. */
-function runOne(
+/**
+ * Runs one write inside the open transaction; if it `isAlone` there and fails, the transaction is over.
+ * After each statement that has taken long it yields, for a pause.
+ */
+function* runOne(
   connection: Connection,
   { statements }: Write,
   isAlone: boolean,
   hasSavepoint: boolean,
-): Outcome {
+): Generator<void, Outcome> {
   try {
     if (hasSavepoint) connection.run("SAVEPOINT one");
-    const results = statements.map((statement) => connection.run(statement));
+    const results: ResultSet[] = [];
+    for (const statement of statements) {
+      const began = performance.now();
+      results.push(connection.run(statement));
+      if (performance.now() - began > longMs) yield;
+    }
     if (hasSavepoint) connection.run("RELEASE one");
     return { results };
   } catch (error) {
