@@ -213,7 +213,7 @@ function parsed(text: string): unknown {
 const unquoted = (text: string): string => /^'([^]*)'$/.exec(text)?.[1] ?? text;
 
 /** In ASCII: clients decode pieces of a line alone, or take other characters for the end of a line. */
-export function lineOf(value: object): Uint8Array {
+function lineOf(value: object): Uint8Array {
   const text = JSON.stringify(value).replaceAll(
     /[\u007f-\uffff]/g,
     (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,

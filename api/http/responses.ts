@@ -320,7 +320,7 @@ const unchanged = {
   headers: headers("ETag"),
 };
 
-export const downloads = {
+const downloads = {
   200: {
     description: "The file, under its own Content-Type.",
     headers: headers(...ofFile),
@@ -335,7 +335,7 @@ export const downloads = {
   416: problemRef("range_not_satisfiable"),
 };
 
-export const heads = {
+const heads = {
   200: { description: "The headers of the download.", headers: headers(...ofFile) },
   304: unchanged,
 };

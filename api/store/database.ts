@@ -25,7 +25,7 @@ export interface DurableClient extends Client {
  * Runs a read of tables that seldom change (`keptTables`), or returns what it returned before: as long as neither this
  * client nor another process has changed one of these tables since.
  */
-export type KeepRead = <R>(read: Read<R>) => Promise<R>;
+type KeepRead = <R>(read: Read<R>) => Promise<R>;
 
 export interface Read<R> {
   statement: Exclude<InStatement, string>;

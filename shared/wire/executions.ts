@@ -563,7 +563,7 @@ export const eventData = {
   retry: common,
   end: EndEvent,
 } as const;
-export type EventName = keyof typeof eventData;
+type EventName = keyof typeof eventData;
 
 export type EventData<E extends EventName> = z.infer<(typeof eventData)[E]>;
 

@@ -52,7 +52,7 @@ export const InputFiles = atMost(
 });
 
 /** A file of a call of a session. */
-export const CallInputFile = z
+const CallInputFile = z
   .strictObject({
     name: z.string().min(1).meta({
       description:
