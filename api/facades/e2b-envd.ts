@@ -17,8 +17,8 @@ import {
   parseBody,
   partsOf,
   post,
-  problemOf,
   Refusal,
+  refused,
   sessionFile,
   signalOf,
 } from "./facade.ts";
@@ -285,8 +285,8 @@ async function read(call: Call, session: string, path: string): Promise<Response
   if (below !== undefined) {
     const answer = await call.api(sessionFile(session, below), { signal: call.signal });
     if (answer.ok) return answer;
-    const { detail } = problemOf(await answer.text());
-    if (answer.status !== 404) throw new Refusal(answer.status, detail);
+    const refusal = await refused(answer);
+    if (refusal.status !== 404) throw refusal;
   }
   const jobId = await copyOut(call, session, path);
   const { artifacts } = ArtifactList.parse(await ask(call, `/jobs/${jobId}/artifacts`));
@@ -297,7 +297,7 @@ async function read(call: Call, session: string, path: string): Promise<Response
 async function opened(call: Call, place: string): Promise<Response> {
   const answer = await call.api(place, { signal: call.signal });
   if (answer.ok) return answer;
-  throw new Refusal(answer.status, problemOf(await answer.text()).detail);
+  throw await refused(answer);
 }
 
 async function write(call: Call, session: string, path: string): Promise<Response> {
@@ -381,7 +381,7 @@ export async function run(
   const init = { method: "POST", headers, body: JSON.stringify(fields), signal };
   let events: ReadableStream<JobEvent | "idle"> | undefined;
   const answer = await api(`/sessions/${session}/execute`, init, (taken) => (events = taken));
-  if (!events) throw new Refusal(answer.status, problemOf(await answer.text()).detail);
+  if (!events) throw await refused(answer);
   return readEvents(events);
 }
 

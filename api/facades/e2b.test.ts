@@ -146,6 +146,30 @@ test("a call is one request; the sandbox is looked up for one that is refused, t
   expect(await restart(503, 404)).toEqual({ status: 503, asked: [`${path}/restart`] });
 });
 
+test.each([
+  ["internal_error", "execution", 500],
+  ["file_error", "execution", 502],
+])(
+  "a file that is not stored for %s: the service's own failure is no conflict",
+  async (type, phase, status) => {
+    const error = { type, message: "no", phase };
+    const api: Call["api"] = (path) =>
+      Promise.resolve(
+        path === "/sessions/s"
+          ? Response.json({ detail: "no" }, { status: 404 })
+          : Response.json({ detail: "no", error }, { status: 409 }),
+      );
+    const file = { field: "file", name: "a.txt", bytes: new Uint8Array(1) };
+    const headers = new Headers({ "E2b-Sandbox-Id": "s" });
+    const call = callOf("/files", api, {
+      headers,
+      key: "key",
+      form: () => Promise.resolve([file]),
+    });
+    await expect(e2b(service).answer(call)).rejects.toMatchObject({ status });
+  },
+);
+
 test("the id of a sandbox is no path", async () => {
   expect((await restart(200, 404, "../keys?")).asked).toEqual(["/sessions/..%2Fkeys%3F/restart"]);
 });

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { base64 } from "../../shared/bytes.ts";
 import { JsonError, parseJsonInPieces, parsePlainJsonInPieces } from "../../shared/json.ts";
 import { sleep } from "../../shared/turns.ts";
+import { ExecutionError } from "../../shared/wire/errors.ts";
 import {
   type ExecutionRecord,
   ExecutionStatus,
@@ -67,7 +68,12 @@ export class Refusal extends Error {
   }
 }
 
-const Told = z.object({ detail: z.string(), job_id: z.string().optional() });
+const Told = z.object({
+  detail: z.string(),
+  job_id: z.string().optional(),
+  /** Of a call that failed. */
+  error: ExecutionError.optional(),
+});
 
 /** Errors that are not the code's. Clients of other services take them for failures of the service. */
 const ownErrors = new Set<string>([
@@ -241,9 +247,15 @@ export async function ask(
   init?: RequestInit,
 ): Promise<unknown> {
   const answer = await api(path, { ...init, signal });
+  if (!answer.ok) throw await refused(answer);
   const text = await answer.text();
-  if (!answer.ok) throw new Refusal(answer.status, problemOf(text).detail);
   return text === "" ? undefined : parseAnswer(text);
+}
+
+/** A refusal with the service's status and words. A failure of the service is no conflict that the client has caused. */
+export async function refused(answer: Response): Promise<Refusal> {
+  const { detail, error } = problemOf(await answer.text());
+  return new Refusal(error && isOwnError({ error }) ? 500 : answer.status, detail);
 }
 
 /** Posts JSON. @throws Refusal with the service's status and words. */
