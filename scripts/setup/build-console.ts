@@ -42,6 +42,8 @@ export async function buildConsole(): Promise<"built" | "current"> {
       modulePreload: { polyfill: false },
       assetsInlineLimit: 0,
       chunkSizeWarningLimit: 600,
+      // On a busy machine, npm start would explain to its reader what a plug-in of the build took.
+      rolldownOptions: { checks: { bundlerTimings: false } },
     },
   });
   // Every browser that the console is made for takes their woff2.
