@@ -28,11 +28,14 @@ import { testedRef } from "./command.ts";
 
 const version = "9.8.7";
 const base = `airlock-release-base-${process.pid}`;
+/** What the command says with Docker's own builder; else what buildx says. */
+const notForIt =
+  /the image for \w+ is one for \w+: docker build needs|docker build --platform=linux\/(amd|arm)64/;
 const repository = "https://github.com/Someone/airlock";
 
 type Ended = { code: number | null; said: string };
 
-describe("npm run release", needs("docker", "venv", "skopeo", "docker-registry"), () => {
+describe("npm run release", needs("root", "docker", "venv", "skopeo", "docker-registry"), () => {
   /** A copy of the working tree, as a commit; here, where hard links to node_modules are possible. */
   let folder: string;
   const git = (...args: string[]): string => {
@@ -76,11 +79,20 @@ describe("npm run release", needs("docker", "venv", "skopeo", "docker-registry")
   }, 600_000);
   afterAll(async () => {
     rmSync(folder, { recursive: true, force: true });
-    await removeImages(`airlock:${version}`, `airlock:${version}-amd64`, base);
+    const ours = ["", "-amd64", "-arm64"].map((end) => `airlock:${version}${end}`);
+    await removeImages(...ours, base);
   });
 
-  async function release(args: string[], env: Record<string, string> = {}): Promise<Ended> {
-    const child = execFile("sh", ["scripts/run", "scripts/operate/release.ts", ...args], {
+  /** Runs the command where binfmt_misc has these emulators alone: the base is of this machine's platform. */
+  async function release(
+    args: string[],
+    env: Record<string, string> = {},
+    emulators: string[] = [],
+  ): Promise<Ended> {
+    const place = "/proc/sys/fs/binfmt_misc";
+    const files = emulators.map((name) => `touch ${place}/${name} &&`).join(" ");
+    const script = `mount -t tmpfs none ${place} && ${files} exec sh scripts/run scripts/operate/release.ts "$@"`;
+    const child = execFile("unshare", ["--mount", "sh", "-c", script, "sh", ...args], {
       cwd: folder,
       env: { ...process.env, AIRLOCK_BASE: base, GITHUB_ACTIONS: "", ...env },
     });
@@ -115,6 +127,9 @@ describe("npm run release", needs("docker", "venv", "skopeo", "docker-registry")
       await using images = await startImageRegistry(join(folder, ".git/images"));
       const env = { ...packages.env, ...images.env };
       const first = await release([version, "--publish"], env);
+      expect(first.said).toMatch(
+        /left out: the image for (amd|arm)64, for which binfmt_misc needs /,
+      );
       expect(first.said).toContain("the image ran a job of each package");
       expect(first).toEqual({ code: 0, said: first.said });
       const sums = readFileSync(join(folder, "out/SHA256SUMS"), "utf8");
@@ -146,6 +161,13 @@ describe("npm run release", needs("docker", "venv", "skopeo", "docker-registry")
       expect(readFileSync(join(folder, "out/SHA256SUMS"), "utf8")).toBe(sums);
     },
   );
+
+  test("refuses an image that is not for its platform", { timeout: 900_000 }, async () => {
+    git("update-ref", testedRef, "HEAD");
+    const other = process.arch === "x64" ? "aarch64" : "x86_64";
+    const { code, said } = await release([version], {}, [`qemu-${other}`]);
+    expect({ code, said }).toEqual({ code: 1, said: expect.stringMatching(notForIt) as string });
+  });
 });
 
 /** npm's and PyPI's registries, which have nothing but what is published here; all else is asked of the real ones. */

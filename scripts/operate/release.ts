@@ -150,6 +150,12 @@ function makeImage({ version, repository }: Release): string {
     const platform = isNative ? [] : [`--platform=linux/${architecture}`];
     const tag = `airlock:${version}-${architecture}`;
     run("docker", ["build", ...platform, ...labels, base, "--tag", tag, source]);
+    // Without buildx, Docker takes the base that is there, whatever its platform.
+    const made = run("docker", ["image", "inspect", "--format={{.Architecture}}", tag]);
+    if (made !== architecture)
+      throw new OperatorError(
+        `the image for ${architecture} is one for ${made}: docker build needs buildx and a base for both`,
+      );
     run("skopeo", ["copy", `docker-daemon:${tag}`, `oci:${layout}:${architecture}`]);
     return true;
   });
