@@ -3,9 +3,11 @@ import { hostname } from "node:os";
 import { join } from "node:path";
 import { beforeEach, expect, it } from "vitest";
 import { tempFolder } from "../shared/testing/test-file.ts";
+import { writeCredentials } from "./client/http.ts";
 import { configHelp, readAgentConfig } from "./config.ts";
 
 const AIRLOCK_AGENT_TOKEN = "a-token-of-16-characters";
+const joined = { api_url: "https://api.example", name: "gpu-1", token: `ala_${"0".repeat(64)}` };
 let folder: string;
 let AIRLOCK_CONFIG: string;
 
@@ -26,6 +28,19 @@ it("reads the file that AIRLOCK_CONFIG names; the environment takes precedence",
     runtime: { runtime: null, strict: false },
     seccomp: true,
   });
+});
+
+it.each([
+  ["its own token, name and API", {}, [joined.token, joined.name, joined.api_url]],
+  [
+    "a configured token instead",
+    { AIRLOCK_AGENT_TOKEN },
+    [AIRLOCK_AGENT_TOKEN, hostname(), "http://127.0.0.1:8080"],
+  ],
+])("a host that has joined uses %s", (_what, env, expected) => {
+  writeCredentials(folder, joined, "joined");
+  const config = readAgentConfig({ AIRLOCK_CONFIG, AIRLOCK_DATA_DIR: folder, ...env });
+  expect([config.token.current(), config.name, config.api.url]).toEqual(expected);
 });
 
 it.each([

@@ -9,6 +9,7 @@ import { store, useOneStore } from "../testing/use-store.ts";
 import { type Api, type Call, exceptionOf, execute } from "./facade.ts";
 import { filesOf, nameId, readId, shortId, timeOf, uuidAt } from "./librechat.ts";
 import { boundDownloads, createSequence, serveMcp, sessionHeader } from "./mcp.ts";
+import { piston } from "./piston.ts";
 
 describe("what ended a cell", () => {
   const trace = 'Traceback (most recent call last):\n  File "<cell 1>"\n';
@@ -103,6 +104,35 @@ test("a job whose answer has begun is not cancelled when its client's time is ov
   const signal = new AbortController().signal;
   const call = { api, signal, isStopping, onRunning: () => {}, room: { waiting: 0 } };
   expect(await execute(call, { code: "1" }, 1000, lastMs)).toEqual(ran);
+});
+
+test.each([
+  ["python", 1, { code: "0" }],
+  ["c", 1, { code: "0", language: "c", compile_timeout: 10 }],
+  [
+    "bash",
+    2,
+    { code: "0", command: expect.any(Array) as string[], files: [{ name: "work/b", text: "1" }] },
+  ],
+])("a program of Piston in %s with %d files is the job %o", async (language, count, expected) => {
+  const jobs: object[] = [];
+  const api: Api = async (_path, init) => {
+    jobs.push(JSON.parse(init!.body as string) as object);
+    const stdout = "python Python 3.12.1\nc gcc 14.2.0\nbash bash 5.2.1\n";
+    return Response.json({ ...syncResult, stdout, status: "succeeded", resource_usage: null });
+  };
+  const files = ["a", "b"].slice(0, count).map((name, n) => ({ name, content: String(n) }));
+  const call = {
+    method: "POST",
+    path: "/api/v2/execute",
+    text: async () => JSON.stringify({ language, version: "*", files }),
+    api,
+    signal: new AbortController().signal,
+    onRunning: () => {},
+  } as unknown as Call;
+  expect((await piston(false).answer(call)).status).toBe(200);
+  const { timeout: _timeout, queue_timeout: _queue, ...job } = jobs[1] as Record<string, unknown>;
+  expect(job).toEqual({ files: [], ...expected });
 });
 
 test("a file whose id is of the upload's own millisecond, and before the upload's, is listed", async () => {
