@@ -84,6 +84,14 @@ it.each([
     { AIRLOCK_AGENT_TOKEN, AIRLOCK_SECURITY_MODE: "strict", AIRLOCK_CONTAINER_RUNTIME: "runc" },
     /^container_runtime = "runc": security_mode strict requires runsc/,
   ],
+  [
+    {
+      AIRLOCK_AGENT_TOKEN,
+      AIRLOCK_IMAGE_REGISTRY_PASSWORD: "p",
+      AIRLOCK_IMAGE_REGISTRY: "r.example",
+    },
+    /^set image_registry, image_registry_username and image_registry_password together/,
+  ],
 ])("refuses %o", (env, message) => {
   expect(() => readAgentConfig({ AIRLOCK_CONFIG, ...env })).toThrowError(message);
 });

@@ -60,9 +60,9 @@ export function useTestAgent({
 }
 
 /** Gives the test that runs another agent. */
-export async function replaceTestAgent(): Promise<void> {
+export async function replaceTestAgent(options?: AgentOptions): Promise<void> {
   await t[Symbol.asyncDispose]();
-  t = await createTestAgent();
+  t = await createTestAgent(options);
 }
 
 type AgentOptions = { slots?: number; maxSessions?: number; gpuIds?: string[] };

@@ -111,13 +111,17 @@ describe("poll", () => {
     await full.hungUp;
   });
 
-  it("keeps a pending poll that already offers slots", async () => {
+  it.each([
+    ["slots", {}, { free_slots: 1 }],
+    ["slots and sessions", { maxSessions: 2 }, { free_slots: 1, free_sessions: 2 }],
+  ])("keeps a pending poll that already offers %s", async (_what, options, offered) => {
+    await replaceTestAgent(options);
     await runIdle();
     t.api.offer(testJob());
     const pending = await t.api.request("/poll", 3);
-    expect(pending.json).toMatchObject({ free_slots: 1 });
+    expect(pending.json).toMatchObject(offered);
     (await t.sandbox(0)).finish();
-    await t.api.request("/result");
+    await t.deps.changes.waitUntil(() => t.deps.leases.free() === 2);
     t.api.offer(testJob());
     await t.sandbox(1);
     expect(pending.isHungUp()).toBe(false);

@@ -199,7 +199,7 @@ const cancelled = (requestId: number) => ({
 });
 
 /** The status of the answer, the requests to the API, and the calls that were counted. */
-async function send(messages: object[] | "", answer: () => Response) {
+async function send(messages: object[] | "", answer: (path: string) => Response) {
   const asked: string[] = [];
   let counted = 1;
   const body = messages && JSON.stringify(messages);
@@ -222,7 +222,7 @@ async function send(messages: object[] | "", answer: () => Response) {
     {
       api: async (path) => {
         asked.push(path);
-        return answer();
+        return answer(path);
       },
       version: "0",
       keep: () => {},
@@ -237,6 +237,17 @@ test("a request with more messages than a batch may have cancels nothing", async
   const messages = Array.from({ length: 101 }, (_, n) => cancelled(n));
   const { response, asked } = await send(messages, outage);
   expect([response.status, asked]).toEqual([400, []]);
+});
+
+test("a call that stores its job while it is cancelled is cancelled too, and what has ended is left", async () => {
+  const jobs = ["running", "succeeded"].map((status, n) => ({ execution_id: `job-${n}`, status }));
+  let looks = 0;
+  const { response, asked } = await send([cancelled(1)], (path) => {
+    const items = path.startsWith("/executions?") && ++looks === 2 ? jobs : [];
+    return Response.json({ items, has_more: false });
+  });
+  expect(response.status).toBe(202);
+  expect(asked.filter((path) => !path.startsWith("/executions?"))).toEqual(["/jobs/job-0/cancel"]);
 });
 
 test("an empty body is 400, as one that is no JSON", async () => {
