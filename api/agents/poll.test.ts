@@ -498,6 +498,19 @@ describe("poll", () => {
       expect((await waiting.reply).jobs).toHaveLength(1);
     });
 
+    test("are looked for by no other agent when none of that tenant waits", async () => {
+      await limit(1);
+      await storeJob(store.db, { tenant: "b", jobType: "other" });
+      await afterJob();
+      const [first] = (await (await park(allFree)).reply).jobs;
+      const leased = await findExecution(store.db, first!.execution_id);
+      await park(allFree);
+      asked = [];
+      await recordResult(deps, leased!, first!.lease_id, success);
+      await quiet();
+      expect(asked).toEqual([]);
+    });
+
     test("start as soon as an agent that ran one is gone", async () => {
       await limit(1);
       await afterJob();
