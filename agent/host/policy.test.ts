@@ -1,5 +1,6 @@
-import { getLogger } from "@logtape/logtape";
+import { getLogger, reset } from "@logtape/logtape";
 import { describe, expect, it } from "vitest";
+import { logLines } from "../../shared/testing/test-file.ts";
 import {
   type Asked,
   buildLimits,
@@ -127,4 +128,13 @@ it("strict takes the runtime that it requires where the engine has it", () => {
   const log = getLogger(["airlock", "agent"]);
   const choose = createRuntimeChoice({ runtime: "runsc", strict: true }, log);
   expect(choose(["runc", "runsc"])).toBe("runsc");
+});
+
+it("the engine's default stands in for a runtime that it lacks, with one warning", async () => {
+  const lines = await logLines("warning");
+  const log = getLogger(["airlock", "agent"]);
+  const choose = createRuntimeChoice({ runtime: "runsc", strict: false }, log);
+  expect([choose(["runc"]), choose(["runc"])]).toEqual([null, null]);
+  expect(lines).toEqual(["the engine lacks the runtime runsc: its default is used instead"]);
+  await reset();
 });

@@ -115,6 +115,15 @@ describe("identify", () => {
     },
   );
 
+  test("a key that is revoked, also twice, takes no other with it", async () => {
+    const [{ id, key }, other] = [await newKey(), await newKey()];
+    const revokedAt = [];
+    for (; revokedAt.length < 2; now += 1000)
+      revokedAt.push((await revokeKey(deps, { ...maker, at: now }, id)).revoked_at);
+    expect([await statusWith(key), await statusWith(other.key)]).toEqual([401, 200]);
+    expect(revokedAt[1]).toBe(revokedAt[0]);
+  });
+
   test("many requests that wait with a key which becomes void are all refused as such", async () => {
     const { id, key } = await newKey();
     let recheck: (() => Promise<void>) | undefined;
