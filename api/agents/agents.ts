@@ -23,6 +23,7 @@ import { type Database, transact } from "../store/database.ts";
 import { agents, agentTokens, joinCodes } from "../store/schema.ts";
 import {
   decoder,
+  given,
   keptRowsQuery,
   query,
   rowQuery,
@@ -50,7 +51,7 @@ export async function recordAgent(
 }
 
 const { id: _id, drainingAt: _drainingAt, leftAt: _leftAt, ...told } = getTableColumns(agents);
-const named = ["id", ...Object.keys(told)].map((name) => [name, sql.placeholder(name)]);
+const named = ["id", ...Object.keys(told)].map((name) => [name, given(name)]);
 const record = statement(
   query
     .insert(agents)
@@ -110,16 +111,16 @@ export async function touchAgent(
   await db.client.execute(isStored ? touch(seen) : touchPool({ ...seen, warm, pool }));
 }
 
-const lastSeenAt = sql`${sql.placeholder("now")}`;
-const isTheAgent = eq(agents.id, sql.placeholder("id"));
+const lastSeenAt = sql`${given("now")}`;
+const isTheAgent = eq(agents.id, given("id"));
 const touch = statement(query.update(agents).set({ lastSeenAt }).where(isTheAgent));
 const touchPool = statement(
   query
     .update(agents)
     .set({
       lastSeenAt,
-      warm: sql.placeholder("warm") as never,
-      pool: sql.placeholder("pool") as never,
+      warm: given("warm") as never,
+      pool: given("pool") as never,
     })
     .where(isTheAgent),
 );
@@ -154,8 +155,8 @@ export async function setDraining(
 }
 
 const setDrainingAt = statement(sql`
-  update ${agents} set draining_at = ${sql.placeholder("since")}
-  where ${agents.id} = ${sql.placeholder("id")} and ${isNull(agents.leftAt)}`);
+  update ${agents} set draining_at = ${given("since")}
+  where ${agents.id} = ${given("id")} and ${isNull(agents.leftAt)}`);
 
 export async function forgetAgent(db: Database, id: string): Promise<void> {
   await db.orm.delete(agents).where(eq(agents.id, id));
@@ -235,10 +236,7 @@ export const findToken = rowQuery(
     .from(agentTokens)
     .where(
       and(
-        or(
-          eq(agentTokens.tokenHash, sql.placeholder("hash")),
-          eq(agentTokens.nextHash, sql.placeholder("hash")),
-        ),
+        or(eq(agentTokens.tokenHash, given("hash")), eq(agentTokens.nextHash, given("hash"))),
         isNull(agentTokens.revokedAt),
       ),
     ),
@@ -264,7 +262,7 @@ const ordersById = keptRowsQuery(
   query
     .select({ revokedAt, rotationAskedAt })
     .from(agentTokens)
-    .where(eq(agentTokens.id, sql.placeholder("id"))),
+    .where(eq(agentTokens.id, given("id"))),
 );
 
 /** Records that a host is to replace its token. Returns false if there is no such token, or it is revoked. */
@@ -273,9 +271,9 @@ export async function askForRotation(db: Database, id: string, by: Actor): Promi
   return asked!.rowsAffected > 0;
 }
 
-const isGoodToken = and(eq(agentTokens.id, sql.placeholder("id")), isNull(revokedAt));
+const isGoodToken = and(eq(agentTokens.id, given("id")), isNull(revokedAt));
 const setAsked = statement(
-  sql`update ${agentTokens} set rotation_asked_at = ${sql.placeholder("at")} where ${isGoodToken}`,
+  sql`update ${agentTokens} set rotation_asked_at = ${given("at")} where ${isGoodToken}`,
 );
 
 export async function recordTokenUse(db: Database, id: string, now: number): Promise<void> {
@@ -314,14 +312,14 @@ export async function addJoinCode(
 }
 
 const forgetCodes = statement(
-  sql`delete from ${joinCodes} where ${lt(joinCodes.expiresAt, sql.placeholder("at"))}`,
+  sql`delete from ${joinCodes} where ${lt(joinCodes.expiresAt, given("at"))}`,
 );
 const insertCode = statement(
   query.insert(joinCodes).values({
-    codeHash: sql.placeholder("codeHash"),
-    name: sql.placeholder("name"),
-    createdAt: sql.placeholder("at"),
-    expiresAt: sql.placeholder("expiresAt"),
+    codeHash: given("codeHash"),
+    name: given("name"),
+    createdAt: given("at"),
+    expiresAt: given("expiresAt"),
   }),
 );
 
@@ -369,5 +367,5 @@ export async function revokeToken(db: Database, id: string, by: Actor): Promise<
 }
 
 const setRevoked = statement(sql`
-  update ${agentTokens} set revoked_at = ${sql.placeholder("at")}, next_hash = null, rotation_asked_at = null
+  update ${agentTokens} set revoked_at = ${given("at")}, next_hash = null, rotation_asked_at = null
   where ${isGoodToken}`);

@@ -650,8 +650,8 @@ export async function jobTypesUsedSince(
 
 // Of each tenant, because its index begins with the tenant.
 const used = statement(sql`
-  select wanted.value from json_each(${sql.placeholder("jobTypes")}) as wanted
+  select wanted.value from json_each(${given("jobTypes")}) as wanted
   where exists (select 1 from ${tenants} as each cross join ${executions} as latest
     where latest.seq = (select max(${executions.seq}) from ${executions}
         where ${executions.tenant} = each.name and ${executions.jobType} = wanted.value)
-      and latest.created_at >= ${sql.placeholder("since")})`);
+      and latest.created_at >= ${given("since")})`);

@@ -1,8 +1,8 @@
-import { eq, getTableColumns, gt, sql } from "drizzle-orm";
+import { eq, getTableColumns, gt } from "drizzle-orm";
 import type { Deps } from "../deps.ts";
 import { type Environment, imageOf } from "../jobs/environment.ts";
 import { agentChanges, agents } from "../store/schema.ts";
-import { query } from "../store/statement.ts";
+import { given, query } from "../store/statement.ts";
 import { type AnyDb, keptTenantRows, perDatabase } from "../store/tenant.ts";
 import type { AgentRow } from "./agents.ts";
 import { isLive, servingAgents } from "./placement.ts";
@@ -153,7 +153,7 @@ const changes = () =>
     .select({ seq: agentChanges.seq, agentId: agentChanges.agentId, ...getTableColumns(agents) })
     .from(agentChanges)
     .leftJoin(agents, eq(agents.id, agentChanges.agentId))
-    .where(gt(agentChanges.seq, sql.placeholder("seq")))
+    .where(gt(agentChanges.seq, given("seq")))
     .orderBy(agentChanges.seq);
 /** What it returned before is returned again, as long as nobody has changed an agent since. */
 const newChanges = keptTenantRows(changes, "agents");

@@ -6,7 +6,7 @@ import type { Deps } from "../deps.ts";
 import { AppError } from "../errors.ts";
 import { type Database, isStoreOutage } from "../store/database.ts";
 import { rateWindows } from "../store/schema.ts";
-import { query, rowsQuery } from "../store/statement.ts";
+import { given, query, rowsQuery } from "../store/statement.ts";
 import { findTenant } from "../tenants/sql.ts";
 import { type AppEnv, isHealthPath } from "./context.ts";
 import { clientNetwork } from "./identity.ts";
@@ -154,14 +154,14 @@ function forgetPast(ends: Map<string, number>, now: number): void {
   for (const [client, end] of ends) if (end <= now) ends.delete(client);
 }
 
-const now = sql.placeholder("now");
+const now = given("now");
 const { client, hits, endsAt } = rateWindows;
 
 /** Counts a request of a client. Returns the count of its window, and the window's end (epoch ms). */
 const countHit = rowsQuery(
   query
     .insert(rateWindows)
-    .values({ client: sql.placeholder("client"), hits: 1, endsAt: sql.placeholder("newEnd") })
+    .values({ client: given("client"), hits: 1, endsAt: given("newEnd") })
     .onConflictDoUpdate({
       target: client,
       set: {

@@ -244,9 +244,9 @@ const openEqual = statement(
     .where(
       and(
         isOpen,
-        eq(builds.jobType, sql.placeholder("jobType")),
-        eq(builds.tag, sql.placeholder("tag")),
-        eq(builds.spec, sql.placeholder("spec")),
+        eq(builds.jobType, given("jobType")),
+        eq(builds.tag, given("tag")),
+        eq(builds.spec, given("spec")),
       ),
     ),
 );

@@ -108,13 +108,11 @@ function itemsTable(varying: string[], wanted: readonly string[] = fields): SQL 
   const selected = wanted.map((name) => {
     const position = varying.indexOf(name);
     const value =
-      position < 0
-        ? sql`${sql.placeholder(`common.${name}`)}`
-        : sql`value ->> ${sql.raw(String(position))}`;
+      position < 0 ? sql`${given(`common.${name}`)}` : sql`value ->> ${sql.raw(String(position))}`;
     return sql`${value} as ${sql.raw(name)}`;
   });
   return sql`items as materialized (
-    select ${sql.join(selected, sql`, `)} from json_each(${sql.placeholder("items")}))`;
+    select ${sql.join(selected, sql`, `)} from json_each(${given("items")}))`;
 }
 
 export interface NewBatch {
@@ -391,9 +389,9 @@ const batchById = tenantRow((own) =>
   query
     .select({ createdAt: batches.createdAt, tenant: batches.tenant })
     .from(batches)
-    .where(and(eq(batches.id, sql.placeholder("id")), own(batches))),
+    .where(and(eq(batches.id, given("id")), own(batches))),
 );
-const isMember = eq(executions.batchId, sql.placeholder("id"));
+const isMember = eq(executions.batchId, given("id"));
 const countMembers = tenantRows((own) =>
   query
     .select({ status: executions.status, n: count() })
@@ -428,14 +426,14 @@ const someQueued = (own: Owner) =>
     .select({ seq: executions.seq })
     .from(executions)
     .where(and(isMember, isQueued, own(executions)))
-    .limit(sql.placeholder("most"));
+    .limit(given("most"));
 const cancelQueued = perTenant((own) =>
   query
     .update(executions)
     .set({
       status: "cancelled",
       error: sql`json_object('type', 'cancelled', 'message', ${cancelledMessage}, 'phase', 'startup')`,
-      endedAt: sql`${sql.placeholder("now")}`,
+      endedAt: sql`${given("now")}`,
     })
     .where(and(inArray(executions.seq, someQueued(own)), own(executions)))
     .returning(executionColumns),
@@ -475,10 +473,10 @@ const standings = perTenant(
   with line as materialized (
     select seq, row_number() over (order by rank, seq) as position
     from (select rank, seq from ${executions} where ${isInLine} and ${own(executions)}
-      order by rank, seq limit ${sql.placeholder("most")}))
+      order by rank, seq limit ${given("most")}))
   select ${executions.id}, ${executions.status}, ${executions.createdAt},
     iif(${isInLine}, coalesce(line.position,
-      (select max(queued, ${sql.placeholder("most")}) from ${tenants} where ${own(tenants)})), 0)
+      (select max(queued, ${given("most")}) from ${tenants} where ${own(tenants)})), 0)
   from ${executions} left join line on line.seq = ${executions.seq}
   where ${executions.id} in ${listed("ids")} and ${own(executions)}`,
 );

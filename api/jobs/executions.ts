@@ -65,7 +65,7 @@ import {
   payloads,
   tenants,
 } from "../store/schema.ts";
-import { listed, query } from "../store/statement.ts";
+import { given, listed, query } from "../store/statement.ts";
 import {
   type AnyDb,
   batch,
@@ -619,7 +619,7 @@ export async function deleteDeadLetter(db: AnyDb, id: number, by: Actor): Promis
 
 const drop = perTenant(
   (own) =>
-    sql`delete from ${deadLetters} where ${deadLetters.id} = ${sql.placeholder("id")} and ${own(deadLetters)}`,
+    sql`delete from ${deadLetters} where ${deadLetters.id} = ${given("id")} and ${own(deadLetters)}`,
 );
 
 /** Removes up to `rows` dead letters older than a time (epoch ms), oldest first. Returns their number. */

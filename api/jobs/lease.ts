@@ -106,9 +106,9 @@ export const randomUuid = sql<string>`lower(hex(randomblob(4)) || '-' || hex(ran
 /** What a claim writes by its terms. */
 export const newLease = {
   leaseId: randomUuid,
-  agentId: sql`${sql.placeholder("agentId")}`,
-  leaseExpiresAt: sql`${sql.placeholder("expiresAt")}`,
-  startedAt: sql`${sql.placeholder("now")}`,
+  agentId: sql`${given("agentId")}`,
+  leaseExpiresAt: sql`${given("expiresAt")}`,
+  startedAt: sql`${given("now")}`,
 };
 
 /** The plus stops SQLite from using the index on job types, which covers all history. */
@@ -199,8 +199,8 @@ const renewUnstarted = statement(
 /** Leases of this agent that it does not list. */
 export const isMissed = and(
   isRunning,
-  eq(executions.agentId, sql.placeholder("agentId")),
-  gt(executions.leaseExpiresAt, sql.placeholder("now")),
+  eq(executions.agentId, given("agentId")),
+  gt(executions.leaseExpiresAt, given("now")),
   isNull(executions.codeStartedAt),
   sql`${executions.leaseId} not in ${listed("held")}`,
 );
@@ -216,7 +216,7 @@ const missedJobs = rowsQuery(
       ),
     )
     .orderBy(executions.seq)
-    .limit(sql.placeholder("count")),
+    .limit(given("count")),
 );
 const missedCalls = rowsQuery(
   query
@@ -239,7 +239,7 @@ const leasedBy = rowQuery(
     .select({ ...executionColumns, tokenHash: agents.tokenHash, queued: jobsQueued })
     .from(executions)
     .leftJoin(agents, eq(agents.id, executions.agentId))
-    .where(eq(executions.leaseId, sql.placeholder("id"))),
+    .where(eq(executions.leaseId, given("id"))),
 );
 
 /** The leases that an agent holds. */
@@ -284,15 +284,15 @@ const renewedColumns = {
 const isHeld = and(
   isRunning,
   // The plus stops SQLite from using the index on agents: the index on lease ids is better.
-  eq(sql`+${executions.agentId}`, sql.placeholder("agentId")),
-  gt(executions.leaseExpiresAt, sql.placeholder("now")),
+  eq(sql`+${executions.agentId}`, given("agentId")),
+  gt(executions.leaseExpiresAt, given("now")),
   sql`${executions.leaseId} in ${listed("leaseIds")}`,
 );
 const heldLeases = rowsQuery(query.select(renewedColumns).from(executions).where(isHeld));
 const renewal = rowsQuery(
   query
     .update(executions)
-    .set({ leaseExpiresAt: sql`${sql.placeholder("expiresAt")}` })
+    .set({ leaseExpiresAt: sql`${given("expiresAt")}` })
     .where(isHeld)
     .returning(renewedColumns),
 );
@@ -422,13 +422,8 @@ export async function finishExecution(
 const endedByThis = query
   .select({ id: executions.id })
   .from(executions)
-  .where(
-    and(
-      eq(executions.leaseId, sql.placeholder("leaseId")),
-      eq(executions.resultHash, sql.placeholder("hash")),
-    ),
-  );
-const bytes = (name: string) => sql.placeholder(name) as never;
+  .where(and(eq(executions.leaseId, given("leaseId")), eq(executions.resultHash, given("hash"))));
+const bytes = (name: string) => given(name) as never;
 const keepOutput = statement(
   query
     .update(payloads)
@@ -511,9 +506,9 @@ const decidingColumns = [
   "cancelRequested",
 ] as const;
 const afterLoss = withLoss({
-  outcome: sql.placeholder("loss.outcome"),
-  error: sql.placeholder("loss.error"),
-  now: sql.placeholder("loss.now"),
+  outcome: given("loss.outcome"),
+  error: given("loss.error"),
+  now: given("loss.now"),
 });
 
 /** Null unless jobs wait. The limit of a tenant counts all agents together, its share counts one agent. */

@@ -135,10 +135,7 @@ const artifactByName = tenantRow((own) =>
     .where(
       visible(
         own,
-        and(
-          eq(artifacts.executionId, sql.placeholder("executionId")),
-          eq(artifacts.name, sql.placeholder("name")),
-        ),
+        and(eq(artifacts.executionId, given("executionId")), eq(artifacts.name, given("name"))),
       ),
     ),
 );

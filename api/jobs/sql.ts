@@ -126,13 +126,13 @@ export const isShared = (now: SQLWrapper) =>
 export const spaceOf = (held: SQL, most: SQL): SQL => sql`
   mine as materialized (select tenant, count(*) as n from (${held}) group by tenant),
   space as materialized (
-    select coalesce((select ${most} from ${agents} where ${agents.id} = ${sql.placeholder("agentId")}), 1e9) as most,
+    select coalesce((select ${most} from ${agents} where ${agents.id} = ${given("agentId")}), 1e9) as most,
       (select coalesce(sum(n), 0) from mine) as used,
       (select count(*) from (select 1 from ${tenants}
-        where ${inUse(sql`${sql.placeholder("now")}`)} and ${tenants.name} not in (select tenant from mine) limit 2)) as newcomers)`;
+        where ${inUse(sql`${given("now")}`)} and ${tenants.name} not in (select tenant from mine) limit 2)) as newcomers)`;
 
 export const jobsOfAgent = spaceOf(
-  sql`select tenant from ${executions} where status = 'running' and agent_id = ${sql.placeholder("agentId")}
+  sql`select tenant from ${executions} where status = 'running' and agent_id = ${given("agentId")}
     and session_id is null`,
   sql`${agents.slots}`,
 );
@@ -142,7 +142,7 @@ export const jobsOfAgent = spaceOf(
  * agent says of free slots may be older than the table, which counts jobs whose files are being uploaded: they use none.
  */
 export const isKeptFrom = (tenant: SQL): SQL => sql`(
-  (select max(most - used, ${sql.placeholder("free")}) <= 1 and newcomers > 0 from space)
+  (select max(most - used, ${given("free")}) <= 1 and newcomers > 0 from space)
   and ${tenant} in (select tenant from mine))`;
 
 const { rank, seq, turn, jobType, agentId, startedAt, sessionId } = executions;
@@ -249,7 +249,7 @@ const findBy = (column: typeof executions.id | typeof executions.leaseId) => {
     query
       .select(executionColumns)
       .from(executions)
-      .where(and(eq(column, sql.placeholder("value")), own(executions))),
+      .where(and(eq(column, given("value")), own(executions))),
   );
   return (db: AnyDb, value: string): Promise<ExecutionRow | undefined> => find(db, { value });
 };
@@ -307,7 +307,7 @@ const showsItems = ({ results, endedAt }: ExecutionRow): boolean =>
 
 const lengthOf = (name: LongColumn) => sql<number>`coalesce(length(${payloads[name]}), 0)`;
 const ifSmall = (name: LongColumn) =>
-  sql<Uint8Array | null>`iif(${lengthOf(name)} <= ${sql.placeholder("most")}, ${payloads[name]}, null)`.mapWith(
+  sql<Uint8Array | null>`iif(${lengthOf(name)} <= ${given("most")}, ${payloads[name]}, null)`.mapWith(
     payloads[name],
   );
 
@@ -383,14 +383,8 @@ async function orLogged(
 export const followExecution = tenantRow((own) =>
   query
     .update(executions)
-    .set({ followedUntil: sql`${sql.placeholder("until")}` })
-    .where(
-      and(
-        eq(executions.id, sql.placeholder("id")),
-        sql`${executions.endedAt} is null`,
-        own(executions),
-      ),
-    )
+    .set({ followedUntil: sql`${given("until")}` })
+    .where(and(eq(executions.id, given("id")), sql`${executions.endedAt} is null`, own(executions)))
     .returning({ agentId: executions.agentId }),
 );
 

@@ -516,7 +516,7 @@ export const holderOf = (own: Owner, key: SQL): SQL => sql`
   union all select ${tombstones.executionId}, null from ${tombstones}
   where ${own(tombstones)} and ${tombstones.idempotencyKey} = ${key}`;
 
-const selectHolder = (own: Owner) => holderOf(own, sql`${sql.placeholder("idempotencyKey")}`);
+const selectHolder = (own: Owner) => holderOf(own, sql`${given("idempotencyKey")}`);
 const holderOfKey = perTenant(selectHolder);
 
 const inserts = new Map<string, TenantStatement>();
@@ -532,12 +532,12 @@ function insertOf(values: Readonly<Record<string, unknown>>, hasKey: boolean): T
   const { queued: its, maxQueued, storedBytes, maxStoredBytes } = tenants;
   const isQueueFull = isCall ? sql`0` : sql`${its} >= ${maxQueued}`;
   const isFull = sql`(${isQueueFull} or ${isCpuUsed}
-    or ${storedBytes} + ${sql.placeholder("submittedBytes")} > ${maxStoredBytes})`;
+    or ${storedBytes} + ${given("submittedBytes")} > ${maxStoredBytes})`;
   const made = perTenant((own) => {
     const place = isCall ? { call: nextCall(own) } : placeInLine;
     const row = { ...Object.fromEntries(filled), tenant: own.tenant, ...place };
     const length = isCall ? callsWaiting(own) : sql`(${queued})`;
-    const hasRoom = lt(length, sql.placeholder("maxQueueSize"));
+    const hasRoom = lt(length, given("maxQueueSize"));
     const hasQuota = sql`not exists (select 1 from ${tenants} where ${own(tenants)} and ${isFull})`;
     const isKeyFree = hasKey ? sql`not exists (${selectHolder(own)})` : undefined;
     const isTaken = isCall ? takesCall(own) : undefined;
@@ -550,11 +550,11 @@ function insertOf(values: Readonly<Record<string, unknown>>, hasKey: boolean): T
 
 const placeInLine = {
   turn: sql`line.turn`,
-  rank: sql`line.turn - ${sql.placeholder("priority")}`,
+  rank: sql`line.turn - ${given("priority")}`,
 };
 /** The limit has SQLite look for the turn once, not once for each mention. */
 const lineOf = (own: Owner): SQL =>
-  sql`from (select ${nextTurn(own, sql`${sql.placeholder("jobType")}`)} as turn limit 1) as line`;
+  sql`from (select ${nextTurn(own, sql`${given("jobType")}`)} as turn limit 1) as line`;
 
 const submittedColumns = ["code", "input", "stdin", "args", "program", "tools", "call"].map(
   (name) => [name, given(name)] as const,

@@ -354,7 +354,7 @@ const { startBy, attempt, createdAt, runAt, sessionId } = executions;
 const isOverdue = and(
   isQueued,
   isNotNull(startBy),
-  lte(startBy, sql.placeholder("now")),
+  lte(startBy, given("now")),
   eq(attempt, sql`0`),
 );
 const findOverdue = rowQuery(
@@ -371,7 +371,7 @@ const end = rowsQuery(
     .set({
       status: "timeout",
       error: sql`json_object('type', 'timeout', 'message', ${message}, 'phase', 'startup')`,
-      endedAt: sql`${sql.placeholder("now")}`,
+      endedAt: sql`${given("now")}`,
     })
     .where(isOverdue)
     .returning(executionColumns),

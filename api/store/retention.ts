@@ -115,8 +115,8 @@ export async function removeExecution(
 const buryKey = perTenant(
   (own) => sql`
   insert into ${tombstones} (tenant, idempotency_key, execution_id, removed_at)
-  select tenant, idempotency_key, id, ${sql.placeholder("now")} from ${executions}
-  where ${executions.id} = ${sql.placeholder("id")} and idempotency_key is not null and ${isEnded}
+  select tenant, idempotency_key, id, ${given("now")} from ${executions}
+  where ${executions.id} = ${given("id")} and idempotency_key is not null and ${isEnded}
     and ${own(executions)}
   on conflict do nothing`,
 );

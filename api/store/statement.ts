@@ -93,7 +93,7 @@ export const given = sql.placeholder;
 
 /** The values of a placeholder that is a JSON array, so that lists of any length give the same query text. */
 export function listed(name: string): SQL {
-  return sql`(select value from json_each(${sql.placeholder(name)}))`;
+  return sql`(select value from json_each(${given(name)}))`;
 }
 
 /** A query of the hot path that returns rows. They are of the type that the query promises. */

@@ -11,6 +11,7 @@ import { store, useOneStore, useStore } from "../testing/use-store.ts";
 import * as schema from "./schema.ts";
 import { executions } from "./schema.ts";
 import {
+  given,
   keptRowsQuery,
   listed,
   query,
@@ -257,8 +258,8 @@ describe("statement", () => {
   const update = statement(
     query
       .update(executions)
-      .set({ requirements: sql.placeholder("requirements") as never })
-      .where(eq(executions.id, sql.placeholder("id"))),
+      .set({ requirements: given("requirements") as never })
+      .where(eq(executions.id, given("id"))),
   );
 
   test("converts the values as their columns do; null stays null", () => {

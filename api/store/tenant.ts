@@ -16,6 +16,7 @@ import { executions, tenants } from "./schema.ts";
 import {
   decoderOf,
   type Filled,
+  given,
   keptReader,
   statement,
   type Statement,
@@ -87,7 +88,7 @@ export function perTenant(make: (own: Owner) => SQLWrapper): TenantStatement {
 }
 
 function twoTexts<B extends SQLWrapper>(make: (own: Owner) => B) {
-  const tenant = sql`${sql.placeholder("tenant")}`;
+  const tenant = sql`${given("tenant")}`;
   const of = (table: SQLiteTable, alias?: string) => isOf(table, alias, tenant);
   const built = make(ownerOf(tenant, of));
   const texts = {
@@ -262,15 +263,14 @@ export function unchangedUpdates<N extends string>(
 ) {
   const isUnchanged = decidingColumns.map((name) => {
     const column = table[name];
-    const read = sql.param(sql.placeholder(`read.${name}`), column);
+    const read = sql.param(given(`read.${name}`), column);
     return column.notNull ? eq(column, read) : equalsOrBothNull(column, read);
   });
   const made = new Map<string, TenantStatement>();
   return (row: Record<N, unknown>, change: Values, form: boolean, more?: Values): TenantFilled => {
     const columns = Object.keys(change);
     const name = `${columns.join()} ${form}`;
-    const set = () =>
-      Object.fromEntries(columns.map((column) => [column, sql.placeholder(column)]));
+    const set = () => Object.fromEntries(columns.map((column) => [column, given(column)]));
     const update = made.get(name) ?? make(set(), isUnchanged, form);
     made.set(name, update);
     const values: Values = { ...change, ...more };

@@ -22,7 +22,7 @@ const byName = tenantRow((own) =>
   query
     .select()
     .from(tenants)
-    .where(and(eq(tenants.name, sql.placeholder("name")), own(tenants))),
+    .where(and(eq(tenants.name, given("name")), own(tenants))),
 );
 
 export async function findTenant(db: AnyDb, name: string): Promise<TenantRow | undefined> {
@@ -73,7 +73,7 @@ export function fullQuota(
 }
 
 /** Whether a tenant's CPU time is used up on the day `:day`. */
-export const isCpuUsed = sql`iif(${tenants.cpuDay} >= ${sql.placeholder("day")}, ${tenants.cpuMs}, 0) >= 1000 * ${tenants.maxCpuSDay}`;
+export const isCpuUsed = sql`iif(${tenants.cpuDay} >= ${given("day")}, ${tenants.cpuMs}, 0) >= 1000 * ${tenants.maxCpuSDay}`;
 
 /** Sets a tenant's limits; makes the tenant. No entry in the audit log if the limits were the same. */
 export async function setLimits(
@@ -124,7 +124,7 @@ export type KeyRow = typeof apiKeys.$inferSelect & { formerUntil: number | null 
 const holds = (now: unknown) =>
   and(isNull(apiKeys.revokedAt), or(isNull(apiKeys.expiresAt), sql`${apiKeys.expiresAt} > ${now}`));
 
-const [hash, now] = [sql.placeholder("hash"), sql.placeholder("now")];
+const [hash, now] = [given("hash"), given("now")];
 const former = sql`(select key_id from ${formerKeys} where hash = ${hash} and until > ${now})`;
 
 /** The key that has this SHA-256, or had it before a rotation that is recent; undefined if none holds. */
@@ -168,7 +168,7 @@ export const readKey = rowQuery(
   query
     .select(shown)
     .from(apiKeys)
-    .where(eq(apiKeys.id, sql.placeholder("id"))),
+    .where(eq(apiKeys.id, given("id"))),
 );
 
 /** Every key, or those of a tenant, the oldest first. */

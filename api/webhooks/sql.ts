@@ -219,7 +219,7 @@ const typeBySeq = tenantRow((own) =>
   query
     .select({ type: webhookEvents.type })
     .from(webhookEvents)
-    .where(and(eq(webhookEvents.seq, sql.placeholder("eventSeq")), own(webhookEvents))),
+    .where(and(eq(webhookEvents.seq, given("eventSeq")), own(webhookEvents))),
 );
 
 const typesSetting = "webhook_types";
@@ -262,7 +262,7 @@ const findNew = rowsQuery(
     .from(webhookEvents)
     .where(isNewEvent)
     .orderBy(asc(seq))
-    .limit(sql.placeholder("most")),
+    .limit(given("most")),
 );
 
 /** Events that have no deliveries yet, oldest first. */
@@ -333,7 +333,7 @@ const findUntil = tenantRow((own) =>
 );
 const keepUntil = perTenant(
   (own) => sql`
-  update ${tenants} set listening_until = max(coalesce(listening_until, 0), ${sql.placeholder("extended")})
+  update ${tenants} set listening_until = max(coalesce(listening_until, 0), ${given("extended")})
   where ${own(tenants)}`,
 );
 
@@ -364,9 +364,9 @@ const newer = tenantRows((own) =>
   query
     .select({ seq, tenant, executionId, type, data, createdAt })
     .from(webhookEvents)
-    .where(and(gt(seq, sql.placeholder("after")), own(webhookEvents)))
+    .where(and(gt(seq, given("after")), own(webhookEvents)))
     .orderBy(asc(seq))
-    .limit(sql.placeholder("most")),
+    .limit(given("most")),
 );
 
 const findOld = statement(sql`
