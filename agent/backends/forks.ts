@@ -60,7 +60,7 @@ export function createForks(deps: ForksDeps) {
   let removed = Promise.resolve();
   /** A secret in the names of file bundles: a hostile image that knows a file's hash must not find the file. */
   const secret = randomUUID();
-  const openFork = createOpenFork({ zygoteFor, zygotes, log });
+  const openFork = createOpenFork(zygoteFor, zygotes, log);
   const health = createForkHealth(
     async (signal) => probeSandbox(openFork, deps.mother, await deps.motherImage(signal), signal),
     log,
@@ -168,18 +168,15 @@ type OpenFork = (
   ahead?: SandboxJob,
 ) => Promise<Sandbox>;
 
-interface OpenForkDeps {
-  /** The zygote for jobs of this kind. */
-  readonly zygoteFor: (spec: SandboxSpec, signal: AbortSignal) => Promise<ReadyZygote>;
-  readonly zygotes: Pick<Zygotes, "replace">;
-  readonly log: Logger;
-}
-
 /** A zygote that takes longer may hang. A fork takes a tenth of this on a busy machine. */
 const forkMs = 1000;
 
-/** Forks sandboxes from zygotes. */
-function createOpenFork({ zygoteFor, zygotes, log }: OpenForkDeps): OpenFork {
+/** Forks sandboxes from zygotes. `zygoteFor` finds the zygote for jobs of a kind. */
+function createOpenFork(
+  zygoteFor: (spec: SandboxSpec, signal: AbortSignal) => Promise<ReadyZygote>,
+  zygotes: Pick<Zygotes, "replace">,
+  log: Logger,
+): OpenFork {
   /** Zygotes whose failed preloads are in the log already. */
   const told = new WeakSet<Zygote>();
 
@@ -271,8 +268,7 @@ async function explained(
   return new EngineError(code === "other" ? "not_forked" : code, words);
 }
 
-const MiB = 1024 * 1024;
-const probeBytes = 64 * MiB;
+const probeBytes = 64 * 1024 ** 2;
 const probePids = 32;
 
 /** Prints what is wrong with the sandbox that it runs in; nothing if all is well. */

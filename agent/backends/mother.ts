@@ -16,9 +16,12 @@ import { motherProfile, type MotherSpec } from "./profiles.ts";
 
 const Hello = z.object({ machine: z.enum(["x86_64", "aarch64"]) });
 type Hello = z.infer<typeof Hello>;
-const Times = z.record(z.string(), z.number()).default({});
-const ZygoteReady = z.object({ problem: z.string(), took_ms: Times });
+const ZygoteReady = z.object({
+  problem: z.string(),
+  took_ms: z.record(z.string(), z.number()).default({}),
+});
 const ZygoteEnd = z.object({ problem: z.string(), output: z.string() });
+
 /**
  * No zygote of this kind can be started: its interpreter ended before it was ready, or what it imports would
  * not work in a fork. Its jobs need containers of their own.

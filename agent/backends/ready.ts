@@ -69,17 +69,12 @@ export function createReadyList(deps: ReadyListDeps) {
 
   function ask(request: SandboxRequest): Kind {
     const key = kindKey(request);
-    const known = kinds.get(key) ?? {
-      request,
-      entries: [],
-      askedMs: 0,
-      failures: 0,
-      restUntilMs: 0,
-    };
+    const never = { askedMs: 0, failures: 0, restUntilMs: 0 };
+    const kind: Kind = kinds.get(key) ?? { request, entries: [], ...never };
     kinds.delete(key);
-    kinds.set(key, known);
-    known.askedMs = clock.nowMs();
-    return known;
+    kinds.set(key, kind);
+    kind.askedMs = clock.nowMs();
+    return kind;
   }
 
   /** Opens what is missing, unless a job waits for a sandbox. Closes what has waited for too long. */

@@ -66,7 +66,7 @@ export interface ImageCalls {
   pull(reference: string, signal: AbortSignal, auth?: RegistryAuth): Promise<void>;
   /** Returns the digest of the image's manifest in the registry, `sha256:…`. */
   push(repository: string, tag: string, signal: AbortSignal, auth?: RegistryAuth): Promise<string>;
-  /** The image as a tar in the engine's format, see `readImageTar`. */
+  /** The image as a tar in the engine's format, see `packImage` in agent/images/archive.ts. */
   save(imageId: string, signal: AbortSignal): Promise<Readable>;
   /** Loads a tar in the format of `save`; a truncated tar leaves nothing. */
   load(tar: Readable, signal: AbortSignal): Promise<void>;

@@ -29,8 +29,7 @@ const filesHost = new URL(filesUrl).host;
 type Answer = { readonly status: number; readonly text: string };
 
 /**
- * An HTTP proxy without a port: it serves the connections that it is given. `routeTo` decides which
- * hosts it reaches.
+ * An HTTP proxy without a port: it serves the connections that it is given.
  *
  * @param onProblem called with what could not be reached, because pip does not report it if it has
  *   other links.

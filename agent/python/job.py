@@ -52,8 +52,7 @@ class Job:
         close_all((self.go_fd, self.tell, *(stream.fd for stream in self.streams)))
 
     def hear(self):
-        """Reads the gate's message that the interpreter waits there, or notices that it has ended.
-        """
+        """Reads the gate's message that the interpreter waits there, or notices that it has ended."""
         words = os.read(self.tell, 4096).decode("utf-8", "replace").split("\0")
         self.state = "failed"
         if len(words) < 3 or not (words[0] + words[1]).isdecimal():
@@ -304,9 +303,7 @@ class Stream:
         return self.open
 
     def drain(self, outbox):
-        """Reads what is in the pipe now; once the writers are dead, that is at most the pipe's
-        size.
-        """
+        """Reads what is in the pipe now; once the writers are dead, that is at most the pipe's size."""
         while self.open and self.read(outbox):
             pass
 

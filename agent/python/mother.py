@@ -210,11 +210,8 @@ class Switch:
     def put(self, number, kind, payload=b""):
         self._control += _head(number, kind, payload) + payload
 
-    def put_data(self, number, data):
-        self.put_last(number, b"D", data)
-
     def put_last(self, number, kind, payload):
-        """Puts a frame that must not overtake data."""
+        """Puts data, or a frame that must not overtake it."""
         self._data.append(_head(number, kind, payload) + payload)
         self._data_bytes += HEAD + len(payload)
 
@@ -373,7 +370,7 @@ class Job:
             self._follow_reads(False)
             return False
         self._credit -= len(data)
-        self.mother.switch.put_data(self.number, data)
+        self.mother.switch.put_last(self.number, b"D", data)
         return True
 
     def _follow_reads(self, wanted):

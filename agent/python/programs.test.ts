@@ -63,8 +63,8 @@ while not out.empty:
 
 test("control frames overtake data, and the last frame of a job does not", () => {
   const what = `
-out.put_data(1, b"x" * 32768)
-out.put_data(2, b"y" * 10)
+out.put_last(1, b"D", b"x" * 32768)
+out.put_last(2, b"D", b"y" * 10)
 out.put_last(1, b"G", b"{}")
 out.put(3, b"C", b"1234")`;
   expect(written(what)).toEqual([
@@ -89,7 +89,7 @@ test("it is full before it holds much, and never waits for its reader", () => {
   const what = `
 count = 0
 while not out.full:
-    out.put_data(1, b"x" * 32768)
+    out.put_last(1, b"D", b"x" * 32768)
     count += 1
 assert count < 20, count`;
   expect(written(what).length).toBeGreaterThan(10);

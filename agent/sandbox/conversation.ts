@@ -44,12 +44,8 @@ export interface Patience {
   readonly collectMs: number;
 }
 
-/** An overtime of more than the 5 s that the supervisor may wait for processes to die. */
-const defaultPatience: Patience = {
-  overtimeMs: 15_000,
-  silenceMs: 30_000,
-  collectMs: 300_000,
-};
+/** The overtime is longer than the 5 s that the supervisor may wait for processes to die. */
+const defaultPatience = { overtimeMs: 15_000, silenceMs: 30_000, collectMs: 300_000 };
 
 /**
  * Waits until the supervisor is ready for its job. Sends the job before, if it is `ahead`: the supervisor runs it as
@@ -77,6 +73,11 @@ export async function openConversation(
       return next;
     };
     let upcoming = nextFrame();
+    const takeFrame = async (): Promise<Frame> => {
+      const { value } = await upcoming;
+      upcoming = nextFrame();
+      return value;
+    };
     return {
       pythonVersion: ready.python_version,
       preloadErrors: ready.preload_errors,
@@ -89,25 +90,16 @@ export async function openConversation(
        *
        * @throws InstallError; EngineError where the container ends; the signal's reason on abort.
        */
-      install: async (packages: PackageRequest, limit: AbortSignal): Promise<void> => {
-        await install(
-          link,
-          async () => {
-            const { value } = await upcoming;
-            upcoming = nextFrame();
-            return value;
-          },
-          packages,
-          limit,
-        );
-      },
+      install: (packages: PackageRequest, limit: AbortSignal) =>
+        install(link, takeFrame, packages, limit),
       /** As `Sandbox.giveFiles`. */
       giveFiles: (files: readonly InputFile[], limit: AbortSignal) =>
         giveFiles(link, files, died.signal, limit),
-      /** Tells it the lines of /input/_requirements.txt, where the packages are there already. */
+      /** Tells the supervisor the lines of /input/_requirements.txt, where the packages are there already. */
       tellRequirements: (requirements: readonly string[]) => tellRequirements(link, requirements),
       /** As `Sandbox.beginSession`. */
-      beginSession: (env: Readonly<Record<string, string>>) => sendSession(link.input, env),
+      beginSession: (env: Readonly<Record<string, string>>): void =>
+        void link.input.write(encodeFrame("N", Buffer.from(assignments(env).join("\0")))),
       /** A job that was sent ahead is not sent again. */
       async run(job: SandboxJob, options: RunOptions): Promise<RunReport> {
         if (ahead && job !== ahead) throw new Error("another job was sent ahead");
@@ -299,16 +291,12 @@ function* dataFrames(type: string, data: string | Uint8Array): Generator<Buffer>
   }
 }
 
-function sendSession(input: Writable, env: Readonly<Record<string, string>>): void {
-  input.write(encodeFrame("N", Buffer.from(assignments(env).join("\0"))));
-}
-
 /**
- * Sends a call, its job only if it is still wanted once its files are there. Without files, all of it is one write.
+ * Sends a call: its words and files, then its job, unless it was cancelled meanwhile. Without files, all of it is one write.
  *
  * @param died aborts when the supervisor has ended.
- * @returns whether its job was sent.
- * @throws EngineError if it ends; the disk's errors.
+ * @returns whether the job was sent.
+ * @throws EngineError if the supervisor ends; the disk's errors.
  */
 export async function sendCall(
   link: Link,
@@ -336,23 +324,15 @@ export async function sendCall(
 }
 
 /** As python/session.py reads them. */
-function callWords({
-  number,
-  context,
-  contexts,
-  restart,
-  env,
-  fetch,
-  onlyFetches,
-}: SandboxCall): Buffer {
+function callWords(call: SandboxCall): Buffer {
   const words = [
-    `n${number}`,
-    `c${context}`,
-    ...contexts.map((other) => `l${other}`),
-    ...(restart ? ["r"] : []),
-    ...assignments(env).map((assignment) => `e${assignment}`),
-    ...fetch.map((path) => `f${path}`),
-    ...(onlyFetches ? ["o"] : []),
+    `n${call.number}`,
+    `c${call.context}`,
+    ...call.contexts.map((other) => `l${other}`),
+    ...(call.restart ? ["r"] : []),
+    ...assignments(call.env).map((assignment) => `e${assignment}`),
+    ...call.fetch.map((path) => `f${path}`),
+    ...(call.onlyFetches ? ["o"] : []),
   ];
   return Buffer.from(words.join("\0"));
 }

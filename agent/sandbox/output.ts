@@ -193,7 +193,7 @@ function signalName(number: number): string {
 
 type Lengths = Readonly<Record<StreamName, number>>;
 
-/** The item of an agent's post is nested in it. */
+/** Lower than the limit of JSON, because the call is nested in the agent's post. */
 const callDepthMax = limits.jsonDepthMax - 8;
 
 /** What the code shows and calls in one run, from the pieces in which it comes. All of it is numbered together. */
@@ -318,7 +318,7 @@ function openSpool(folder: string, maxBytes: number, mayDrop = false) {
     const path = join(folder, String(begun++));
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const file = await open(path, "wx", 0o600);
-    // It writes the pieces together that come while it writes.
+    // Pieces that come during a write are written together.
     const disk = file.createWriteStream({ highWaterMark: partBytes }).on("error", () => {});
     const hash = createHash("sha256");
     let sizeBytes = 0;

@@ -33,10 +33,7 @@ export type Lease<Work extends Leased = LeasedJob> = {
   readonly takenMs: number;
   /** Aborted with RunCancelled to end the run; the result so far is reported. */
   readonly cancel: AbortController;
-  /**
-   * Aborted with LeaseDropped when the agent no longer holds the lease: the run ends and nothing
-   * more is posted.
-   */
+  /** Aborted with LeaseDropped when the agent no longer holds the lease: the run ends and nothing more is posted. */
   readonly drop: AbortController;
   /**
    * The result or release is being posted. Only the answer to that post says whether the lease was
@@ -66,9 +63,7 @@ type Held<Work extends Leased> = {
   hasLeft: boolean;
 };
 
-/**
- * A lease is given up when this fraction of its time is left: the agent cannot see the API's clock.
- */
+/** A lease is given up when this fraction of its time is left: the agent cannot see the API's clock. */
 const MARGIN = 0.1;
 /** More leases than can end while one answer is in transit. */
 const ENDED_KEPT = 1000;
@@ -163,8 +158,11 @@ export function createLeases<Work extends Leased = LeasedJob>(
     for (const id of reply.cancel) held.get(id)?.lease.cancel.abort(new RunCancelled("request"));
     for (const id of reply.lost) lose(held.get(id));
     for (const id of listed) {
-      renew(held.get(id), askedMs);
-      held.get(id)?.lease.followed.learn({ watch: reply.watch?.includes(id) });
+      const entry = held.get(id);
+      if (!entry) continue;
+      // The API renewed the lease after the request was sent.
+      entry.renewedMs = Math.max(entry.renewedMs, askedMs);
+      entry.lease.followed.learn({ watch: reply.watch?.includes(id) });
     }
   }
 
@@ -173,14 +171,6 @@ export function createLeases<Work extends Leased = LeasedJob>(
     entry.isLost = true;
     if (entry.lease.isReporting) return;
     entry.lease.drop.abort(new LeaseDropped("the API gave the lease up"));
-  }
-
-  /**
-   * The renewed time counts from when the request was sent, because the API renewed the lease after
-   * that.
-   */
-  function renew(entry: Held<Work> | undefined, askedMs: number): void {
-    if (entry) entry.renewedMs = Math.max(entry.renewedMs, askedMs);
   }
 
   /** Leases that are only uploaded. */

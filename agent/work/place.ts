@@ -210,20 +210,11 @@ async function acquireSandbox<Job extends SandboxJob | null>(
   const inputFiles = await needs.files.fetch(signal);
   // The packages of a request come before those of its image.
   const isLearned = job_type.preload === "auto" && packages === null && !job?.program;
-  const request = sandboxRequest(
-    deps,
-    job_type,
-    image,
-    runtime,
-    needs.gpus ? await abortable(needs.gpus.ids, signal) : [],
-    {
-      tenant,
-      packages,
-      files: inputFiles,
-      imports: isLearned && typeof job?.code === "string" ? topImports(job.code) : [],
-    },
-  );
-  // Who runs Python alone pays nothing for it.
+  const imports = isLearned && typeof job?.code === "string" ? topImports(job.code) : [];
+  const gpus = needs.gpus ? await abortable(needs.gpus.ids, signal) : [];
+  const ofJob = { tenant, packages, files: inputFiles, imports };
+  const request = sandboxRequest(deps, job_type, image, runtime, gpus, ofJob);
+  // An agent that runs only Python looks into no image.
   if (job?.program) deps.languages.lookInto(leased.image, request, job_type.base_image);
   const sandbox = await (job === null
     ? deps.sandboxes.acquire({ ...request, isSession: true }, signal)
@@ -355,8 +346,7 @@ async function wantPackages(
     tenant,
     key: hashOf([tenant, image, job_type.env, fingerprint, set]),
     from: {
-      // Without the cache, packages are used once: compiling all of them would cost more than it
-      // saves.
+      // Without the cache, packages are used once: to compile all of them would cost more than it saves.
       pipEnv: { ...pipEnv, ...(deps.requirements.cache === null && { PIP_NO_COMPILE: "1" }) },
       files: certificates === null ? {} : { [certificatesName]: certificates },
       serve: createPackageProxy(reach, (words) => problems.add(words)),
@@ -603,8 +593,7 @@ export function createLanguageFinder(deps: LanguageFinderDeps) {
       if (old.length > 0)
         known = Object.fromEntries(Object.entries(known).filter(([one]) => !old.includes(one)));
       if (isKnown) return;
-      const plain = { ...request, tenant: "", packages: null, imports: [], files: [] };
-      last = last.then(() => note(reference, plain));
+      last = last.then(() => note(reference, { ...request, ...unknownJob }));
     },
     async close(): Promise<void> {
       end.abort();

@@ -39,9 +39,7 @@ export type PollDeps = StatusDeps & {
   readonly fetchImages: (references: readonly string[]) => void;
   /** Replaces the token that this host joined with. */
   readonly rotateToken: () => void;
-  /**
-   * Called when the API has answered a poll and knows the state of every image that it asked about.
-   */
+  /** Called when the API has answered a poll and knows the state of every image that it asked about. */
   readonly polled: () => void;
 };
 
@@ -162,10 +160,7 @@ function whenOver(): Disposable & { readonly signal: AbortSignal } {
 const noneMissing: Missing = [];
 const noneIfEmpty = (missing: Missing): Missing => (missing.length > 0 ? missing : noneMissing);
 
-/**
- * Whether the pending poll shows the API an outdated state: it could offer more, or it would hide a
- * change.
- */
+/** Whether the pending poll shows the API an outdated state: it could offer more, or it hides a change. */
 function isOutdated(request: PollRequest, deps: PollDeps): boolean {
   const { engine, gpus, inventory, leases, calls, builds, sessions } = deps;
   const images = inventory.present();
@@ -291,7 +286,7 @@ const FIRST_RENEWAL_WAIT_MS = 500;
  * @throws ApiError of kind `unauthorized`.
  */
 export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<void> {
-  const { leases, builds, calls, sessions, clock, log } = deps;
+  const { client, leases, builds, calls, sessions, clock, log } = deps;
   const holdsNone = (): boolean =>
     [leases, builds, calls, sessions].every((held) => held.ids().length === 0);
   let failures = 0;
@@ -300,8 +295,12 @@ export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<vo
     const waitMs = failures === 0 ? everyMs : backoffMs(failures, FIRST_RENEWAL_WAIT_MS, everyMs);
     await clock.sleep(waitMs, end).catch(() => {});
     if (end.aborted || holdsNone()) continue;
+    const status = agentStatus(deps.agent, deps);
+    const askedMs = clock.nowMs();
     try {
-      await renewOnce(deps, end);
+      // A renewal that hangs is given up when the next one is due.
+      const reply = await client.renew(status, leases.intervals().renew_every_s * 1000, end);
+      learnLeases(deps, reply, status, askedMs);
       failures = 0;
     } catch (error) {
       if (end.aborted) return;
@@ -314,20 +313,7 @@ export async function renewLeases(deps: RenewDeps, end: AbortSignal): Promise<vo
   }
 }
 
-async function renewOnce(deps: RenewDeps, end: AbortSignal): Promise<void> {
-  const { client, leases, clock } = deps;
-  const status = agentStatus(deps.agent, deps);
-  const askedMs = clock.nowMs();
-  // A renewal that hangs is given up when the next one is due.
-  const timeoutMs = leases.intervals().renew_every_s * 1000;
-  const reply = await client.renew(status, timeoutMs, end);
-  learnLeases(deps, reply, status, askedMs);
-}
-
-/**
- * Logs one line when an outage of the API begins and one when it ends; failures in between are
- * logged at debug level.
- */
+/** Logs one line when an outage of the API begins and one when it ends; failures in between only at debug level. */
 function createOutageLog({ log, clock }: Pick<PollDeps, "log" | "clock">) {
   let sinceMs: number | null = null;
 

@@ -33,13 +33,7 @@ export function resultOfReport(
   report: RunReport,
   verdict: Verdict,
   times: Times,
-  {
-    jobRef,
-    runtime,
-    sandbox: { backend },
-  }: Pick<Acquired, "jobRef" | "runtime"> & {
-    readonly sandbox: Pick<Sandbox, "backend">;
-  },
+  acquired: Pick<Acquired, "jobRef" | "runtime"> & { readonly sandbox: Pick<Sandbox, "backend"> },
 ): ResultReport {
   const { usage, result, compiled } = report;
   const leftOut = describeLeftOut(report);
@@ -58,9 +52,9 @@ export function resultOfReport(
       cpu_time_ms: Math.round(usage.cpuTimeMs),
       wall_time_ms: Math.round(usage.wallTimeMs),
     },
-    job_ref: jobRef,
-    container_runtime: runtime,
-    container_backend: backend,
+    job_ref: acquired.jobRef,
+    container_runtime: acquired.runtime,
+    container_backend: acquired.sandbox.backend,
     ...(report.items.length > 0 && { items: report.items.map(toResultItem) }),
     ...(report.itemsTruncated && { results_truncated: true }),
     ...(compiled && {
@@ -141,34 +135,22 @@ export type Outcome =
     }
   | { readonly kind: "release"; readonly error: ExecutionError; readonly agentStops?: true };
 
-/** The outcome when the engine was lost while the code ran. */
+function whileRunning(message: string): ExecutionError {
+  return { type: "internal_error", message, phase: "execution" };
+}
+
+/** Outcomes of runs that the agent's host has broken. */
 export const engineLost: Outcome = {
   kind: "release",
-  error: {
-    type: "internal_error",
-    message: "The container engine was lost while the code ran.",
-    phase: "execution",
-  },
+  error: whileRunning("The container engine was lost while the code ran."),
 };
-
-/** The outcome when the container that forks the jobs was lost while the code ran. */
 export const motherLost: Outcome = {
   kind: "release",
-  error: {
-    type: "internal_error",
-    message: "The container in which jobs are forked was lost while the code ran.",
-    phase: "execution",
-  },
+  error: whileRunning("The container in which jobs are forked was lost while the code ran."),
 };
-
-/** The outcome of a run whose files the agent could not store. */
 const diskFailed: Outcome = {
   kind: "release",
-  error: {
-    type: "internal_error",
-    message: "The agent could not store the files that the code wrote.",
-    phase: "execution",
-  },
+  error: whileRunning("The agent could not store the files that the code wrote."),
 };
 
 const diskCodes = new Set(["ENOSPC", "EDQUOT", "EROFS", "EIO"]);
@@ -189,8 +171,7 @@ export function failureOutcome(
 ): Outcome {
   if (isOfTheDisk(error)) return diskFailed;
   if (times.startedMs !== null) {
-    const message = "The run was lost to a failure of the service.";
-    return ended("failed", { type: "internal_error", message, phase: "execution" }, times);
+    return ended("failed", whileRunning("The run was lost to a failure of the service."), times);
   }
   if (lease.cancel.signal.aborted) return outcomeOfCancel(lease, times);
   if (error instanceof JobRefusal) {
@@ -287,13 +268,11 @@ export async function postOutcome(
   return [];
 }
 
-type ResultOutcome = Extract<Outcome, { kind: "result" }>;
-
 /** Uploads the artifacts. If the agent's disk has lost one, the job has failed: its code must not run a second time. */
 async function withUploads(
   deps: PostDeps,
   leaseId: string,
-  { result, artifacts }: ResultOutcome,
+  { result, artifacts }: Extract<Outcome, { kind: "result" }>,
   signal: AbortSignal,
 ): Promise<ResultReport> {
   try {
@@ -337,11 +316,8 @@ function withoutOutput(result: ResultReport): ResultReport {
 }
 
 function failed(result: ResultReport, message: string): ResultReport {
-  const error: ExecutionError = { type: "internal_error", message, phase: "execution" };
-  return { ...result, status: "failed", error };
+  return { ...result, status: "failed", error: whileRunning(message) };
 }
-
-type UploadDeps = { readonly client: Pick<Client, "upload">; readonly log: Logger };
 
 const UPLOADS_AT_ONCE = 4;
 
@@ -352,7 +328,7 @@ const UPLOADS_AT_ONCE = 4;
  * @throws ApiError; the signal's reason.
  */
 async function uploadArtifacts(
-  deps: UploadDeps,
+  deps: PostDeps,
   leaseId: string,
   artifacts: readonly SpooledArtifact[],
   signal: AbortSignal,
@@ -376,7 +352,7 @@ async function uploadArtifacts(
 }
 
 async function upload(
-  { client, log }: UploadDeps,
+  { client, log }: PostDeps,
   leaseId: string,
   artifact: SpooledArtifact,
   signal: AbortSignal,

@@ -27,8 +27,6 @@ export type SessionDeps = CallDeps & {
   readonly changes: ChangeSignal;
 };
 
-const noFiles = { fetch: () => Promise.resolve([]) };
-
 /**
  * Holds one leased session, from the start of its sandbox to its end. Leaves no sandbox. If the lease is
  * cancelled, the session ends with the calls that run.
@@ -50,10 +48,8 @@ export async function holdSession(agent: SessionDeps, lease: Lease<LeasedSession
     for (const call of ofSession()) call.cancel.abort(new RunCancelled("request"));
   });
   try {
-    await using place = await openPlace(deps, lease, null, {
-      files: noFiles,
-      took: () => {},
-    });
+    const files = { fetch: () => Promise.resolve([]) };
+    await using place = await openPlace(deps, lease, null, { files, took: () => {} });
     const { sandbox } = place.acquired;
     using _open = await serve(deps, lease, place.acquired);
     await whenAborted(AbortSignal.any([drop.signal, cancel.signal, sandbox.died]));
@@ -153,7 +149,7 @@ async function release(
   }
 }
 
-/** Where the calls of the sessions run that are ready here, by the leases of the sessions. */
+/** `openSessions`: where the calls of each session that is ready here run, by the lease of the session. */
 type CallDeps = RunDeps & { readonly openSessions: Map<string, FindPlace> };
 
 /** Runs a call in the sandbox of its session. Returns the next call, as `runLease` does, unless the session has ended. */
@@ -225,10 +221,17 @@ export function createBroughtFiles(mostInputs = 1000) {
           continue;
         }
         const other = [...all.keys()].find((each) => isInTheWay(each, name));
-        if (other !== undefined) throw inTheWay(name, other);
+        if (other !== undefined) {
+          const [held, brought] = [JSON.stringify(other), JSON.stringify(name)];
+          throw refusal(`The session has ${held} in /input, so there can be no ${brought}.`);
+        }
         all.set(name, sizeBytes);
       }
-      if (all.size > mostInputs) throw tooMany(mostInputs);
+      if (all.size > mostInputs) {
+        throw refusal(
+          `The calls of the session have brought more than ${mostInputs} files to /input.`,
+        );
+      }
       for (const each of all.values()) bytes += each;
       if (bytes > mostBytes) throw tooLarge;
       inputs = all;
@@ -241,14 +244,6 @@ const isInTheWay = (one: string, other: string): boolean =>
   one.startsWith(`${other}/`) || other.startsWith(`${one}/`);
 
 const refusal = (message: string): JobRefusal => new JobRefusal("config_error", message);
-
-const inTheWay = (name: string, other: string): JobRefusal =>
-  refusal(
-    `The session has ${JSON.stringify(other)} in /input, so there can be no ${JSON.stringify(name)}.`,
-  );
-
-const tooMany = (most: number): JobRefusal =>
-  refusal(`The calls of the session have brought more than ${most} files to /input.`);
 
 const tooLarge = refusal(
   "The files that the calls of the session have brought have more bytes than a quarter of its memory limit.",
