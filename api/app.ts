@@ -18,7 +18,13 @@ import { clientNetwork, findCallers, identifyCaller } from "./http/identity.ts";
 import { openApiRoute } from "./http/openapi.ts";
 import { consoleRoutes, docsRoutes } from "./http/pages.ts";
 import { rateLimit } from "./http/rate-limit.ts";
-import { bindClient, checkTable, refuseForeignPages, requireScope } from "./http/scopes.ts";
+import {
+  bindClient,
+  checkTable,
+  openApiPath,
+  refuseForeignPages,
+  requireScope,
+} from "./http/scopes.ts";
 import { jobTypeRoutes } from "./images/routes.ts";
 import { batchRoutes } from "./jobs/batches.ts";
 import { deadLetterRoutes, executionRoutes } from "./jobs/executions.ts";
@@ -67,7 +73,7 @@ export function createApp(deps: Deps): OpenAPIHono<AppEnv> {
   return app;
 }
 
-/** What clients ask for. */
+/** The endpoints of clients. */
 function clientEndpoints(deps: Deps, relistKeys: () => void): OpenAPIHono<AppEnv> {
   const app = new OpenAPIHono<AppEnv>({ defaultHook: onInvalid });
   app.use(requireScope(deps.config), bindClient(deps));
@@ -118,13 +124,13 @@ export function measure({ processMetrics, now }: Deps): MiddlewareHandler<AppEnv
 /** The endpoint's path as declared, or a facade's, which limits the number of series to the number of endpoints. */
 function routeOf(c: Context): string {
   const path = matchedRoutes(c).findLast(isNamed)?.path;
-  return path?.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}") ?? "none";
+  return path === undefined ? "none" : openApiPath(path);
 }
 
 const isNamed = ({ path }: RouterRoute): boolean =>
   !path.endsWith("*") || path.startsWith("/compat/");
 
-const acceptable = /^[A-Za-z0-9._:/+=@-]{1,128}$/;
+const plainToken = /^[A-Za-z0-9._:/+=@-]{1,128}$/;
 
 /** Agents and monitors send requests all the time; their log lines would bury those of clients. */
 function isRoutine(path: string): boolean {
@@ -139,7 +145,7 @@ function isRoutine(path: string): boolean {
 export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     const given = c.req.header("X-Correlation-ID");
-    const id = given !== undefined && acceptable.test(given) ? given : newId();
+    const id = given !== undefined && plainToken.test(given) ? given : newId();
     c.set("correlationId", id);
     const traceparent = traceparentOf(c.req.header("traceparent"));
     c.set("traceparent", traceparent);
@@ -157,11 +163,11 @@ export function correlation({ log, newId, now }: Deps): MiddlewareHandler<AppEnv
   };
 }
 
-const form = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
+const validTrace = /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /** The W3C trace context of a request; undefined if it has none, or none that is valid. */
 function traceparentOf(header: string | undefined): string | undefined {
-  return header !== undefined && form.test(header) ? header : undefined;
+  return header !== undefined && validTrace.test(header) ? header : undefined;
 }
 
 /**

@@ -114,7 +114,7 @@ describe("retention", () => {
       deps = testDeps(store.db, store.folder, () => clock);
       await sweep(deps);
       expect([existsSync(file), existsSync(youngFile)]).toEqual([false, true]);
-      expect(await findArtifact(store.db, young, "young")).toBeDefined();
+      expect(await findArtifact(store.db, { executionId: young, name: "young" })).toBeDefined();
     });
 
     test("stay until they have ended, however old they are, and then for the retention time", async () => {
@@ -200,7 +200,7 @@ describe("retention", () => {
       await sweep(deps);
       expect([existsSync(lost), existsSync(kept)]).toEqual([false, true]);
       expect(await rows()).toMatchObject({ artifacts: 1, output_chunks: 0 });
-      expect(await findArtifact(store.db, id, "kept")).toBeDefined();
+      expect(await findArtifact(store.db, { executionId: id, name: "kept" })).toBeDefined();
     });
 
     test("of the last lease are removed, too, if it brought no result, and its log stays", async () => {

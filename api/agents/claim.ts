@@ -39,16 +39,16 @@ import {
 import { readEnvironments } from "../jobs/read.ts";
 import {
   type ExecutionRow,
-  isLeasedRow,
-  type LeasedRow,
   filesOf,
   type InputFileInfo,
   isAnyOfQueued,
   isAnyQueued,
   isKeptFrom,
+  isLeasedRow,
   isShared,
   isTenantFull,
   jobsOfAgent,
+  type LeasedRow,
   moveFronts,
   type SubmittedPayload,
 } from "../jobs/sql.ts";
@@ -281,7 +281,7 @@ async function describeJobs(deps: Deps, executions: Claimed[]): Promise<LeasedJo
   const sessionIds = executions.flatMap(({ sessionId }) => sessionId ?? []);
   const [files, sessions, config] = await Promise.all([
     filesOf(deps.db, executions),
-    sessionIds.length === 0 ? [] : findSessions(deps.db, sessionIds),
+    sessionIds.length === 0 ? [] : findSessions(deps.db, { ids: JSON.stringify(sessionIds) }),
     catalogue(deps),
   ]);
   for (const execution of executions) tellFollowers(deps, execution);

@@ -87,18 +87,15 @@ export async function servingKinds(
 function kindNamer(environments: Environment[]): (agent: AgentRow) => string {
   const labels = [...new Set(environments.flatMap(({ jobType }) => Object.keys(jobType.labels)))];
   const images = [...new Set(environments.map(imageOf))];
-  return ({
-    labels: own,
-    gpus,
-    accepts: { job_types, builds, tenant_builds, inputs },
-    images: there,
-  }) =>
-    JSON.stringify([
-      labels.map((name) => own[name] ?? null),
-      gpus.total,
-      images.filter((image) => there.includes(image)),
+  return (agent) => {
+    const { job_types, builds, tenant_builds, inputs } = agent.accepts;
+    return JSON.stringify([
+      labels.map((name) => agent.labels[name] ?? null),
+      agent.gpus.total,
+      images.filter((image) => agent.images.includes(image)),
       [job_types, builds, tenant_builds, inputs],
     ]);
+  };
 }
 
 async function look(db: AnyDb): Promise<Fleet> {
@@ -126,7 +123,9 @@ function learn(fleet: Fleet, changes: Change[]): Fleet {
     const agent = row as AgentRow;
     const known = fleet.rows.get(agentId);
     isSteady &&=
-      known !== undefined && !fleet.serving!.silent.has(agentId) && isAsPlaced(agent, known);
+      known !== undefined &&
+      !fleet.serving!.silent.has(agentId) &&
+      placeOf(agent) === placeOf(known);
     // In place, so that a change costs the same in a fleet of any size.
     if (known) Object.assign(known, agent);
     else fleet.rows.set(agentId, agent);
@@ -139,9 +138,7 @@ function learn(fleet: Fleet, changes: Change[]): Fleet {
   return fleet;
 }
 
-/** Whether nothing has changed but what the agent tells of its work, and when. */
-const isAsPlaced = (agent: AgentRow, known: AgentRow): boolean => placeOf(agent) === placeOf(known);
-
+/** All of an agent's row but what the agent tells of its work, and when. */
 function placeOf(agent: AgentRow): string {
   const { name, labels, accepts, gpus, images, engine, breaker, drainingAt, leftAt } = agent;
   const isUp = [engine.available, breaker.state, drainingAt, leftAt];

@@ -22,8 +22,7 @@ import {
 import { listAgents } from "./fleet.ts";
 import { poolStats } from "./placement.ts";
 
-/** A host with one agent, and the code that it joined with. */
-
+/** The example of the documentation: a host with one agent, and the code that it joined with. */
 const agentId = "019aa5ef-0d3c-7b51-a6f0-91c2d3e4f506";
 
 const invitation: Invitation = {

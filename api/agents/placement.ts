@@ -248,11 +248,6 @@ export function isLive(
   return now - lastSeenAt <= liveness_s * 1000;
 }
 
-interface Unavailable {
-  detail: string;
-  retryAfterS: number;
-}
-
 /**
  * Why an execution of this mode should not be accepted now; undefined if it should. This depends on
  * the breakers of the live agents or, if no agent is live, on the last reports of the others.
@@ -262,7 +257,7 @@ export function whyUnavailable(
   known: AgentReport[],
   config: Config,
   now: number,
-): Unavailable | undefined {
+): { detail: string; retryAfterS: number } | undefined {
   const live = known.filter((agent) => isLive(agent, config, now));
   if (mode === "sync" && live.length > 0 && live.every((agent) => agent.drainingAt !== null)) {
     return {

@@ -220,19 +220,15 @@ async function look(
         open.length > 0 || isRequested ? takeBuilds(deps, request, lease, buildable) : none,
         todo.sessions ? takeSessions(deps, request, lease, todo.offered) : none,
       ]);
-  const cancel = renewed.cancel.filter((id) => !request.cancelling.includes(id));
-  const images_wanted = imagesOf(environments);
-  const keep_ready = await keepReady(deps, request, environments);
-  const rotates = askedAt !== null && { rotate: true };
   const reply = {
     ...renewed,
-    cancel,
-    images_wanted,
-    keep_ready,
+    cancel: renewed.cancel.filter((id) => !request.cancelling.includes(id)),
+    images_wanted: imagesOf(environments),
+    keep_ready: await keepReady(deps, request, environments),
     jobs,
     builds: builds.leased,
     sessions: sessions.leased,
-    ...rotates,
+    ...(askedAt !== null && { rotate: true }),
   };
   const isMore = { sessions: sessions.isMore, builds: builds.isMore };
   return { reply, wants: wantsOf(request, todo.offered, buildable, unbuilt), isMore };
@@ -336,16 +332,9 @@ export async function readTodo(
       freeSessions: free_sessions,
     }),
   );
-  const [overdue, missed, due, calls, waiting, images] = Array.from(rows[0]!, Boolean);
-  return {
-    offered,
-    overdue: overdue!,
-    missed: missed!,
-    due: due!,
-    calls: calls!,
-    sessions: waiting!,
-    images: images!,
-  };
+  type Answers = [boolean, boolean, boolean, boolean, boolean, boolean];
+  const [overdue, missed, due, calls, waiting, images] = Array.from(rows[0]!, Boolean) as Answers;
+  return { offered, overdue, missed, due, calls, sessions: waiting, images };
 }
 
 const any = (table: SQLiteTable, condition: SQL | undefined): SQL =>

@@ -26,7 +26,7 @@ import {
 } from "../jobs/output.ts";
 import { internalArtifacts } from "../jobs/read.ts";
 import { type ExecutionRow, findInputFile, isLeasedRow, type LeasedRow } from "../jobs/sql.ts";
-import { tellCallers, tellEnd, tellFollowers, tellFreed } from "../jobs/wait.ts";
+import { newsOf, tellCallers, tellEnd, tellFollowers, tellFreed } from "../jobs/wait.ts";
 import type { Database } from "../store/database.ts";
 import { findAgent } from "./fleet.ts";
 
@@ -41,7 +41,7 @@ export async function requireLease(
   leaseId: string,
   tokenHash: string,
 ): Promise<LeasedRow & Leased> {
-  const execution = await findLeased(db, leaseId);
+  const execution = await findLeased(db, { leaseId });
   if (!execution?.agentId || !isLeasedRow(execution)) throw leaseLost(leaseId);
   if (execution.tokenHash !== null && execution.tokenHash !== tokenHash) throw notYours(leaseId);
   return execution;
@@ -168,7 +168,7 @@ export async function recordResult(
   if (execution.resultHash === null) alongside();
   const result = await finishing;
   if (result.kind === "changed") {
-    tellEnd(deps, result.execution, given);
+    tellEnd(deps, result.execution, newsOf(result.execution, given));
     if (result.letsStart === "any") deps.notifier.notify("job");
     else if (result.letsStart === "own") deps.notifier.notify(`agent:${execution.agentId ?? ""}`);
     return result.queued;

@@ -67,7 +67,8 @@ export async function storeFile(
       uploadKey: idempotencyKey ?? null,
     };
     if (await recordFile(db, file)) return toUploadedFile(file);
-    const earlier = file.uploadKey && (await findByUploadKey(db, file.uploadKey, createdAt));
+    const earlier =
+      file.uploadKey && (await findByUploadKey(db, { uploadKey: file.uploadKey, now: createdAt }));
     if (earlier) {
       const answer = repeated(earlier, file);
       await postponeRemoval(db, id, now()).catch(() => {});
@@ -231,7 +232,7 @@ async function storedArtifact(
   deps: ClientDeps,
   { job_id, name }: { job_id: string; name: string },
 ): Promise<Stored | undefined> {
-  const row = await findArtifact(deps.db, job_id, name);
+  const row = await findArtifact(deps.db, { executionId: job_id, name });
   if (!row) return name === resultName ? resultOf(deps, job_id) : undefined;
   const { sizeBytes, sha256 } = row;
   return { sizeBytes, sha256, content: null, storeKey: artifactKey(row), owner: row.executionId };

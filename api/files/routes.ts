@@ -237,7 +237,7 @@ async function find(
   isInput: boolean,
 ): Promise<Omit<Download, "what"> | undefined> {
   const { db, artifacts } = deps;
-  const row = isInput ? undefined : await findArtifact(db, jobId, name);
+  const row = isInput ? undefined : await findArtifact(db, { executionId: jobId, name });
   if (row)
     return { file: toArtifact(row), open: (range) => artifacts.get(artifactKey(row), range) };
   const result = isInput || name !== resultName ? undefined : await resultOf(deps, jobId);

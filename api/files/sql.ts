@@ -132,15 +132,7 @@ const filesById = tenantRows((own) =>
 );
 
 /** The file that an upload with this key has stored. */
-export async function findByUploadKey(
-  db: AnyDb,
-  uploadKey: string,
-  now: number,
-): Promise<FileRow | undefined> {
-  return fileByKey(db, { uploadKey, now });
-}
-
-const fileByKey = tenantRow((own) =>
+export const findByUploadKey = tenantRow((own) =>
   query
     .select()
     .from(files)

@@ -40,11 +40,9 @@ function bodyOf(read: (c: Context<AppEnv>) => Promise<unknown>) {
 export function optionalJsonBody(maxBytes: number) {
   return bodyOf(async (c) => {
     const bytes = await readBytes(c, maxBytes);
-    if (bytes.length > 0) {
-      requireJson(c);
-      return withPlainNumbers(await parseBytes(bytes));
-    }
-    return {};
+    if (bytes.length === 0) return {};
+    requireJson(c);
+    return withPlainNumbers(await parseBytes(bytes));
   });
 }
 
@@ -226,10 +224,9 @@ type LimitKey = "max_request_bytes" | "max_batch_bytes";
  */
 const dropped = { bytes: 64 * 1024 * 1024, ms: 30_000 };
 
-const MiB = 1024 * 1024;
 /** Extra room for bodies of at most `smallBytes`, so that large ones do not keep them out. */
 const smallBytes = 64 * 1024;
-const smallRoomBytes = 16 * MiB;
+const smallRoomBytes = 16 * 1024 * 1024;
 
 /** The most bytes in memory: of each client, and of all. */
 type Most = { each: number; all: number };
@@ -257,12 +254,10 @@ export function holdBytes(
       `The answers to ${whose} that are under way would hold more than ${bytes} bytes together: read them to their end, or ask for fewer at a time.`,
   );
   return async (c, next) => {
-    const body = bodies(() => clientOf(c));
+    const client = () => clientOf(c);
+    const body = bodies(client);
     c.set("body", body);
-    c.set(
-      "answer",
-      answers(() => clientOf(c)),
-    );
+    c.set("answer", answers(client));
     const encoding = c.req.header("Content-Encoding") ?? "identity";
     if (encoding.toLowerCase() !== "identity") {
       const detail = `Content-Encoding: ${encoding} is not read: send the body as it is, without this header.`;

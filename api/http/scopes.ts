@@ -140,7 +140,7 @@ const docsPaths = /^\/(docs(\/.*)?|openapi\.json|llms\.txt)$/;
 /** What a route needs, by its method and its path as OpenAPI writes it; undefined if it is not in the table. */
 export function accessTo(method: string, path: string, config: Config): Access | undefined {
   if (config.api_docs_public && docsPaths.test(path)) return "public";
-  return accessOf.get(`${method === "HEAD" ? "GET" : method} ${plain(path)}`);
+  return accessOf.get(`${method === "HEAD" ? "GET" : method} ${openApiPath(path)}`);
 }
 
 /** Requires the key and the scope that the table names for the route of a request. */
@@ -179,8 +179,8 @@ function need(scope: string, caller: Caller | undefined): void {
   );
 }
 
-/** A path as OpenAPI writes it. */
-function plain(path: string): string {
+/** A route's path as OpenAPI writes it. */
+export function openApiPath(path: string): string {
   return path.replaceAll(/:(\w+)(\{[^}]*\})?/g, "{$1}");
 }
 
@@ -192,7 +192,7 @@ function isEndpoint({ method, handler }: { method: string; handler: unknown }): 
 /** @throws Error if the app has a route that the table lacks, or the table one that the app lacks. */
 export function checkTable({ routes }: Pick<Hono<AppEnv>, "routes">): void {
   const own = new Set(
-    routes.filter(isEndpoint).map(({ method, path }) => `${method} ${plain(path)}`),
+    routes.filter(isEndpoint).map(({ method, path }) => `${method} ${openApiPath(path)}`),
   );
   const missing = [...own].filter((route) => !accessOf.has(route) && !isElsewhere(route));
   const surplus = [...accessOf.keys()].filter((route) => !own.has(route) && !isOptional(route));

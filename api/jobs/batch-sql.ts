@@ -28,7 +28,7 @@ import {
 import { columnsOfTenant, decodeTenant, isCpuUsed, type TenantRow } from "../tenants/sql.ts";
 import { cancelledMessage } from "./rules.ts";
 import { executionColumns, type ExecutionRow, filesJson, insertFilesOf } from "./sql.ts";
-import { holderOf, type NewExecution, submittedBytes } from "./submit.ts";
+import { holderOf, type NewExecution, type Standing, submittedBytes } from "./submit.ts";
 
 /** A submission of a batch, with its position in the request. */
 export interface BatchItem {
@@ -445,13 +445,6 @@ const askRunning = perTenant((own) =>
     .where(and(isMember, isRunning, eq(executions.cancelRequested, sql`0`), own(executions)))
     .returning(executionColumns),
 );
-
-export interface Standing {
-  id: string;
-  status: ExecutionStatus;
-  createdAt: number;
-  queuePosition: number;
-}
 
 /** Positions after this one are given as the number of the tenant's waiting executions, so that a long queue is not counted. */
 const countedMost = 2000;

@@ -27,7 +27,6 @@ import {
   cancelMembers,
   findBatch,
   readStandings,
-  type Standing,
   type StoredBatch,
   submitBatch,
 } from "./batch-sql.ts";
@@ -44,11 +43,11 @@ import {
   queueFull,
   runnableEnvironment,
   submittedBytes,
+  toSubmitted,
 } from "./submit.ts";
 import { tellEnd } from "./wait.ts";
 
-/** A batch of three jobs, the last of which was refused. */
-
+/** The example of the documentation: a batch of three jobs, the last of which was refused. */
 const batchId = "019aa5f1-0d2f-7b11-8e4c-5b6d7f8091a2";
 const created_at = submittedJob.created_at;
 
@@ -266,21 +265,6 @@ async function whatIsFull(
   const bytes = items.reduce((sum, { execution }) => sum + submittedBytes(execution), 0);
   const exceeded = await quotaExceeded(deps, { jobs: items.length, bytes }, stored);
   return exceeded ?? queueFull(deps.config.max_queue_size);
-}
-
-function toSubmitted(
-  { id, status, createdAt, queuePosition }: Standing,
-  wait: string | undefined,
-  correlationId: string,
-): SubmittedJob {
-  return {
-    job_id: id,
-    status,
-    created_at: timestamp(createdAt),
-    queue_position: queuePosition,
-    ...(status === "queued" && wait !== undefined && { message: wait }),
-    correlation_id: correlationId,
-  };
 }
 
 /** @throws AppError of the first job that was refused, with its place in the path of each fault. */

@@ -74,12 +74,8 @@ export function withLoss({ outcome, error, now }: LossInSql): SQL {
 /** What is known of the attempts of an execution: those that were lost, and the columns of the last one. */
 export type AttemptHistory = Awaited<ReturnType<typeof readAttempts>>[number];
 
-/** All columns come from one read, because an execution may have changed since its row was read. */
-export async function readAttempts(db: AnyDb, ids: string[]) {
-  return attempts(db, { ids: JSON.stringify(ids) });
-}
-
-const attempts = tenantRows((own) =>
+/** The attempts of executions. All columns come from one read: an execution may have changed since its row was read. */
+export const readAttempts = tenantRows((own) =>
   query
     .select({
       id,
@@ -228,18 +224,14 @@ const missedCalls = rowsQuery(
 /** The SHA-256 of its agent's token is null if the agent is unknown. `queued` is the number of jobs that wait. */
 export type Leased = ExecutionRow & { tokenHash: string | null; queued: number };
 
-/** The execution that has or had a lease. */
-export async function findLeased(db: Database, id: string): Promise<Leased | undefined> {
-  return leasedBy(db, { id });
-}
-
 const jobsQueued = sql<number>`(select ${queueLength.queued} from ${queueLength})`;
-const leasedBy = rowQuery(
+/** The execution that has or had a lease. */
+export const findLeased = rowQuery(
   query
     .select({ ...executionColumns, tokenHash: agents.tokenHash, queued: jobsQueued })
     .from(executions)
     .leftJoin(agents, eq(agents.id, executions.agentId))
-    .where(eq(executions.leaseId, given("id"))),
+    .where(eq(executions.leaseId, given("leaseId"))),
 );
 
 /** The leases that an agent holds. */

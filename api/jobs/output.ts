@@ -120,15 +120,8 @@ const visibleArtifacts = tenantRows((own) =>
     .orderBy(asc(artifacts.name)),
 );
 
-export async function findArtifact(
-  db: AnyDb,
-  executionId: string,
-  name: string,
-): Promise<ArtifactRow | undefined> {
-  return artifactByName(db, { executionId, name });
-}
-
-const artifactByName = tenantRow((own) =>
+/** An artifact of an execution, by its name. */
+export const findArtifact = tenantRow((own) =>
   query
     .select()
     .from(artifacts)
@@ -243,7 +236,7 @@ const ofAttempt = and(
   eq(outputChunks.executionId, given("executionId")),
   eq(outputChunks.attempt, given("attempt")),
 );
-const seen = (own: Owner) => and(ofAttempt, own(outputChunks));
+const ofOwnAttempt = (own: Owner) => and(ofAttempt, own(outputChunks));
 const { position, stdoutOffset, stderrOffset, runs, at, data } = outputChunks;
 
 /** Where the stored output of the attempt ends, in bytes of both streams. */
@@ -264,7 +257,7 @@ const lastRow = tenantRow((own) =>
   query
     .select({ stdoutOffset, stderrOffset, runs })
     .from(outputChunks)
-    .where(seen(own))
+    .where(ofOwnAttempt(own))
     .orderBy(sql`${position} desc`)
     .limit(1),
 );
@@ -285,7 +278,7 @@ const rowBefore = tenantRow((own) =>
     .from(outputChunks)
     .where(
       and(
-        seen(own),
+        ofOwnAttempt(own),
         sql`${stdoutOffset} <= ${given("stdout")}`,
         sql`${stderrOffset} <= ${given("stderr")}`,
       ),
@@ -300,20 +293,13 @@ export async function findOutput(db: AnyDb, attempt: Attempt, from: Offsets): Pr
   return row?.position ?? 0;
 }
 
-/** A stored row of output, and where the next one begins. */
-interface OutputRow {
-  parts: Part[];
-  at: number;
-  next: number;
-}
-
 const rowsFrom = tenantRows((own) =>
   query
     .select({ position, stdoutOffset, stderrOffset, runs, at, data })
     .from(outputChunks)
     .where(
       and(
-        seen(own),
+        ofOwnAttempt(own),
         sql`${position} >= ${given("from")}`,
         sql`${position} < ${given("from")} + ${windowBytes}`,
       ),
@@ -321,8 +307,8 @@ const rowsFrom = tenantRows((own) =>
     .orderBy(asc(position)),
 );
 
-/** The rows that begin in the window at `from`, in the order in which the code wrote them. */
-export async function readOutput(db: AnyDb, attempt: Attempt, from: number): Promise<OutputRow[]> {
+/** The rows that begin in the window at `from`, in the order in which the code wrote them, and where the next one begins. */
+export async function readOutput(db: AnyDb, attempt: Attempt, from: number) {
   const rows = await rowsFrom(db, { ...attempt, from });
   return rows.map((row) => {
     const ends = { stdout: row.stdoutOffset, stderr: row.stderrOffset };
@@ -430,8 +416,7 @@ function asRows(items: RunItem[]): string {
   );
 }
 
-const insertHeld = insertFor(leaseHolds(given("leaseId"), given("now")));
-const isItemLeaseHeld = statement(sql`select ${leaseHolds(given("leaseId"), given("now"))}`);
+const insertHeld = insertFor(holds);
 const countSame = statement(
   sql`select count(*) from json_each(${given("items")}) as each join ${runItems}
     on ${runItems.executionId} = ${given("executionId")} and ${runItems.attempt} = ${given("attempt")}
@@ -450,7 +435,7 @@ export async function recordItems(
   const [, same, held] = await transact(db, [
     insertHeld({ items: values.items, leaseId, now }),
     countSame(values),
-    isItemLeaseHeld({ leaseId, now }),
+    isLeaseHeld({ leaseId, now }),
   ]);
   if (same?.rows[0]?.[0] === items.length) return "recorded";
   return held?.rows[0]?.[0] === 1 ? "conflict" : "lease_lost";
@@ -507,8 +492,8 @@ export async function listItems(
   );
 }
 
-/** The next few items of an attempt after a number, of those that are meant. */
-export const itemsOf = (isMeant?: (own: Owner) => SQL | undefined, most = 4) =>
+/** Reads the items of an attempt after a number: the next few that meet the condition. */
+export const itemsOf = (condition?: (own: Owner) => SQL | undefined, most = 4) =>
   tenantRows((own) =>
     query
       .select()
@@ -518,7 +503,7 @@ export const itemsOf = (isMeant?: (own: Owner) => SQL | undefined, most = 4) =>
           eq(runItems.executionId, given("executionId")),
           eq(runItems.attempt, given("attempt")),
           gt(runItems.number, given("number")),
-          isMeant?.(own),
+          condition?.(own),
           own(runItems),
         ),
       )
@@ -526,14 +511,14 @@ export const itemsOf = (isMeant?: (own: Owner) => SQL | undefined, most = 4) =>
       .limit(most),
   );
 const after = itemsOf();
-/** The next that an attempt has shown after a number: alone, as a reader may keep it in memory for long. */
+/** Reads the next item that an attempt has shown after a number. Only one, because a reader may keep it in memory for long. */
 export const shownAfter = itemsOf(() => eq(runItems.kind, "display"), 1);
 const afterWithoutResult = itemsOf(
   (own) => sql`exists (select 1 from ${executions} where ${executions.id} = ${runItems.executionId}
     and ${executions.resultHash} is null and ${own(executions)})`,
 );
 
-/** The next few items of an attempt after the one with this number; with `withoutResult`, none once a result is stored. */
+/** Reads the next few items of an attempt after a number; with `withoutResult`, none once a result is stored. */
 export async function itemsAfter(
   db: AnyDb,
   { executionId, attempt }: Attempt,

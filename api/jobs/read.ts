@@ -138,7 +138,7 @@ async function readWhole(db: AnyDb, rows: ExecutionRow[], view: View): Promise<E
   return records.map((record, at) => withLongFields(db, full[at]!, record));
 }
 
-/** What is larger is read in parts while its record is sent: a client may take long, and ask a hundred times. */
+/** A larger column is read in parts while its record is sent: a client may take long, and send a hundred requests. */
 export const readAtOnceBytes = 256 * 1024;
 /** Bounds the parts in which a column is read, and how often: SQLite reads the whole column for each. */
 const columnReads = { count: 16, mostBytes: 1024 * 1024 };
@@ -146,14 +146,14 @@ const columnReads = { count: 16, mostBytes: 1024 * 1024 };
 /** The JSON of a field that is read while it is sent. */
 export interface LongField {
   read: () => AsyncIterable<string>;
-  /** About as much of it is in memory. */
+  /** About how many of its bytes are in memory at once. */
   bytesAtOnce: number;
 }
 
-/** The fields of objects that are read so. */
+/** The long fields of each record or result. */
 export const longFields = new WeakMap<object, Partial<Record<string, LongField>>>();
 
-/** A record or result, whose large fields are read while it is sent if they were left out. */
+/** Returns a record or result whose fields that were left out are read while it is sent. */
 export function withLongFields<T extends object>(
   db: AnyDb,
   { execution, left, items }: Pick<FullExecution, "execution" | "left" | "items">,
@@ -381,9 +381,10 @@ export function toSyncResult(ended: Ended): SyncResult {
 }
 
 /** What a facade gets besides, so that it need not read the record. */
-export const shownToFacades = (e: ExecutionRow) => {
-  return { status: e.status, resource_usage: usageOf(e) };
-};
+export const shownToFacades = (e: ExecutionRow) => ({
+  status: e.status,
+  resource_usage: usageOf(e),
+});
 
 export function toJobStatus(e: ExecutionRow): JobStatus {
   return {
@@ -413,7 +414,7 @@ function text(bytes: Uint8Array | null): string {
   return bytes === null ? "" : decodeUtf8(bytes);
 }
 
-/** It is not parsed: it was checked when it came, and parsing would delay every other request. */
+/** The bytes are not parsed: they were checked when they came, and parsing would delay every other request. */
 function outputOf(bytes: Uint8Array): JsonObject {
   return new JsonText(withoutMark(text(bytes))) as unknown as JsonObject;
 }
@@ -421,7 +422,8 @@ function outputOf(bytes: Uint8Array): JsonObject {
 /** Adds its attempts to each record. */
 async function withAttempts(db: AnyDb, records: ExecutionRecord[]): Promise<ExecutionRecord[]> {
   const ids = records.map(({ execution_id: id }) => id);
-  const histories = new Map((await readAttempts(db, ids)).map((history) => [history.id, history]));
+  const found = await readAttempts(db, { ids: JSON.stringify(ids) });
+  const histories = new Map(found.map((history) => [history.id, history]));
   return records.map((record) => {
     const history = histories.get(record.execution_id);
     return { ...record, attempts: history ? toAttempts(history) : [] };
@@ -439,11 +441,11 @@ function toAttempts(history: AttemptHistory): Attempt[] {
     outcome: one.outcome,
     error: one.error,
   }));
-  return [...lost, ...last(history)];
+  return [...lost, ...lastAttempt(history)];
 }
 
 /** The attempt that runs or has brought the result. If the loss of the last one ended the job, it is among the lost. */
-function last(history: AttemptHistory): Attempt[] {
+function lastAttempt(history: AttemptHistory): Attempt[] {
   const { leaseId, agentId, startedAt, endedAt, resultHash, lostAttempts } = history;
   const hasResult = resultHash !== null;
   const isLost = endedAt !== null && !hasResult && lostAttempts !== null;

@@ -57,10 +57,10 @@ import {
   explainWait,
   readRecord,
   requireExecution,
+  shownToFacades,
   toJobStatus,
   toQueueStatus,
   toRecord,
-  shownToFacades,
   toSyncResult,
   withLongFields,
 } from "./read.ts";
@@ -234,16 +234,12 @@ export function preferredWaitS(header: string | undefined): number | undefined {
   return undefined;
 }
 
-interface Keyed {
-  idempotency_key?: string | undefined;
-}
-
 /**
  * Gives a request the idempotency key of its header.
  *
  * @throws AppError 400 when it has two that differ.
  */
-export function keyed<T extends Keyed>(
+export function keyed<T extends { idempotency_key?: string | undefined }>(
   request: T,
   { "Idempotency-Key": header }: { "Idempotency-Key"?: string | undefined },
 ): T {
@@ -351,7 +347,7 @@ export function jobRoutes(app: OpenAPIHono<AppEnv>): void {
   });
 }
 
-const responses = (relationship: DerivedJob["relationship"]) => ({
+const derivedAnswers = (relationship: DerivedJob["relationship"]) => ({
   202: json(DerivedJob, "Queued.", { example: { ...derivedJob, relationship } }, "Location"),
   ...submitProblems,
 });
@@ -375,7 +371,7 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
       headers: IdempotencyHeader,
       ...body(RerunRequest, { examples: rerunExamples }, false),
     },
-    responses: responses("rerun"),
+    responses: derivedAnswers("rerun"),
   });
   app.openapi(rerun, async (c) => {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));
@@ -394,7 +390,7 @@ export function deriveRoutes(app: OpenAPIHono<AppEnv>, deps: RouteDeps): void {
       headers: IdempotencyHeader,
       ...body(ForkRequest, { example: forkExample }),
     },
-    responses: responses("fork"),
+    responses: derivedAnswers("fork"),
   });
   app.openapi(fork, async (c) => {
     const request = keyed(c.req.valid("json"), c.req.valid("header"));

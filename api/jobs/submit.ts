@@ -2,7 +2,7 @@ import { and, lt, sql, type SQL } from "drizzle-orm";
 import type { Config } from "../../shared/config/config.ts";
 import { canonicalJsonInPieces, writeJsonInPieces } from "../../shared/json.ts";
 import { nearest } from "../../shared/names.ts";
-import type { relationships } from "../../shared/wire/executions.ts";
+import type { ExecutionStatus, relationships } from "../../shared/wire/executions.ts";
 import type { JobType } from "../../shared/wire/job-types.ts";
 import type { ExecuteRequest, SubmittedJob } from "../../shared/wire/submissions.ts";
 import { listAgents } from "../agents/fleet.ts";
@@ -139,17 +139,38 @@ export async function storeSubmission(
       throw idempotencyConflict(stored.id, "was used for job {id}, which was removed");
     case "existing":
       return existingJob(deps, stored, execution.submissionHash, origin, wait);
-    case "accepted":
+    case "accepted": {
       (isStored ?? wake)();
-      return {
-        job_id: execution.id,
-        status: "queued",
-        created_at: timestamp(execution.createdAt ?? deps.now()),
-        queue_position: stored.queuePosition,
-        ...(wait !== undefined && { message: wait }),
-        correlation_id: origin.correlationId,
-      };
+      const { id, createdAt } = execution;
+      const { queuePosition } = stored;
+      const standing = { id, status: "queued", createdAt, queuePosition } as const;
+      return toSubmitted(standing, wait, origin.correlationId);
+    }
   }
+}
+
+/** Where an execution stands. */
+export interface Standing {
+  id: string;
+  status: ExecutionStatus;
+  createdAt: number;
+  queuePosition: number;
+}
+
+/** The answer to a submission. `wait` says why the job waits, if it waits for more than its turn. */
+export function toSubmitted(
+  { id, status, createdAt, queuePosition }: Standing,
+  wait: string | undefined,
+  correlationId: string,
+): SubmittedJob {
+  return {
+    job_id: id,
+    status,
+    created_at: timestamp(createdAt),
+    queue_position: queuePosition,
+    ...(status === "queued" && wait !== undefined && { message: wait }),
+    correlation_id: correlationId,
+  };
 }
 
 /** A commit whose answer was lost may have succeeded. Looks for the job once the database answers again. */
@@ -174,14 +195,7 @@ async function existingJob(
   if (existing.submissionHash !== submissionHash || !job) {
     throw idempotencyConflict(existing.id, "was used with a different payload, for job {id}");
   }
-  return {
-    job_id: job.id,
-    status: job.status,
-    created_at: timestamp(job.createdAt),
-    queue_position: await queuePosition(db, job),
-    ...(job.status === "queued" && wait !== undefined && { message: wait }),
-    correlation_id: correlationId,
-  };
+  return toSubmitted({ ...job, queuePosition: await queuePosition(db, job) }, wait, correlationId);
 }
 
 /** Origin of a submission. */
@@ -344,13 +358,10 @@ async function unknownJobType(deps: ClientDeps, name: string): Promise<AppError>
   const known = jobTypeNames(await catalogue(deps), deps.db.tenant);
   const meant = nearest(name, known);
   const hint = meant === undefined ? "." : `: did you mean ${JSON.stringify(meant)}?`;
-  return new AppError(
-    "invalid_request",
-    `job_type: no job type is named ${JSON.stringify(name)}${hint}`,
-    {
-      errors: [{ path: "job_type", message: `must be one of: ${known.join(", ")}` }],
-    },
-  );
+  const detail = `job_type: no job type is named ${JSON.stringify(name)}${hint}`;
+  return new AppError("invalid_request", detail, {
+    errors: [{ path: "job_type", message: `must be one of: ${known.join(", ")}` }],
+  });
 }
 
 function encode(text: string): Uint8Array {
@@ -371,14 +382,8 @@ export function queueFull(maxQueueSize: number): AppError {
 
 /** The refusal of an idempotency key. `what` says why, with `{id}` for its job. */
 export function idempotencyConflict(id: string, what: string): AppError {
-  return new AppError(
-    "conflict",
-    `The idempotency key ${what.replace("{id}", id)}. Use a new key.`,
-    {
-      existing_job_id: id,
-      job_id: id,
-    },
-  );
+  const detail = `The idempotency key ${what.replace("{id}", id)}. Use a new key.`;
+  return new AppError("conflict", detail, { existing_job_id: id, job_id: id });
 }
 
 /** Somebody looks for what waits every few seconds anyway, so a timer for a later job need not survive a restart. */
@@ -423,8 +428,9 @@ type Submitted =
   | { kind: "full"; tenant: TenantRow | undefined };
 
 /**
- * Stores a queued execution with its payload in one transaction, unless the queue (of a call: that of its session) is full, a limit of its
- * tenant is reached, or its idempotency key is taken. When this resolves, the execution survives a crash.
+ * Stores a queued execution with its payload in one transaction, unless its queue (a call's: that of its session) is
+ * full, a limit of its tenant is reached, or its idempotency key is taken. When this resolves, the execution survives a
+ * crash.
  */
 export async function submitExecution(
   db: AnyDb,
@@ -504,11 +510,9 @@ const standingOf = (place: (own: Owner) => SQL) =>
   );
 const positionInQueue = standingOf(position);
 const positionInSession = standingOf(positionOfCall);
-/** From here on, a position is the number of its tenant's waiting executions: a submission must not count a long queue. */
+/** A higher position is given as the number of the tenant's waiting executions: a submission must not count a long queue. */
 const countedMost = 100;
-/**
- * Finds the execution that has an idempotency key, or had it until it was removed (then without its hash).
- */
+/** Finds the execution that has an idempotency key, or had it until it was removed (then without its hash). */
 export const holderOf = (own: Owner, key: SQL): SQL => sql`
   select ${executions.id} as holder_id, ${executions.submissionHash} as submission_hash
   from ${executions}

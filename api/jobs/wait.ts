@@ -197,15 +197,11 @@ export async function cancel(deps: ClientDeps, id: string): Promise<ExecutionRow
   switch (result.kind) {
     case "not_found":
       throw notFound(`Job ${id}`);
-    case "refused":
+    case "refused": {
       if (result.execution.status === "cancelled") return result.execution;
-      throw new AppError(
-        "conflict",
-        `Job ${id} has already finished: ${result.execution.status}.`,
-        {
-          job_id: id,
-        },
-      );
+      const detail = `Job ${id} has already finished: ${result.execution.status}.`;
+      throw new AppError("conflict", detail, { job_id: id });
+    }
     case "changed":
       return result.execution;
   }
@@ -236,21 +232,14 @@ export function isFollowed(
 
 type Wakes = Pick<Deps, "notifier" | "now">;
 
-/**
- * Wakes whoever waits for the end of an execution, and the clients that follow it.
- *
- * @param result For those who wait for nothing else, unless it is large.
- */
-export function tellEnd(deps: Wakes, execution: Followed): void;
-export function tellEnd(deps: Wakes, execution: ExecutionRow, result: Result): void;
-export function tellEnd(deps: Wakes, execution: Followed | ExecutionRow, result?: Result): void {
-  const news = result && newsOf(execution as ExecutionRow, result);
+/** Wakes whoever waits for the end of an execution, and the clients that follow it. With `news`, who waits reads nothing. */
+export function tellEnd(deps: Wakes, execution: Followed, news?: Ended): void {
   deps.notifier.notify(`execution:${execution.id}`, 0, news);
   tellFollowers(deps, execution);
 }
 
-/** Undefined if the answer needs more than the result says, or is sent in pieces. */
-function newsOf(execution: ExecutionRow, result: Result): Ended | undefined {
+/** What a result says of its execution's end; undefined if the answer needs more than that, or is sent in pieces. */
+export function newsOf(execution: ExecutionRow, result: Result): Ended | undefined {
   const { stdout, stderr, output, compile = null } = result;
   const isLarge = [stdout, stderr, output].some((part) => (part?.length ?? 0) > readAtOnceBytes);
   if (execution.results !== null || isLarge) return undefined;

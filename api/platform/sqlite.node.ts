@@ -82,7 +82,7 @@ async function migrated(client: Client): Promise<Client> {
   return client;
 }
 
-/** @throws ConfigError when the schema has an unknown migration: of a newer version, or of a development version. */
+/** @throws Error when the schema has an unknown migration: of a newer version, or of a development version. */
 async function refuseOtherVersion(client: Client): Promise<void> {
   const table = "__drizzle_migrations";
   const made = await client.execute(`SELECT 1 FROM sqlite_master WHERE name = '${table}'`);
@@ -155,12 +155,8 @@ export function fileClient(url: string, open = openConnection): DurableClient {
     }
   };
   const inTurn = shortTicks();
-  const writes = groupCommit({
-    connected,
-    disconnect,
-    committed: () => log.wrote(),
-    lockTimeoutMs,
-  });
+  const committed = () => log.wrote();
+  const writes = groupCommit({ connected, disconnect, committed, lockTimeoutMs });
 
   const execute = async (statement: InStatement): Promise<ResultSet> => {
     const text = typeof statement === "string" ? statement : statement.sql;

@@ -135,7 +135,7 @@ export async function releaseSession(
 /** Ends the sessions whose time is over, and those whose agent is lost; one that was not ready gets another agent. */
 export async function sweepSessions(deps: Deps): Promise<void> {
   const { db, now, log } = deps;
-  for (const session of await dueSessions(db, now())) {
+  for (const session of await dueSessions(db, { now: now() })) {
     const event = dueEvent(session, now());
     const result = event && (await advanceSession(db, { id: session.id }, event, now()));
     if (result?.kind !== "changed") continue;
@@ -307,14 +307,10 @@ export async function sessionsOf(db: Database, agentId: string): Promise<Session
     .where(and(isHeldSession, eq(sessions.agentId, agentId)));
 }
 
-/** Open sessions whose lease or lifetime is over, or that were not used for too long. */
-export async function dueSessions(db: Database, now: number): Promise<SessionRow[]> {
-  return due(db, { now });
-}
-
 const isUnused = sql`not exists (select 1 from ${executions}
   where ${executions.sessionId} = ${sessions.id} and ${executions.endedAt} is null)`;
-const due = rowsQuery(
+/** Open sessions whose lease or lifetime is over, or that were not used for too long. */
+export const dueSessions = rowsQuery(
   query
     .select()
     .from(sessions)

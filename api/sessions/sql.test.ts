@@ -268,7 +268,7 @@ describe("sessions", () => {
       const { id } = await readySession(db);
       const idle = async (now: number) =>
         (await advanceSession(db, { id }, { kind: "idle" }, now)).kind;
-      const due = async (now: number) => (await dueSessions(db, now)).map((one) => one.id);
+      const due = async (now: number) => (await dueSessions(db, { now })).map((one) => one.id);
       await renewSessions(db, terms(500, "a", 1e6), [(await findSession(db, id))!.leaseId!]);
       expect(await due(100_000)).toEqual([]);
       expect(await due(100_001)).toEqual([id]);

@@ -195,28 +195,22 @@ export const findSession = findBy(sessions.id);
 export const findSessionByLease = findBy(sessions.leaseId);
 
 /** Sessions by their ids, in any order. */
-export async function findSessions(db: AnyDb, ids: string[]): Promise<SessionRow[]> {
-  return byIds(db, { ids: JSON.stringify(ids) });
-}
-
-const byIds = tenantRows((own) =>
+export const findSessions = tenantRows((own) =>
   query
     .select()
     .from(sessions)
     .where(and(sql`${sessions.id} in ${listed("ids")}`, own(sessions))),
 );
 
-interface SessionFilter {
-  /** None: every status. */
-  status?: SessionStatus | undefined;
-  /** Id of a session: only those that were made before it. Ids are UUIDs of version 7, so they are ordered by time. */
-  before?: string | undefined;
-}
-
-/** A page of sessions, newest first. */
+/**
+ * A page of sessions, newest first.
+ *
+ * @param filter `status`: without it, any. `before`: the id of a session; only those that were made before it. Ids are
+ *   UUIDs of version 7, so they are ordered by time.
+ */
 export async function listSessions(
   db: AnyDb,
-  { status, before }: SessionFilter,
+  { status, before }: { status?: SessionStatus | undefined; before?: string | undefined },
   limit: number,
   offset: number,
 ): Promise<SessionRow[]> {

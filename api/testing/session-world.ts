@@ -167,7 +167,7 @@ export class SessionWorld {
   async #pass(ms: number): Promise<string> {
     this.now += ms;
     const outcomes: string[] = [];
-    for (const { id } of await dueSessions(this.#db, this.now)) {
+    for (const { id } of await dueSessions(this.#db, { now: this.now })) {
       for (const kind of ["expire", "lifetime", "idle"] as const) {
         const known = this.#known.find((one) => one.id === id)!;
         outcomes.push(await this.#send(known, { kind }));

@@ -84,7 +84,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
 
   async function fanOutNew(): Promise<void> {
     for (;;) {
-      const events = await newEvents(db, eventsAtOnce);
+      const events = await newEvents(db, { most: eventsAtOnce });
       if (events.length === 0) return;
       const fanned = events.map((event) => ({ event, receivers: receiversOf(deps.config, event) }));
       await fanOut(db, fanned, now());

@@ -180,7 +180,7 @@ function describeCall(app: OpenAPIHono<AppEnv>): void {
 export async function resend(deps: ClientDeps, id: number): Promise<WebhookDelivery> {
   const { config, db, now, notifier } = deps;
   const unknown = notFound(`Webhook delivery ${id}`);
-  const found = await findDelivery(db, id);
+  const found = await findDelivery(db, { id });
   if (!found) throw unknown;
   const target = targetOf(config, found);
   if ("refusal" in target) throw new AppError("conflict", `It cannot be sent: ${target.refusal}.`);
@@ -239,11 +239,11 @@ async function listenForEvents(
   const newest = await lastEvent(db);
   const from = Math.min(after ?? newest, newest);
   const waitsUntil = from === after ? end : 0;
-  let rows = await eventsAfter(db, from, limit + 1);
+  let rows = await eventsAfter(db, { after: from, most: limit + 1 });
   while (rows.length === 0 && now() < waitsUntil && !signal.aborted) {
     await sleep(Math.min(lookMs, end - now()), signal);
     await recheck();
-    rows = await eventsAfter(db, from, limit + 1);
+    rows = await eventsAfter(db, { after: from, most: limit + 1 });
   }
   const shown = rows.slice(0, limit);
   return {

@@ -91,7 +91,7 @@ const ways: Record<string, [WebhookType, (id: string) => Promise<unknown>]> = {
   ],
 };
 
-const events = () => newEvents(store.db, 100);
+const events = () => newEvents(store.db, { most: 100 });
 
 describe("an execution that ends", () => {
   test.each(Object.entries(ways))("%s is exactly one event", async (_, [type, end]) => {
@@ -156,7 +156,7 @@ describe("an execution that ends", () => {
 
 describe("while a client listens, an execution that ends", () => {
   const heard = async (after = 0) =>
-    (await eventsAfter(store.db, after, 100)).map((one) => one.executionId);
+    (await eventsAfter(store.db, { after, most: 100 })).map((one) => one.executionId);
 
   test("becomes an event that the sender never sees, until the listening time is over", async () => {
     expect(await keepListening(store.db, 1400, 1501)).toBe(1501);
@@ -184,7 +184,7 @@ describe("while a client listens, an execution that ends", () => {
     await submit();
     await complete("succeeded")();
     expect(await lastEvent(other)).toBe(0);
-    expect(await eventsAfter(other, 0, 100)).toEqual([]);
+    expect(await eventsAfter(other, { after: 0, most: 100 })).toEqual([]);
   });
 
   test.each(["callback_url", "endpoint"])(
@@ -244,7 +244,9 @@ describe("fanning out", () => {
     const [event] = await events();
     await fanOut(store.db, [{ event: event!, receivers: [] }], 1);
     expect(await events()).toEqual([]);
-    expect(await eventsAfter(store.db, 0, 100)).toMatchObject([{ executionId: id }]);
+    expect(await eventsAfter(store.db, { after: 0, most: 100 })).toMatchObject([
+      { executionId: id },
+    ]);
     expect(await deliveries()).toEqual([]);
   });
 });
@@ -252,7 +254,9 @@ describe("fanning out", () => {
 describe("of two tenants", () => {
   const listening = (tenant: string) => keepListening(handleOf(store.db, tenant), 9000, 9000);
   const heardBy = async (tenant: string) =>
-    (await eventsAfter(handleOf(store.db, tenant), 0, 100)).map((one) => one.executionId);
+    (await eventsAfter(handleOf(store.db, tenant), { after: 0, most: 100 })).map(
+      (one) => one.executionId,
+    );
 
   test("one that listens makes no events of the other's executions, and hears its own", async () => {
     await store.db.client.execute("insert into tenants (name, created_at) values ('b', 1)");

@@ -156,7 +156,7 @@ export async function sendAgain(
 ): Promise<DeliveryRow | undefined> {
   // A call that is being made stays as it is.
   await run(db, again({ id, now }));
-  return findDelivery(db, id);
+  return findDelivery(db, { id });
 }
 
 const again = perTenant(
@@ -167,11 +167,7 @@ const again = perTenant(
     and ${own(deliveries)}`,
 );
 
-export async function findDelivery(db: AnyDb, id: number): Promise<DeliveryRow | undefined> {
-  return deliveryById(db, { id });
-}
-
-const deliveryById = tenantRow((own) =>
+export const findDelivery = tenantRow((own) =>
   query
     .select()
     .from(deliveries)
@@ -256,7 +252,8 @@ export interface Receiver {
   callbackUrl: string | null;
 }
 
-const findNew = rowsQuery(
+/** Events that have no deliveries yet, oldest first. */
+export const newEvents = rowsQuery(
   query
     .select({ seq, tenant, executionId, type, callbackUrl })
     .from(webhookEvents)
@@ -264,11 +261,6 @@ const findNew = rowsQuery(
     .orderBy(asc(seq))
     .limit(given("most")),
 );
-
-/** Events that have no deliveries yet, oldest first. */
-export function newEvents(db: Database, most: number): Promise<NewEvent[]> {
-  return findNew(db, { most });
-}
 
 /**
  * Makes a delivery for each receiver of each event, in one transaction. If another process was first,
@@ -345,22 +337,14 @@ export async function lastEvent(db: AnyDb): Promise<number> {
   return (await findLast(db))?.last ?? 0;
 }
 
-/** Events with a higher number, oldest first. */
-export async function eventsAfter(
-  db: AnyDb,
-  after: number,
-  most: number,
-): Promise<(StoredEvent & { seq: number })[]> {
-  return newer(db, { after, most });
-}
-
 const findLast = tenantRow((own) =>
   query
     .select({ last: sql<number | null>`max(${seq})` })
     .from(webhookEvents)
     .where(own(webhookEvents)),
 );
-const newer = tenantRows((own) =>
+/** Events with a higher number than `after`, oldest first. */
+export const eventsAfter = tenantRows((own) =>
   query
     .select({ seq, tenant, executionId, type, data, createdAt })
     .from(webhookEvents)
