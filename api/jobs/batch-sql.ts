@@ -213,7 +213,7 @@ function commonOf([first]: BatchItem[]) {
 }
 
 const utf8 = new TextDecoder();
-/** The bytes of a text as it is: a byte order mark stays. */
+/** Decodes a text as it is: a byte order mark stays. */
 const exact = new TextDecoder("utf-8", { ignoreBOM: true });
 const toPayload = ({ execution: { id, code, input, stdin, args, program, tools } }: BatchItem) => ({
   id,

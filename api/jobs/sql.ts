@@ -95,7 +95,7 @@ export function nextTurn(own: Owner, jobType: SQL): SQL<number> {
   return sql`1 + max(coalesce(${front}, 0), coalesce(${last}, 0))`;
 }
 
-/** Whether a tenant runs as many jobs as it may: its jobs wait, and nobody waits for them. */
+/** Whether a tenant runs as many jobs as it may. Its next jobs then wait, and those of other tenants pass them. */
 export const isTenantFull = (tenant: SQL): SQL => sql`exists (select 1 from ${tenants}
   where ${tenants.name} = ${tenant} and ${tenants.maxRunning} is not null
     and ${tenants.running} >= ${tenants.maxRunning})`;
@@ -343,7 +343,7 @@ export async function withPayload(
 }
 
 type Streams = FullExecution["payload"];
-/** That of a job that was given nothing and has no result. */
+/** The payload of a job that was given nothing and has no result. */
 export const emptyPayload: Streams = {
   stdin: null,
   args: null,

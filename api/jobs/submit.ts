@@ -422,8 +422,8 @@ type Submitted =
   /** The job that had the idempotency key was removed. */
   | { kind: "removed"; id: string }
   /**
-   * The queue, or what its tenant may use, which is as it was at that moment. Of a call: its session has ended or has
-   * too many calls that wait.
+   * The queue is full, or a limit of the tenant is reached; `tenant` is its row at that moment. For a call: its session
+   * has ended, or too many calls wait in it.
    */
   | { kind: "full"; tenant: TenantRow | undefined };
 

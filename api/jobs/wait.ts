@@ -135,8 +135,8 @@ export async function waitForSync(
 }
 
 /**
- * The same for a job that `wakes` has watched since before it was stored; it ends at `startBy` unless it is leased.
- * Within one process, its end is told with its result: then nothing is read.
+ * As `waitForSync`, for a job that `wakes` has watched since before it was stored; the job ends at `startBy` unless it is
+ * leased. If this process stores the result, the wake-up brings it, and nothing is read.
  */
 export async function waitForWatched(
   deps: ClientDeps,

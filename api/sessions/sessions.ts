@@ -130,7 +130,7 @@ export async function requireSession(
   return (await findSession(deps.db, id)) ?? session;
 }
 
-/** When time ends it, unless it is busy then. */
+/** When time ends a session: at the end of its lifetime, or of its idle timeout unless a call waits or runs then. */
 const endsAt = (session: SessionRow): number =>
   session.status === "ended" ? Infinity : Math.min(session.expiresAt, idleAt(session));
 
