@@ -281,6 +281,25 @@ print(json.dumps(outcomes))`;
 
 const agentName = `replaced-${randomUUID()}`;
 
+test("a job runs on in its mother when another has ended there", async () => {
+  const { engine, image } = await testEngine();
+  const labels = { agentId: randomUUID(), agentName, leaseId: null };
+  const forks = startForks({ engine, image }, { mother: labels });
+  const signal = AbortSignal.timeout(60_000);
+  try {
+    const open = () => forks.open(specWith({ image, labels }), signal);
+    const [first, second] = [await open(), await open()];
+    expect(second.containerId).toBe(first.containerId);
+    for (const sandbox of [first, second]) {
+      const report = await runIn(sandbox, "print('hi')");
+      expect(Buffer.from(report.stdout).toString("utf8")).toBe("hi\n");
+      await sandbox.close();
+    }
+  } finally {
+    await forks.close();
+  }
+});
+
 test("a mother is replaced after a while, and ends with its last job", async () => {
   const { engine, image } = await testEngine();
   const labels = { agentId: randomUUID(), agentName, leaseId: null };
