@@ -21,6 +21,7 @@ import {
   refused,
   sessionFile,
   signalOf,
+  unlessConflict,
 } from "./facade.ts";
 
 const Start = z.object({
@@ -338,16 +339,6 @@ async function store(
     await removed.body?.cancel();
     if (!(error instanceof Refusal)) throw error;
     throw new Refusal(error.status, error.message.replaceAll(temporary, path));
-  }
-}
-
-async function unlessConflict(done: Promise<unknown>): Promise<boolean> {
-  try {
-    await done;
-    return true;
-  } catch (error) {
-    if (error instanceof Refusal && error.status === 409) return false;
-    throw error;
   }
 }
 

@@ -268,6 +268,17 @@ export function post(
   return ask(call, path, { method: "POST", headers, body: JSON.stringify(body) });
 }
 
+/** Whether a request was carried out; false if it was a conflict. */
+export async function unlessConflict(done: Promise<unknown>): Promise<boolean> {
+  try {
+    await done;
+    return true;
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 409) return false;
+    throw error;
+  }
+}
+
 /**
  * @param exact A field whose numbers stay as they were written.
  * @throws Refusal 422 that names the field.

@@ -7,7 +7,7 @@ import { processMetrics } from "../platform/process.node.ts";
 import { testDeps } from "../testing/temp-store.ts";
 import { store, useOneStore } from "../testing/use-store.ts";
 import { type Api, type Call, exceptionOf, execute } from "./facade.ts";
-import { filesOf, nameId, readId, shortId, timeOf, uuidAt } from "./librechat.ts";
+import { filesOf, librechat, nameId, readId, shortId, timeOf, uuidAt } from "./librechat.ts";
 import { boundDownloads, createSequence, serveMcp, sessionHeader } from "./mcp.ts";
 import { piston } from "./piston.ts";
 
@@ -303,4 +303,31 @@ test("files of one request have a number of bytes together; other answers do not
   for (const other of ["/jobs/1/artifacts", "/executions/1", "/jobs/1/logs"]) await api(other);
   expect((await (await api(path)).arrayBuffer()).byteLength).toBe(3);
   await expect(api(path)).rejects.toThrow("5 bytes");
+});
+
+test("a run of LibreChat whose results are sent again goes on: the service has them already", async () => {
+  const job = "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10";
+  const token = btoa(JSON.stringify({ job, names: { ours: "theirs" }, files: [] }));
+  const asked: string[] = [];
+  const pending = { number: 2, name: "ours", arguments: {}, stdout_at: 0, stderr_at: 0 };
+  const call = {
+    method: "POST",
+    path: "/exec/programmatic",
+    text: async () =>
+      JSON.stringify({ continuation_token: token, tool_results: [{ call_id: "1", result: 3 }] }),
+    api: async (path: string) => {
+      asked.push(path);
+      return path.endsWith("/tool-calls/1")
+        ? Response.json({ detail: "has an answer already" }, { status: 409 })
+        : Response.json({ job_id: job, status: "running", calls: [pending] });
+    },
+    onRunning: () => {},
+    signal: new AbortController().signal,
+  } as unknown as Call;
+  const answer = await librechat.answer(call);
+  expect(await answer.json()).toMatchObject({
+    status: "tool_call_required",
+    tool_calls: [{ id: "2", name: "theirs" }],
+  });
+  expect(asked[0]).toBe(`/jobs/${job}/tool-calls/1`);
 });

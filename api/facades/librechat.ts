@@ -31,6 +31,7 @@ import {
   refuseUnbegun,
   shellWords,
   submit,
+  unlessConflict,
 } from "./facade.ts";
 
 /**
@@ -272,7 +273,10 @@ async function start(call: Call, asked: z.infer<typeof Start>): Promise<Waiting>
   return { job: job_id, names, files };
 }
 
-/** Gives a run the results of its calls. */
+/**
+ * Gives a run the results of its calls. A call that no longer waits has its result, from a request whose answer was lost,
+ * or has ended with the run.
+ */
 async function goOn(
   call: Call,
   { continuation_token, tool_results }: z.infer<typeof Continue>,
@@ -280,7 +284,7 @@ async function goOn(
   const waiting = readToken(continuation_token);
   for (const { call_id, result, is_error, error_message } of tool_results) {
     const answer = is_error ? { error: error_message ?? "the tool failed" } : { result };
-    await post(call, `/jobs/${waiting.job}/tool-calls/${call_id}`, answer);
+    await unlessConflict(post(call, `/jobs/${waiting.job}/tool-calls/${call_id}`, answer));
   }
   return waiting;
 }

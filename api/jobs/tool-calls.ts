@@ -176,10 +176,10 @@ async function answer(
   number: number,
   given: ToolAnswer,
 ): Promise<void> {
-  const { attempt, status } = await requireExecution(deps, id);
   const answer = { executionId: id, number, ...storedAnswer(given) };
   const { rowsAffected } = await run(deps.db, storeAnswer(answer));
   if (rowsAffected === 1) return tellCallers(deps, id);
+  const { attempt, status } = await requireExecution(deps, id);
   const call = `call ${number} of job ${id}`;
   if (!(await findCall(deps.db, { executionId: id, attempt, number }))) {
     throw notFound(`Tool ${call}`, { job_id: id });

@@ -218,6 +218,13 @@ export const toolCallRows: Row[] = [
     expect(reply.status).toBe(409);
     expect(problemOf(reply).detail).toContain("succeeded");
   }),
+  test("An answer that comes while the job ends is stored, or is told that the job has ended", async (api) => {
+    for (let round = 0; round < 5; round++) {
+      const { agent, job_id, lease_id } = await calling(api);
+      const [reply] = await Promise.all([answer(api, job_id, 1), agent.result(lease_id)]);
+      if (reply.status !== 200) expect(problemOf(reply).detail).toContain("succeeded");
+    }
+  }),
   test("Calls are not among the record's results, and come with them in one order", async (api) => {
     const { agent, job_id, lease_id } = await working(api, asked);
     await agent.post(lease_id, "items", { items: [shown(1), toolCall(2)] });
