@@ -154,6 +154,33 @@ describe("http server", () => {
     expect((await buffer(streamed.socket)).length).toBeGreaterThan(largeBytes);
   });
 
+  test("what comes of a body after the answer is read slowly and for a short time, and nothing of it stays", async () => {
+    await start({ bodyMs: 600_000, partMs: 600_000, silenceMs: 1, unreadMs: 600_000 });
+    const timers = () => process.getActiveResourcesInfo().filter((one) => one === "Timeout").length;
+    const before = timers();
+    const read: Socket[] = [];
+    server.on("connection", (socket: Socket) => read.push(socket));
+    const chunk = `10000\r\n${"x".repeat(65_536)}\r\n`;
+    const sockets = Array.from({ length: 10 }, (_, n) => {
+      const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
+      const send = (): void => {
+        while (!socket.destroyed && socket.write(chunk));
+      };
+      socket.on("error", () => {}).on("drain", send);
+      socket.write(`GET /?${n} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n`);
+      // The first goes after its answer; the others never stop.
+      socket.once("data", () => (n === 0 ? socket.destroy() : send()));
+      return new Promise((resolve) => {
+        socket.once("close", resolve);
+      });
+    });
+    await Promise.all(sockets);
+    await waitUntil("no timer of these is left", () => timers() <= before);
+    const bytes = read.reduce((sum, { bytesRead }) => sum + bytesRead, 0);
+    // 64 KiB a millisecond, for 500 ms.
+    expect(bytes).toBeLessThan(48 * 1024 * 1024);
+  });
+
   /** Requests in one piece, of which each fourth has a body that looks like requests, or comes in chunks. */
   function pipelined(count: number): string {
     const body = "GET /held HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2);

@@ -45,11 +45,17 @@ export function httpServer(
     if (hosts > 1 || (hosts === 0 && request.httpVersion !== "1.0")) {
       return sendRefusal(response, hosts === 0 ? "no Host header" : "more than one Host header");
     }
-    endSlowBody(server, request, times);
+    // The parser refuses what does not end with chunks.
+    const coding = request.headers["transfer-encoding"]?.toLowerCase() ?? "";
+    const isPlain = coding === "chunked" && request.httpVersion !== "1.0";
+    if (/(^|,\s*)chunked$/.test(coding) && !isPlain) {
+      return sendRefusal(response, "a Transfer-Encoding that is not just chunked, or in HTTP/1.0");
+    }
+    endSlowBody(server, request, response, times);
     endUnreadAnswer(response, times);
     void listener(request, response);
   };
-  /** Node takes the first of several; RFC 9112, 3.2 asks for 400. */
+  /** Node takes the first of several hosts; RFC 9112, 3.2 asks for 400. What a proxy may read otherwise is refused, too. */
   function sendRefusal(response: ServerResponse, what: string): void {
     const { refusal, headers, body } = refuse(new RequestError(`it has ${what}`));
     response.writeHead(errorStatus[refusal.code], Object.fromEntries(headers)).end(body);
@@ -91,6 +97,11 @@ function withOwnBody(fetch: Fetch): Fetch {
 
 /** Requests that came before the answer to the one before them leave this time to other clients' requests. */
 const betweenPipelinedMs = 5;
+
+/** What a client still sends of a body whose request is answered is read for so long, and then the connection ends. */
+const restMs = 500;
+/** Connections with such a body. However many there are, they take one part, of 64 KiB at most, each millisecond. */
+let dropping = 0;
 
 /**
  * Takes the requests of a connection one after the other: the bytes after a request wait until that request is
@@ -136,6 +147,9 @@ function takeInTurn(server: Server) {
         } else if (!body) isInHead ||= skipBlankLines(piece, 0) === 0;
         if (body?.isOver()) body = undefined;
       }
+      if (!body || unanswered.has(socket)) return;
+      socket.pause();
+      setTimeout(() => socket.resume(), dropping);
     });
   });
   return {
@@ -146,9 +160,24 @@ function takeInTurn(server: Server) {
         unanswered.delete(socket);
         if (socket.isPaused()) setTimeout(() => socket.resume(), betweenPipelinedMs);
         else socket.resume();
+        if (!request.complete && !socket.destroyed) dropRest(socket, request);
       });
     },
   };
+}
+
+function dropRest(socket: Socket, request: IncomingMessage): void {
+  dropping++;
+  const timer = setTimeout(() => socket.destroySoon(), restMs);
+  // An answered request does not close with its connection.
+  const end = (): void => {
+    dropping--;
+    clearTimeout(timer);
+    request.off("close", end);
+    socket.off("close", end);
+  };
+  request.on("close", end);
+  socket.on("close", end);
 }
 
 /**
@@ -327,6 +356,7 @@ const large = { bodyBytes: 1024 * 1024, partBytes: 480 * 1024 };
 function endSlowBody(
   server: Server,
   request: IncomingMessage,
+  response: ServerResponse,
   { bodyMs, partMs, silenceMs }: BodyTimes = bodyTimes,
 ): void {
   const { headers, socket } = request;
@@ -358,7 +388,9 @@ function endSlowBody(
       announced < Infinity || socket.bytesRead - began > large.bodyBytes;
     if (announced > large.bodyBytes) timers.push(every(partMs, large.partBytes, isLarge));
   }
-  request.once("close", () => timers.forEach(clearTimeout));
+  const endTimers = (): void => timers.forEach(clearTimeout);
+  request.once("close", endTimers);
+  response.once("close", endTimers);
 }
 
 /** A streamed answer has fewer bytes in memory: it is read no faster than the client takes it. */

@@ -84,7 +84,17 @@ describe("raw http", async () => {
     ["an encoding nobody knows", post("Transfer-Encoding: junk\r\n", "{}"), 400],
     [
       "gzip under chunks",
-      post("Transfer-Encoding: gzip, chunked\r\n", "2\r\n{}\r\n0\r\n\r\n"),
+      post("Transfer-Encoding: gzip, chunked\r\n", `c\r\n${code}\r\n0\r\n\r\n`),
+      400,
+    ],
+    [
+      "two encodings, of which the last is chunks",
+      post(`Transfer-Encoding: identity\r\n${chunked}`, `c\r\n${code}\r\n0\r\n\r\n`),
+      400,
+    ],
+    [
+      "chunks in HTTP/1.0, which has none",
+      post(chunked, `c\r\n${code}\r\n0\r\n\r\n`).replace("1.1", "1.0"),
       400,
     ],
     ["chunks and a length", post(`${chunked}Content-Length: 5\r\n`, "0\r\n\r\n"), 400],
@@ -97,6 +107,7 @@ describe("raw http", async () => {
       `POST /execute/async HTTP/1.1\r\n${fields}Content-Type: application/json ; x=y\r\nContent-Length: ${code.length}\r\n\r\n${code}`,
       202,
     ],
+    ["chunks, in capitals", post(chunked.toUpperCase(), `c\r\n${code}\r\n0\r\n\r\n`), 202],
     ["chunks, well formed", post(chunked, `c\r\n${code}\r\n0\r\n\r\n`), 202],
   ];
 
