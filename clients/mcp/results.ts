@@ -168,9 +168,9 @@ export async function unfinishedResult(airlock: Verbs, job: JobStatus): Promise<
  * The result of a job that is stored but cannot be read now. It names the job, so that the model does not
  * run the code again.
  */
-export function unreadResult(jobId: string, error: unknown): CallToolResult {
+export function unreadResult(jobId: string, error: unknown, was = "submitted"): CallToolResult {
   const reason = error instanceof Error ? error.message : String(error);
-  const text = `Job ${jobId} was submitted, but its result could not be read: ${reason}\nCall get_job with this job_id. Do not send the code again.`;
+  const text = `Job ${jobId} was ${was}, but its result could not be read: ${reason}\nCall get_job with this job_id. Do not send the code again.`;
   return { content: [{ type: "text", text }], isError: true };
 }
 

@@ -1,6 +1,13 @@
 import { expect, test, vi } from "vitest";
 import { headAndTail } from "./results.ts";
-import { clientOf, executeCode, startReporting } from "./tools.ts";
+import {
+  type Call,
+  cancelJob,
+  clientOf,
+  createSession,
+  executeCode,
+  startReporting,
+} from "./tools.ts";
 
 const submitted = {
   job_id: "019aa5f0-6c1e-7c3a-8d53-2f1f3a6b9c10",
@@ -18,25 +25,45 @@ test("a text that is shortened keeps whole characters, and no more than its limi
   }
 });
 
+/** A call to a service that answers one path, and others with this status. */
+const callOf = (path: string, answer: object, otherStatus: number): Call => ({
+  airlock: clientOf(async (asked, init) =>
+    asked === path && init?.method === "POST"
+      ? Response.json(answer, { status: 202 })
+      : new Response("", { status: otherStatus }),
+  ),
+  signal: new AbortController().signal,
+  report: undefined,
+  metadata: {},
+  abortCancels: () => true,
+  keep: () => {},
+});
+
 test("a job whose result cannot be read is named, so that its code is not sent again", async () => {
-  const result = await executeCode.run(
-    {
-      airlock: clientOf(async (path) =>
-        path === "/execute/async"
-          ? Response.json(submitted, { status: 202 })
-          : new Response("", { status: 503 }),
-      ),
-      signal: new AbortController().signal,
-      report: undefined,
-      metadata: {},
-      abortCancels: () => true,
-      keep: () => {},
-    },
-    { code: "1", wait_seconds: 45 } as never,
-  );
+  const result = await executeCode.run(callOf("/execute/async", submitted, 503), {
+    code: "1",
+    wait_seconds: 45,
+  } as never);
   expect(result.isError).toBe(true);
   expect(result.content).toMatchObject([
     { type: "text", text: expect.stringContaining(submitted.job_id) as unknown },
+  ]);
+});
+
+test("with a key that may not read, a session that is made and a job that is cancelled are no failures", async () => {
+  const session_id = submitted.job_id;
+  const made = { session_id, status: "queued", message: "No host is free." };
+  const result = await createSession.run(callOf("/sessions", made, 403), {
+    wait_seconds: 0,
+  } as never);
+  expect(result).toEqual({
+    content: [{ type: "text", text: `Session ${session_id}: queued. No host is free.` }],
+    structuredContent: made,
+  });
+  const { job_id } = submitted;
+  const cancelling = callOf(`/jobs/${job_id}/cancel`, { job_id, status: "cancelled" }, 403);
+  expect((await cancelJob.run(cancelling, { job_id } as never)).content).toMatchObject([
+    { text: expect.stringContaining(`Job ${job_id} was cancelled, but`) as unknown },
   ]);
 });
 

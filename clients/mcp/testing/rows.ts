@@ -135,6 +135,18 @@ export function describeMcp(start: () => Promise<Running>, isBehindProxy = false
     await agent.result(lease_id);
   });
 
+  test("a batch of cancellations of unknown requests takes as long as one", async () => {
+    const { headers } = initialize;
+    const reply = await send("/mcp", {
+      method: "POST",
+      headers: { ...headers, "Mcp-Session-Id": crypto.randomUUID() },
+      body: JSON.stringify(Array.from({ length: 100 }, (_, id) => cancelled(id))),
+      // Each looks twice for its job, a second apart.
+      signal: AbortSignal.timeout(20_000),
+    });
+    expect(reply.status).toBe(202);
+  });
+
   test("only pages of the service and of allowed_origins may use it", async () => {
     const own = await send("/mcp", from(service.url));
     expect(own.status).toBe(200);
