@@ -30,13 +30,20 @@ import { isReadOnly, resultSet, rowPrototype, serverClient } from "./libsql-serv
 
 const migrationsFolder = fileURLToPath(new URL("../store/migrations", import.meta.url));
 
+/** In a URL, %, ? and # of a folder's name would mean something else. */
 const addressOf = ({ database_url, data_dir }: Config): string =>
-  database_url ?? `file:${resolve(data_dir, "airlock.db")}`;
+  database_url ??
+  `file:${resolve(data_dir, "airlock.db").replaceAll(/[%?#]/g, (sign) => encodeURIComponent(sign))}`;
+
+/** The database's file; undefined if a server has it. */
+export function databaseFile(config: Config): string | undefined {
+  const url = addressOf(config);
+  return url.startsWith("file:") ? pathOf(url) : undefined;
+}
 
 /** What may be on this host of code, input and output: data folder, database with its journals, artifacts. */
 export function storedPaths(config: Config): string[] {
-  const url = addressOf(config);
-  const database = url.startsWith("file:") ? pathOf(url) : undefined;
+  const database = databaseFile(config);
   const files = database === undefined ? [] : [database, `${database}-wal`, `${database}-shm`];
   return [config.data_dir, ...files, join(config.data_dir, "artifacts")];
 }

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { createClient } from "@libsql/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ScriptedAgent } from "../../api/testing/scripted-agent.ts";
@@ -79,7 +80,8 @@ async function records({ url }: NodeProcess) {
 
 describe("a backup made while jobs arrive, run and leave files", () => {
   const before: { acknowledged: string[]; ended: string[] } = { acknowledged: [], ended: [] };
-  const place = (name: string): string => join(root, name);
+  // In a URL, these signs would mean something else.
+  const place = (name: string): string => join(root, `50%, #1? ${name}`);
   let made: Awaited<ReturnType<typeof run>>;
   let back: typeof made;
   let endedInAll: number;
@@ -135,7 +137,7 @@ describe("a backup made while jobs arrive, run and leave files", () => {
   });
 
   test("is a sound database on which work continues", async () => {
-    const client = createClient({ url: `file:${place("new")}/airlock.db` });
+    const client = createClient({ url: pathToFileURL(join(place("new"), "airlock.db")).href });
     const { rows } = await client.execute("PRAGMA integrity_check");
     client.close();
     expect(rows[0]?.[0]).toBe("ok");

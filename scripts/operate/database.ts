@@ -1,11 +1,11 @@
 import { constants, existsSync, readFileSync } from "node:fs";
 import { chmod, copyFile, open, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join, relative, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
+import { pathToFileURL } from "node:url";
 import { type Client, createClient } from "@libsql/client";
 import { z } from "zod";
 import { artifactKey, fileKey } from "../../api/files/rules.ts";
-import { openDatabase } from "../../api/platform/sqlite.node.ts";
+import { databaseFile, openDatabase } from "../../api/platform/sqlite.node.ts";
 import { version } from "../../api/version.ts";
 import type { Config } from "../../shared/config/config.ts";
 import { closeToOthers, makeFolder } from "../../shared/process/files.node.ts";
@@ -26,18 +26,14 @@ interface Places {
 }
 
 /** @throws OperatorError where the database is no file: its server has its own backups. */
-function placesOf({ data_dir, database_url }: Config): Places {
-  const url = database_url ?? `file:${resolve(data_dir, "airlock.db")}`;
-  if (!url.startsWith("file:")) {
+function placesOf(config: Config): Places {
+  const path = databaseFile(config);
+  if (path === undefined) {
     throw new OperatorError(
       "the database is on a libSQL server: back it up there, and copy the artifacts afterwards",
     );
   }
-  const path = url.slice("file:".length);
-  return {
-    database: path.startsWith("//") ? fileURLToPath(url) : resolve(path),
-    artifacts: join(data_dir, "artifacts"),
-  };
+  return { database: resolve(path), artifacts: join(config.data_dir, "artifacts") };
 }
 
 /** What a backup's folder holds. */
@@ -201,7 +197,7 @@ async function* filesIn(folder: string): AsyncGenerator<string> {
 
 /** Uses a connection of its own to a database file, beside those of a service that runs. */
 async function withDatabase<T>(path: string, use: (client: Client) => Promise<T>): Promise<T> {
-  const client = createClient({ url: `file:${path}`, concurrency: 1, timeout: 10_000 });
+  const client = createClient({ url: pathToFileURL(path).href, concurrency: 1, timeout: 10_000 });
   try {
     return await use(client);
   } finally {
