@@ -304,7 +304,7 @@ const file = {
   expiresAt: 2,
   uploadKey: "k",
 };
-const claimTerms = { now, until: 200, most: 10, each: 5, busy: new Map() };
+const claimTerms = { now, until: 200, most: 10, each: 5, busy: new Map(), busyTenants: new Map() };
 
 /** Each with the scans of whole tables or indexes that it may make: a LIMIT ends them early, or the table is small. */
 test.each<[string, string[], () => Promise<unknown>]>([

@@ -424,7 +424,7 @@ export const webhookDeliveries = sqliteTable(
       .references(() => webhookEvents.seq, { onDelete: "cascade" }),
     tenant: tenant(),
     executionId: text("execution_id").notNull(),
-    /** Name of a configured endpoint, or origin of a callback: calls to one receiver are bounded. */
+    /** Name of a configured endpoint, or a group of a tenant's callbacks: calls to one receiver are bounded. */
     receiver: text("receiver").notNull(),
     callbackUrl: text("callback_url"),
     status: text("status", { enum: deliveryStatuses }).notNull().default("pending"),

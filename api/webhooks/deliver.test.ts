@@ -354,6 +354,38 @@ test("a receiver that does not answer leaves room for calls to others", async ()
   await own.stop();
 });
 
+test("a tenant whose receivers do not answer leaves room for calls of others, also to the same host", async () => {
+  const url = "https://hooks.example";
+  world.configure({ webhook_callbacks: { hosts: ["hooks.example"], secrets: [receiverSecret] } });
+  const called: string[] = [];
+  const silent: Parameters<typeof webhookSender>[1] = ({ pathname }, _headers, _body, signal) => {
+    called.push(pathname);
+    return new Promise((_, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason as Error));
+    });
+  };
+  for (let n = 0; n < 12; n++) await world.end({ tenant: "a", callbackUrl: `${url}/of-a` });
+  const own = webhookSender(world.deps, silent, { atOnce: 4, timeoutMs: 300 });
+  expect(await own.sendDue()).toMatchObject({ begun: 4 });
+  world.passTo(world.clock + 1);
+  await world.end({ tenant: "b", callbackUrl: `${url}/of-b` });
+  await own.oneEnded();
+  // Eight of a were due before it.
+  await own.sendDue();
+  await vi.waitUntil(() => called.includes("/of-b"), 30_000);
+  await own.stop();
+});
+
+test("however many hosts a tenant names, they count as few receivers", async () => {
+  world.configure({ webhook_callbacks: { hosts: ["*.example"], secrets: [receiverSecret] } });
+  for (let n = 0; n < 90; n++) await world.end({ callbackUrl: `https://host-${n}.example/` });
+  await world.sender().sendDue(0);
+  const receivers = (await world.deliveries()).map(({ receiver }) => receiver);
+  expect(receivers).toHaveLength(90);
+  expect(new Set(receivers).size).toBeLessThanOrEqual(64);
+  expect(new Set(receivers).size).toBeGreaterThan(20);
+});
+
 test("a receiver has four calls at a time, also when only some of them have ended", async () => {
   const held: (() => void)[] = [];
   world.receiver.answering = (response) => void held.push(() => response.writeHead(200).end());

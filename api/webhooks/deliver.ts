@@ -59,8 +59,8 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
   const { db, log, now } = deps;
   const { atOnce, each, timeoutMs, random, onPlace } = { ...defaults, ...limits };
   const stopping = new AbortController();
-  /** Calls that are being made, with their receivers. */
-  const calls = new Map<Promise<void>, string>();
+  /** Calls that are being made. */
+  const calls = new Map<Promise<void>, DeliveryRow>();
   let isPlaceWanted = false;
 
   async function make(delivery: DeliveryRow, event: StoredEvent): Promise<void> {
@@ -79,7 +79,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
         calls.delete(made);
         if (isPlaceWanted) onPlace();
       });
-    calls.set(made, delivery.receiver);
+    calls.set(made, delivery);
   }
 
   async function fanOutNew(): Promise<void> {
@@ -92,9 +92,9 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
     }
   }
 
-  function callsByReceiver(): Map<string, number> {
+  function callsBy(what: "receiver" | "tenant"): Map<string, number> {
     const counts = new Map<string, number>();
-    for (const receiver of calls.values()) counts.set(receiver, (counts.get(receiver) ?? 0) + 1);
+    for (const { [what]: one } of calls.values()) counts.set(one, (counts.get(one) ?? 0) + 1);
     return counts;
   }
 
@@ -106,7 +106,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
      */
     async sendDue(most = Infinity): Promise<{ begun: number; dueAt: number | undefined }> {
       await fanOutNew();
-      const busy = callsByReceiver();
+      const busy = callsBy("receiver");
       const except = [...busy].filter(([, n]) => n >= each).map(([receiver]) => receiver);
       // A call that ends during the next query must wake the sender too.
       isPlaceWanted = except.length > 0;
@@ -121,6 +121,7 @@ export function webhookSender(deps: Deps, post: Post, limits: Partial<SenderLimi
         most: free,
         each,
         busy,
+        busyTenants: callsBy("tenant"),
       });
       // The event must be on disk before a receiver hears of it.
       await db.durable();
@@ -243,7 +244,8 @@ async function call(
   // Neither address nor answer: both may contain secrets.
   log.info("webhook {id} to {receiver} failed at try {tries}, {next}: {error}", {
     id,
-    receiver: delivery.receiver,
+    receiver:
+      delivery.callbackUrl === null ? delivery.receiver : new URL(delivery.callbackUrl).origin,
     tries: delivery.tries,
     error,
     next: next === undefined ? "the last one" : `next ${new Date(next).toISOString()}`,
@@ -298,7 +300,21 @@ function receiversOf(
     .filter(([, endpoint]) => isFor(tenant, endpoint))
     .map(([name]) => ({ receiver: name, callbackUrl: null }));
   if (callbackUrl === null) return named;
-  return [...named, { receiver: new URL(callbackUrl).origin, callbackUrl }];
+  return [...named, { receiver: callbacksOf(tenant, callbackUrl), callbackUrl }];
+}
+
+/** Each claim looks at every receiver that has a call to make. */
+const callbackGroups = 64;
+
+/**
+ * The receiver that a callback counts for: one of a few of its tenant, however many hosts the tenant names. A host that
+ * answers one tenant slowly may serve others, too.
+ */
+function callbacksOf(tenant: string, callbackUrl: string): string {
+  let hash = 0;
+  for (const char of new URL(callbackUrl).origin)
+    hash = (31 * hash + char.charCodeAt(0)) % 1_000_003;
+  return `callbacks ${hash % callbackGroups} of ${tenant}`;
 }
 
 interface Target {
@@ -315,7 +331,9 @@ export function targetOf(
     const { hosts, secrets } = config.webhook_callbacks ?? { hosts: [], secrets: [] };
     return isAllowedCallback(callbackUrl, hosts)
       ? { url: callbackUrl, secrets }
-      : { refusal: `${receiver} is no longer one of the hosts of webhook_callbacks` };
+      : {
+          refusal: `${new URL(callbackUrl).origin} is no longer one of the hosts of webhook_callbacks`,
+        };
   }
   const endpoint = Object.hasOwn(config.webhook_endpoints, receiver)
     ? config.webhook_endpoints[receiver]

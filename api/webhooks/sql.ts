@@ -1,4 +1,15 @@
-import { and, asc, desc, eq, getTableColumns, getTableName, gt, lt, sql } from "drizzle-orm";
+import {
+  and,
+  asc,
+  desc,
+  eq,
+  getTableColumns,
+  getTableName,
+  gt,
+  lt,
+  sql,
+  type SQL,
+} from "drizzle-orm";
 import type { WebhookDelivery, WebhookType } from "../../shared/wire/webhooks.ts";
 import { type Database, transact } from "../store/database.ts";
 import {
@@ -50,12 +61,22 @@ interface ClaimTerms {
   each: number;
   /** Calls in flight, which count for the limit of their receiver. */
   busy: ReadonlyMap<string, number>;
+  /** The same by tenant: one with many slow receivers must not take every place. */
+  busyTenants: ReadonlyMap<string, number>;
 }
 
-/** Takes deliveries that are due, the longest overdue first. No other process gets them until `until`. */
+/**
+ * Takes deliveries that are due: first those of tenants with the fewest calls in flight, of each the longest overdue
+ * first. No other process gets them until `until`.
+ */
 export async function claimDue(db: Database, terms: ClaimTerms): Promise<DeliveryRow[]> {
-  return claim(db, { ...terms, busy: JSON.stringify([...terms.busy]) });
+  const busy = JSON.stringify([...terms.busy]);
+  return claim(db, { ...terms, busy, busyTenants: JSON.stringify([...terms.busyTenants]) });
 }
+
+/** How many calls of a receiver or a tenant are in flight. */
+const inFlight = (counts: "busy" | "busyTenants", whose: SQL) =>
+  sql`coalesce((select value ->> 1 from json_each(${given(counts)}) where value ->> 0 = ${whose}), 0)`;
 
 const claim = rowsQuery(
   query
@@ -70,9 +91,11 @@ const claim = rowsQuery(
       sql`${deliveries.id} in (
         with recursive ${waiting}
         select id from (
-          select due.id, due.due_at, row_number() over (partition by due.receiver order by due.due_at, due.id)
-            + coalesce((select value ->> 1 from json_each(${given("busy")})
-              where value ->> 0 = due.receiver), 0) as nth
+          select due.id, due.due_at,
+            row_number() over (partition by due.receiver order by due.due_at, due.id)
+              + ${inFlight("busy", sql`due.receiver`)} as nth,
+            row_number() over (partition by due.tenant order by due.due_at, due.id)
+              + ${inFlight("busyTenants", sql`due.tenant`)} as nth_of_tenant
           from waiting, ${deliveries} as due
           where due.id in (
             select own.id from ${deliveries} as own
@@ -80,7 +103,7 @@ const claim = rowsQuery(
               and own.due_at <= ${given("now")}
             order by own.due_at limit ${given("each")}))
         where nth <= ${given("each")}
-        order by due_at limit ${given("most")})`,
+        order by nth_of_tenant, due_at limit ${given("most")})`,
     )
     .returning(),
 );
