@@ -70,6 +70,39 @@ test.each([
   },
 );
 
+test("a tenant that takes every place leaves as many to tenants that have few", async () => {
+  const operator = "an-operator-key-of-16";
+  const app = createApp(
+    testDeps(store.db, store.folder, Date.now, {
+      api_auth_enabled: true,
+      operator_keys: [operator],
+      compat: ["e2b"],
+      compat_held: 8,
+    }),
+  );
+  const headers = { "X-Api-Key": operator, "Content-Type": "application/json" };
+  await app.request("/tenants/held", { method: "PUT", headers, body: "{}" });
+  const asked = { name: "held", tenant: "held", scopes: ["read"] };
+  const made = await app.request("/keys", { method: "POST", headers, body: JSON.stringify(asked) });
+  const { key } = (await made.json()) as { key: string };
+  const list = async (of: string) =>
+    (await app.request("/compat/e2b/sandboxes", { headers: { "X-Api-Key": of } })).status;
+
+  const bodies: ReadableStreamDefaultController[] = [];
+  const held = Array.from({ length: 8 }, async () => {
+    const pull = (controller: ReadableStreamDefaultController) =>
+      new Promise<void>(() => void bodies.push(controller));
+    const body = new ReadableStream({ pull }, { highWaterMark: 0 });
+    const request = { method: "POST", body, headers, duplex: "half" as const };
+    return app.request("/compat/e2b/sandboxes", request);
+  });
+  await expect.poll(() => bodies.length, { timeout: 30_000 }).toBe(8);
+  expect([await list(operator), await list(key)]).toEqual([429, 200]);
+  for (const body of bodies) body.close();
+  await Promise.all(held);
+  expect(await list(operator)).toBe(200);
+});
+
 test("a request is counted once, under its own path, and its requests to the endpoints are not", async () => {
   const config = { api_auth_enabled: false, compat: ["e2b" as const] };
   const metrics = processMetrics();

@@ -49,6 +49,7 @@ export function compatRoutes(
     }),
   };
   let held = 0;
+  const heldBy = new Map<string, number>();
   const room = { waiting: 0 };
   for (const name of new Set(config.compat)) {
     const base = `/compat/${name}`;
@@ -74,8 +75,13 @@ export function compatRoutes(
         if (own === undefined) refuseForeignHost(c);
         // A stranger takes no place while its body arrives.
         if (!caller && c.req.raw.body !== null) throw noKey(config);
-        if (held >= config.compat_held) throw new Refusal(503, "Too many requests are under way.");
+        const tenant = caller?.tenant ?? "";
+        const ofTenant = heldBy.get(tenant) ?? 0;
+        // One tenant must not take every place: others with few have as many more.
+        const most = config.compat_held * (ofTenant < config.compat_held / 8 ? 2 : 1);
+        if (held >= most) throw new Refusal(503, "Too many requests are under way.");
         held += 1;
+        heldBy.set(tenant, ofTenant + 1);
         try {
           c.get("answer").take(0);
           const types = await catalogue(deps);
@@ -113,6 +119,9 @@ export function compatRoutes(
           });
         } finally {
           held -= 1;
+          const left = heldBy.get(tenant)! - 1;
+          if (left > 0) heldBy.set(tenant, left);
+          else heldBy.delete(tenant);
         }
       };
       try {
