@@ -25,7 +25,7 @@ describe("http server", () => {
   }
 
   let server: Server;
-  let start: (times: BodyTimes) => Promise<void>;
+  let start: (times?: BodyTimes) => Promise<void>;
   /** Requests that have been taken, and those of them that are answered when it resolves. */
   let taken: number;
   let release: PromiseWithResolvers<void>;
@@ -60,7 +60,7 @@ describe("http server", () => {
       server.listen(0, "127.0.0.1");
       await once(server, "listening");
     };
-    await start({ bodyMs: 300, partMs: 300, silenceMs: 2000, unreadMs: 100 });
+    await start({ bodyMs: 300, partMs: 300, silenceMs: 2000, unreadMs: 100, restMs: 600_000 });
   });
   afterEach(() => {
     server.closeAllConnections();
@@ -109,7 +109,7 @@ describe("http server", () => {
   ])(
     "a large body %s is ended if a part of it comes too slowly, and read to its end otherwise",
     async (_how, field, encode) => {
-      await start({ bodyMs: 600_000, partMs: 5000, silenceMs: 1, unreadMs: 100 });
+      await start({ bodyMs: 600_000, partMs: 5000, silenceMs: 1, unreadMs: 100, restMs: 600_000 });
       const send = async (bytes: number) => {
         const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
         socket.on("error", () => {});
@@ -155,7 +155,7 @@ describe("http server", () => {
   });
 
   test("what comes of a body after the answer is read slowly and for a short time, and nothing of it stays", async () => {
-    await start({ bodyMs: 600_000, partMs: 600_000, silenceMs: 1, unreadMs: 600_000 });
+    await start({ bodyMs: 600_000, partMs: 600_000, silenceMs: 1, unreadMs: 600_000, restMs: 500 });
     const timers = () => process.getActiveResourcesInfo().filter((one) => one === "Timeout").length;
     const before = timers();
     const read: Socket[] = [];
@@ -179,6 +179,22 @@ describe("http server", () => {
     const bytes = read.reduce((sum, { bytesRead }) => sum + bytesRead, 0);
     // 64 KiB a millisecond, for 500 ms.
     expect(bytes).toBeLessThan(48 * 1024 * 1024);
+  });
+
+  test("a client that reads nothing before it has sent its body, slowly, gets the answer", async () => {
+    await start();
+    const socket = connect((server.address() as AddressInfo).port, "127.0.0.1");
+    const parts = 15;
+    const part = "x".repeat(65_536);
+    socket.write(`GET / HTTP/1.1\r\nHost: a\r\nContent-Length: ${parts * part.length}\r\n\r\n`);
+    for (let n = 0; n < parts; n++) {
+      await sleep(100);
+      await new Promise((resolve) => {
+        socket.write(part, resolve);
+      });
+    }
+    expect(String((await once(socket, "data"))[0])).toMatch(/^HTTP\/1.1 200 /);
+    socket.destroy();
   });
 
   /** Requests in one piece, of which each fourth has a body that looks like requests, or comes in chunks. */

@@ -71,7 +71,7 @@ export function httpServer(
     keepAliveTimeout: 120_000,
   };
   const server = createServer(options, handle);
-  const inTurn = takeInTurn(server);
+  const inTurn = takeInTurn(server, times);
   server.on("checkExpectation", handle);
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Duplex) => {
     if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
@@ -98,16 +98,17 @@ function withOwnBody(fetch: Fetch): Fetch {
 /** Requests that came before the answer to the one before them leave this time to other clients' requests. */
 const betweenPipelinedMs = 5;
 
-/** What a client still sends of a body whose request is answered is read for so long, and then the connection ends. */
-const restMs = 500;
-/** Connections with such a body. However many there are, they take one part, of 64 KiB at most, each millisecond. */
+/**
+ * Connections whose client still sends the body of an answered request. However many there are, they take one part, of
+ * 64 KiB at most, each millisecond.
+ */
 let dropping = 0;
 
 /**
  * Takes the requests of a connection one after the other: the bytes after a request wait until that request is
  * answered. Node would parse them at once, and 64 KiB become up to 3,600 requests of 4 KB each.
  */
-function takeInTurn(server: Server) {
+function takeInTurn(server: Server, { restMs }: BodyTimes = bodyTimes) {
   const unanswered = new WeakMap<Socket, IncomingMessage>();
   server.on("connection", (connection: Socket) => {
     const socket = freed(connection);
@@ -160,13 +161,13 @@ function takeInTurn(server: Server) {
         unanswered.delete(socket);
         if (socket.isPaused()) setTimeout(() => socket.resume(), betweenPipelinedMs);
         else socket.resume();
-        if (!request.complete && !socket.destroyed) dropRest(socket, request);
+        if (!request.complete && !socket.destroyed) dropRest(socket, request, restMs);
       });
     },
   };
 }
 
-function dropRest(socket: Socket, request: IncomingMessage): void {
+function dropRest(socket: Socket, request: IncomingMessage, restMs: number): void {
   dropping++;
   const timer = setTimeout(() => socket.destroySoon(), restMs);
   // An answered request does not close with its connection.
@@ -325,20 +326,25 @@ function asRefusal(error: unknown): AppError {
 }
 
 /**
- * Time limits: for a whole request body, for each part of a large one, for the silence of an upload, and for an answer
- * that nobody reads.
+ * Time limits: for a whole request body, for each part of a large one, for the silence of an upload, for the rest of a body
+ * whose request is answered, and for an answer that nobody reads.
  */
 export interface BodyTimes {
   bodyMs: number;
   partMs: number;
   silenceMs: number;
+  restMs: number;
   unreadMs: number;
 }
-/** Node's own limit for a whole request is 300 s too, but it would cut uploads. */
+/**
+ * Node's own limit for a whole request is 300 s too, but it would cut uploads. Many clients read no answer until they have
+ * sent their body: 30 s are those of a body that is refused for its size.
+ */
 const bodyTimes: BodyTimes = {
   bodyMs: 300_000,
   partMs: 30_000,
   silenceMs: 60_000,
+  restMs: 30_000,
   unreadMs: 30_000,
 };
 
