@@ -105,10 +105,10 @@ function parse(text: string): Parsed {
     if (name === "FROM") {
       if (from !== undefined) fail(line, "a build has one FROM");
       if (steps.some((step) => step.kind !== "set" || !step.change.startsWith("ARG ")))
-        fail(line, "FROM comes first");
+        fail(line, "FROM comes before all lines but ARG");
       const [image = "", as = "AS", , ...more] = splitWords(rest);
       if (flag || more.length > 0 || as.toUpperCase() !== "AS")
-        fail(line, "FROM takes the name of an image alone");
+        fail(line, "FROM takes the name of an image, without options");
       globals = resolveSteps(steps.splice(0), {}).variables;
       from = expand(image, globals, line);
       if (from === "") fail(line, "FROM needs the name of an image");
@@ -126,7 +126,9 @@ function parse(text: string): Parsed {
     } else {
       fail(
         line,
-        name === "ONBUILD" ? "ONBUILD has no use here" : `there is no instruction ${name}`,
+        name === "ONBUILD"
+          ? "ONBUILD is not supported: write its instruction alone"
+          : `there is no instruction ${name}`,
       );
     }
     if (heredocs.length > 0 && !isCopy && name !== "RUN") fail(line, `${name} takes no heredoc`);
@@ -176,7 +178,7 @@ function readInstructions(text: string) {
       if (end === undefined) return [];
       const body = lines.slice(at).map((one) => (dash ? one.replace(/^\t+/, "") : one));
       const length = body.indexOf(end);
-      if (length < 0) fail(line, `the heredoc ${end} has no end`);
+      if (length < 0) fail(line, `the heredoc has no end: add a line with ${end} alone`);
       at += length + 1;
       const own = body.slice(0, length).map((one) => `${one}\n`);
       return { name: end, text: own.join(""), expand: quote === "" };
@@ -300,7 +302,10 @@ function pairsOf(name: string, rest: string, variables: Variables, line: number)
     const [, written = "", value] = /^([^=]+)=([^]*)$/.exec(word) ?? [];
     const key = expand(written, variables, line);
     if (value === undefined) {
-      const why = name === "ARG" ? "has no default, and builds have no arguments" : "has no value";
+      const why =
+        name === "ARG"
+          ? "needs a default (ARG NAME=value): builds have no arguments"
+          : "has no value";
       fail(line, `${name} ${word} ${why}`);
     }
     if (name !== "LABEL" && !/^[A-Za-z_]\w*$/.test(key))

@@ -424,7 +424,8 @@ async function install(
     const { exitCode, outOfMemory } = await engine.inspect(id, signal);
     const isLine = request.layer.some((step) => !("packages" in step));
     const Failure = isLine ? BuildError : InstallError;
-    if (outOfMemory) throw new Failure("The build ran out of memory.");
+    if (outOfMemory)
+      throw new Failure("The build ran out of memory: raise the agent's agent_max_memory.");
     if (exitCode !== 0) throw new Failure(explainFailure(request.steps, step, log, exitCode));
     if (!pythonVersion)
       throw new Failure("The build wrote into the installer's own stream, and was ended.");

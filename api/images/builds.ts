@@ -121,7 +121,7 @@ function newBuild(
   };
 }
 
-/** After a failure, the next build comes with a job so much later; twice as much after each further one. */
+/** For so long after a failure, jobs start no build; each further failure doubles the time. */
 const firstRetryMs = 60_000;
 
 /**
@@ -141,7 +141,7 @@ export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<
     // Another process has had it built, or is about to.
     if (other && other.digest !== environment.built?.digest) continue;
     const failed = last.slice(0, other && last.indexOf(other));
-    // What clients have built meanwhile lengthens no pause.
+    // Builds that clients have requested meanwhile do not lengthen the pause.
     const failures = failed.filter(({ createdAt }, n) => {
       const before = failed[n + 1];
       return !before || createdAt >= before.endedAt! + firstRetryMs;
@@ -166,7 +166,7 @@ export async function serveAwaited(deps: Deps, unbuilt: Environment[]): Promise<
   return isRequested;
 }
 
-/** When this process first missed each image. That of an agent which starts again is missed for a moment alone. */
+/** When this process first missed each image. While an agent restarts, its images are missed for a moment only. */
 const missed = perDatabase(() => ({ since: new Map<string, number>() }));
 const missedMs = 60_000;
 
@@ -230,7 +230,7 @@ export async function putOwnType(
 }
 
 /**
- * Removes a job type of the caller's tenant. What waits for it fails; what runs, ends as if it were there.
+ * Removes a job type of the caller's tenant. Jobs and sessions that wait for it fail; running jobs finish.
  *
  * @throws AppError 404 when the tenant has none of this name; 409 when only the configuration has.
  */
@@ -246,7 +246,7 @@ export async function deleteOwnType(
     checkOwnName(config, tenant, name);
     throw notFound(`Job type ${name}`);
   }
-  // The configuration has taken the name since: what waits, waits for that one.
+  // The configuration now has a job type of this name: what waits runs as that one.
   if (resolveJobType(config, name)) return;
   const message = `Job type ${name} was deleted.`;
   await withdrawFormer(deps, name, message);
@@ -254,7 +254,7 @@ export async function deleteOwnType(
   notifier.notify("queue");
 }
 
-/** Ends the queued builds of what a tenant's job type is no longer: all processes know at once what it is. */
+/** Ends the queued builds of former definitions of a tenant's job type: all processes know the present one at once. */
 async function withdrawFormer(deps: Deps, name: string, message: string): Promise<void> {
   const environment = await readEnvironment(deps, name);
   for (const build of await openBuilds(deps.db)) {
@@ -263,14 +263,17 @@ async function withdrawFormer(deps: Deps, name: string, message: string): Promis
   }
 }
 
-/** Each tenant's names begin with its own, so that no answer tells of another tenant's. */
+/** The names of a tenant's job types begin with the tenant's name, so no answer reveals another tenant's job types. */
 function checkOwnName(config: Config, tenant: string, name: string): void {
   if (config.tenant_job_types === 0)
     throw new AppError("not_found", "Tenants make no job types here (tenant_job_types is 0).");
   const configured = resolveJobType(config, name);
   const isOwn = name.startsWith(ownPrefix(tenant));
   if (configured && (isOwn || isFor(tenant, configured))) {
-    throw new AppError("conflict", `Job type ${name} is of the configuration of the service.`);
+    throw new AppError(
+      "conflict",
+      `Job type ${name} is in the service's configuration: only its operator can change it.`,
+    );
   }
   if (isOwn && JobTypeName.safeParse(name).success) return;
   const message = `must begin with ${ownPrefix(tenant)}, go on with lower-case letters and digits, and have at most 63 characters`;
@@ -399,7 +402,7 @@ async function describe({ config, db }: Deps, build: BuildRow): Promise<LeasedBu
       ...(spec.tenant !== undefined && { tenant: spec.tenant }),
       base_image: spec.base_image,
       steps: stepsOf(spec),
-      // Who builds again what is built wants newer packages; after a failure, what has succeeded stays.
+      // A request to build a built image again wants newer packages; after a failure, steps that succeeded are reused.
       fresh: before?.status === "built" && before.spec === build.spec,
       repository: imageRepository(build.imageRef, build.tag),
       tags: [...new Set([build.tag, "latest"])],
@@ -421,7 +424,7 @@ async function serveType(deps: Deps, name: string): Promise<void> {
 const isKnown = (build: BuildRow, environments: Environment[]): boolean =>
   environments.some((one) => openBuildOf(one, [build]) !== undefined);
 
-/** Longer than two versions of a configuration are in use beside each other. */
+/** Longer than a rollout, during which API processes have two versions of the configuration. */
 const rolloutMs = 10 * 60_000;
 
 /**

@@ -127,7 +127,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     operationId: "putJobType",
     summary: "Make or change a job type of your tenant",
     description:
-      "Off unless `tenant_job_types` is set. The name begins with your tenant's and a dot, such as `search.report`; other tenants do not see it. Jobs that wait run on what the job type is then; if its packages change, its image is built again by itself.",
+      "Off unless `tenant_job_types` is set. The name begins with your tenant's and a dot, such as `search.report`; other tenants do not see it. Jobs that wait run with the new definition; if its packages change, its image is built again by itself.",
     middleware: jsonBody(config.max_request_bytes),
     request: { params: ownNameParam, ...body(OwnJobType, { example: ownJobType }) },
     responses: {
@@ -150,7 +150,7 @@ export function jobTypeRoutes(app: OpenAPIHono<AppEnv>, deps: Deps): void {
     operationId: "deleteJobType",
     summary: "Remove a job type of your tenant",
     description:
-      "Jobs and sessions that wait for it fail with `config_error`. What runs ends as if it were there; sessions take no more calls. Agents remove its images.",
+      "Jobs and sessions that wait for it fail with `config_error`. Running jobs finish; its sessions take no more calls. Agents remove its images.",
     request: { params: ownNameParam },
     responses: {
       200: json(JobTypeDeleted, "Removed.", { example: { name: ownName, deleted: true } }),

@@ -259,9 +259,9 @@ describe("a job type that a tenant has made", () => {
   });
 
   test.each([
-    [{ memory_limit: "513m" }, "memory_limit: must be at most 512m, as that of default"],
-    [{ cpu_limit: 1.1 }, "cpu_limit: must be at most 1, as that of default"],
-    [{ timeout: 31 }, "timeout: must be at most 30, as that of default"],
+    [{ memory_limit: "513m" }, "memory_limit: must be at most 512m, the limit of job type default"],
+    [{ cpu_limit: 1.1 }, "cpu_limit: must be at most 1, the limit of job type default"],
+    [{ timeout: 31 }, "timeout: must be at most 30, the limit of job type default"],
     [{ extends: "nobodys" }, "extends: no job type of the configuration is named nobodys"],
     [{ extends: "closed" }, "extends: no job type of the configuration is named closed"],
     [{ extends: "acme.t" }, "extends: no job type of the configuration is named acme.t"],

@@ -217,7 +217,10 @@ export function whyTooMuch(config: Config, own: Omit<OwnRow, "name">) {
   };
   return (["memory_limit", "cpu_limit", "timeout"] as const)
     .filter((path) => isMore[path])
-    .map((path) => ({ path, message: `must be at most ${base[path]}, as that of ${of}` }));
+    .map((path) => ({
+      path,
+      message: `must be at most ${base[path]}, the limit of job type ${of}`,
+    }));
 }
 
 /**

@@ -63,7 +63,7 @@ await runMain(async () => {
   if (values.help) return void process.stdout.write(HELP);
   const [version, ...others] = positionals;
   if (version === undefined || others.length > 0)
-    throw wrongArguments("it takes one version", command);
+    throw wrongArguments("it takes one version, such as 0.2.0", command);
   const { repository } = readJson("package.json") as { repository: string };
   if (repository === "") {
     const unknown = "package.json names no repository (such as https://github.com/…/airlock)";
@@ -100,7 +100,8 @@ function checkVersions(version: string): void {
 
 function checkTested(): void {
   const changed = run("git", ["status", "--porcelain"]);
-  if (changed) throw new OperatorError(`HEAD is not all: commit or remove\n${changed}`);
+  if (changed)
+    throw new OperatorError(`some changes are not committed: commit or remove them\n${changed}`);
   const tested = run("git", ["for-each-ref", "--format=%(objectname)", testedRef]);
   if (tested !== run("git", ["rev-parse", "HEAD"]))
     throw new OperatorError(

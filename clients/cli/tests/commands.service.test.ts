@@ -75,13 +75,15 @@ test("types set makes a job type of the tenant, and types remove removes it", as
   expect(set.stdout).toBe("default.own is set\n");
   expect((await airlock.run(["types"])).stdout).toMatch(/^default\.own .* b@2$/m);
   const wide = await airlock.run(["types", "set", "default.own", '{"timeout": 31}']);
-  expect(wide.stderr).toContain("timeout: must be at most 30, as that of default");
+  expect(wide.stderr).toContain("timeout: must be at most 30, the limit of job type default");
   expect((await airlock.run(["types", "set", "default.own", "[]"])).stderr).toContain(
     "the definition must be a JSON object",
   );
   const removed = await airlock.run(["types", "rm", "default.own", "default"]);
   expect(removed.stdout).toBe("default.own is removed\n");
-  expect(removed.stderr).toContain("Job type default is of the configuration of the service.");
+  expect(removed.stderr).toContain(
+    "Job type default is in the service's configuration: only its operator can change it.",
+  );
   expect((await airlock.run(["types"])).stdout).not.toContain("default.own");
 });
 
