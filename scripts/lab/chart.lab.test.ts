@@ -268,6 +268,12 @@ describe("the chart", needs("helm", "Kubernetes' schema"), () => {
     await expect(render(values)).rejects.toThrow(message);
   });
 
+  test("a confined engine is refused by a cluster that would run it as root of the node", async () => {
+    const values = group({ engine: { confined: true } });
+    await expect(render(values, "--kube-version=1.32.5")).rejects.toThrow("needs Kubernetes 1.33");
+    await render({}, "--kube-version=1.29.0");
+  });
+
   test("configuration is a file that the programs read as it was meant", async () => {
     const config = {
       drain_grace_s: 90,
