@@ -50,6 +50,33 @@ test("a job whose result cannot be read is named, so that its code is not sent a
   ]);
 });
 
+test("a job that ends between the last wait and the look at its state has ended", async () => {
+  let waits = 0;
+  const record = {
+    execution_id: submitted.job_id,
+    status: "succeeded",
+    stdout: "said\n",
+    stderr: "",
+    output: null,
+    error: null,
+    artifacts: [],
+  };
+  const call: Call = {
+    ...callOf("", {}, 404),
+    airlock: clientOf(async (path) => {
+      if (path === "/execute/async") return Response.json(submitted, { status: 202 });
+      if (!path.includes("/result")) return Response.json({ ...submitted, status: "succeeded" });
+      waits += 1;
+      if (waits > 1) return Response.json(record);
+      const problem = { status: 408, code: "wait_timeout", detail: "It goes on.", title: "t" };
+      return Response.json(problem, { status: 408 });
+    }),
+  };
+  const result = await executeCode.run(call, { code: "1", wait_seconds: 0 } as never);
+  expect([waits, result.structuredContent]).toMatchObject([2, { status: "succeeded" }]);
+  expect(JSON.stringify(result)).not.toContain("goes on");
+});
+
 test("with a key that may not read, a session that is made and a job that is cancelled are no failures", async () => {
   const session_id = submitted.job_id;
   const made = { session_id, status: "queued", message: "No host is free." };

@@ -5,7 +5,7 @@ import {
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { parseJsonInPieces } from "../../shared/json.ts";
-import { JobId } from "../../shared/wire/executions.ts";
+import { isTerminal, JobId } from "../../shared/wire/executions.ts";
 import { InputFile } from "../../shared/wire/files.ts";
 import { limits } from "../../shared/wire/limits.ts";
 import { CallRequest, Session, SessionRequest, SessionStatus } from "../../shared/wire/sessions.ts";
@@ -102,13 +102,24 @@ async function follow(call: Call, id: string, waitS: number): Promise<CallToolRe
   const { airlock, signal } = call;
   const stopReporting = startReporting(call, id);
   try {
-    const record = await waitForRecord(airlock, id, waitS, signal);
-    return record
-      ? await endedResult(airlock, record)
-      : await unfinishedResult(airlock, await readStatus(airlock, id));
+    return await resultOf(airlock, id, waitS, signal);
   } finally {
     stopReporting();
   }
+}
+
+/** The result of a job if it ends within `waitS`, else what it has written so far. */
+async function resultOf(
+  airlock: Verbs,
+  id: string,
+  waitS: number,
+  signal?: AbortSignal,
+): Promise<CallToolResult> {
+  const record = await waitForRecord(airlock, id, waitS, signal);
+  if (record) return endedResult(airlock, record);
+  const job = await readStatus(airlock, id);
+  // It may have ended since.
+  return isTerminal(job.status) ? resultOf(airlock, id, 1, signal) : unfinishedResult(airlock, job);
 }
 
 /** Submits a job, and follows it. If the call is cancelled meanwhile, so is the job. */
@@ -346,10 +357,8 @@ export const cancelJob = tool({
   async run({ airlock }, { job_id }) {
     await cancel(airlock, job_id);
     try {
-      const record = await waitForRecord(airlock, job_id, endsWithinS);
       // A job that did not succeed is no error of this tool.
-      if (record) return { ...(await endedResult(airlock, record)), isError: false };
-      return await unfinishedResult(airlock, await readStatus(airlock, job_id));
+      return { ...(await resultOf(airlock, job_id, endsWithinS)), isError: false };
     } catch (error) {
       return unreadResult(job_id, error, "cancelled");
     }
