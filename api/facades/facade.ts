@@ -252,7 +252,7 @@ export async function ask(
   return text === "" ? undefined : parseAnswer(text);
 }
 
-/** A refusal with the service's status and words. A failure of the service is no conflict that the client has caused. */
+/** A refusal with the service's status and words; 500 if a call failed by the service's own fault, which is no conflict. */
 export async function refused(answer: Response): Promise<Refusal> {
   const { detail, error } = problemOf(await answer.text());
   return new Refusal(error && isOwnError({ error }) ? 500 : answer.status, detail);

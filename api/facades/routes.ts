@@ -77,7 +77,7 @@ export function compatRoutes(
         if (!caller && c.req.raw.body !== null) throw noKey(config);
         const tenant = caller?.tenant ?? "";
         const ofTenant = heldBy.get(tenant) ?? 0;
-        // One tenant must not take every place: others with few have as many more.
+        // One tenant must not take every place: when all are taken, as many again are for tenants that hold few.
         const most = config.compat_held * (ofTenant < config.compat_held / 8 ? 2 : 1);
         if (held >= most) throw new Refusal(503, "Too many requests are under way.");
         held += 1;

@@ -93,7 +93,7 @@ function rowsOf(items: BatchItem[]) {
   return { varying, values, table };
 }
 
-/** A table of items in pieces. Each is inserted only if all before it were, so `earlier` names these. */
+/** Cuts a table of items into pieces. `earlier` names the items before a piece: it is inserted only if they all have room. */
 function piecesOf(table: unknown[], items: BatchItem[], most: number): Values[] {
   return Array.from({ length: Math.ceil(items.length / most) }, (_, n) => {
     const before = items.slice(0, n * most).filter(({ isBlocked }) => !isBlocked);
@@ -260,7 +260,7 @@ const insertBatch = perTenant(
   where not exists (select 1 from ${batches} where ${isOurs(own)})`,
 );
 
-/** After an item that had no room nothing is accepted, even if it is smaller. */
+/** Whether an item of an earlier piece had no room: after it nothing is accepted, not even a smaller item. */
 const wasRefused = (own: Owner) => sql`exists (
   select 1 from (select value ->> 0 as id, value ->> 1 as key from json_each(${given("earlier")})) as items
   where not exists (select 1 from ${executions} where ${executions.id} = items.id and ${own(executions)})

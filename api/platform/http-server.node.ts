@@ -45,7 +45,7 @@ export function httpServer(
     if (hosts > 1 || (hosts === 0 && request.httpVersion !== "1.0")) {
       return sendRefusal(response, hosts === 0 ? "no Host header" : "more than one Host header");
     }
-    // The parser refuses what does not end with chunks.
+    // Node's parser refuses a list of encodings that does not end with `chunked`.
     const coding = request.headers["transfer-encoding"]?.toLowerCase() ?? "";
     const isPlain = coding === "chunked" && request.httpVersion !== "1.0";
     if (/(^|,\s*)chunked$/.test(coding) && !isPlain) {
@@ -337,8 +337,8 @@ export interface BodyTimes {
   unreadMs: number;
 }
 /**
- * Node's own limit for a whole request is 300 s too, but it would cut uploads. Many clients read no answer until they have
- * sent their body: 30 s are those of a body that is refused for its size.
+ * Node's own limit for a whole request is 300 s too, but it would cut uploads. `restMs` is as long as the time for the rest
+ * of a body that is too large, because many clients read no answer until they have sent their body.
  */
 const bodyTimes: BodyTimes = {
   bodyMs: 300_000,
