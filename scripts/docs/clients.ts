@@ -240,5 +240,6 @@ const nameOf = (ref: string): string => ref.replace(/.*\//, "");
 
 function literal(value: unknown): string {
   if (typeof value === "boolean") return value ? "True" : "False";
+  if (value === null) return "None";
   return JSON.stringify(value);
 }

@@ -18,7 +18,7 @@ ip link set lo up
 mount -t tmpfs -o mode=755 tmpfs /mnt
 cd /mnt
 root=${usr%/usr}
-mkdir -p code input output packages tmp proc dev etc/ssl usr ".$inside"
+mkdir -p code input output packages tmp proc dev etc/ssl usr
 cp -P "$root/bin" "$root/lib" "$root/lib64" "$root/sbin" .
 {
   echo "$usr /mnt/usr none rbind"
@@ -29,7 +29,8 @@ cp -P "$root/bin" "$root/lib" "$root/lib64" "$root/sbin" .
   echo "proc /mnt/proc proc defaults"
   for folder in code input; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=755,size=32m"; done
   for folder in output tmp; do echo "tmpfs /mnt/$folder tmpfs nosuid,nodev,mode=1777,size=256m"; done
-  [ "$inside" = /usr ] || echo "$inside /mnt$inside none bind"
+  # Its folder is made here, as what is mounted above covers what was there: an installation may be in /tmp.
+  [ "$inside" = /usr ] || echo "$inside /mnt$inside none bind,X-mount.mkdir"
 } >fstab
 mount --all --fstab fstab
 rm fstab

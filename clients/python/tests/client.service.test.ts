@@ -406,6 +406,15 @@ print(json.dumps([
     ]);
   });
 
+  test("every annotation of the interface's types names what Python knows", async () => {
+    const program = `
+import typing
+classes = [value for value in vars(airlock.types).values() if isinstance(value, type)]
+hints = [typing.get_type_hints(one) for one in classes if one.__module__ == "airlock.types"]
+print(json.dumps(len(hints) > 50))`;
+    expect(await python.run(program)).toBe(true);
+  });
+
   test("the client for asyncio has each call of the other, with the same parameters and words", async () => {
     const program = `
 import inspect
