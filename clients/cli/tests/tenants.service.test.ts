@@ -68,6 +68,16 @@ test("doctor tries a job with a key that may run it, though it may not see the a
   await agent.leave();
 });
 
+test("session create prints what it has made with a key that may not read it", async () => {
+  const own = commandFor(api.url, await create("maker", "search", "run"));
+  const agent = new ScriptedAgent(api.url, agentToken);
+  agent.maxSessions = 1;
+  const made = own.run(["session", "create"]);
+  const { session_id } = await agent.startSession();
+  expect(await made).toMatchObject({ code: 0, stdout: `${session_id}\n` });
+  await agent.leave();
+});
+
 test("keys rotate prints another key; the old one holds for as long as was asked", async () => {
   const old = await create("rotated", "search");
   const again = await airlock.run(["keys", "rotate", "rotated"]);
