@@ -281,7 +281,7 @@ print(json.dumps(outcomes))`;
 
 const agentName = `replaced-${randomUUID()}`;
 
-test("a job runs on in its mother when another has ended there", async () => {
+test("a job runs on in its mother when another has ended there, of which no descriptor stays", async () => {
   const { engine, image } = await testEngine();
   const labels = { agentId: randomUUID(), agentName, leaseId: null };
   const forks = startForks({ engine, image }, { mother: labels });
@@ -290,11 +290,16 @@ test("a job runs on in its mother when another has ended there", async () => {
     const open = () => forks.open(specWith({ image, labels }), signal);
     const [first, second] = [await open(), await open()];
     expect(second.containerId).toBe(first.containerId);
-    for (const sandbox of [first, second]) {
+    const { State } = await rawEngine.getContainer(first.containerId).inspect();
+    const left: number[] = [];
+    for (const next of [() => first, () => second, open]) {
+      const sandbox = await next();
       const report = await runIn(sandbox, "print('hi')");
       expect(Buffer.from(report.stdout).toString("utf8")).toBe("hi\n");
       await sandbox.close();
+      left.push(readdirSync(`/proc/${State.Pid}/fd`).length);
     }
+    expect(left[2]).toBe(left[1]);
   } finally {
     await forks.close();
   }

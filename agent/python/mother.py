@@ -531,7 +531,6 @@ def _complete(groups):
 
 
 def open_groups():
-    os.makedirs(os.path.dirname(GROUPS), exist_ok=True)
     unified = any(line.startswith("0::") for line in read_lines("/proc/self/cgroup"))
     return GroupsV2() if unified and not hierarchies() else GroupsV1()
 
