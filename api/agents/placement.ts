@@ -191,7 +191,7 @@ export function whyNoBuild(environment: Environment, live: AgentReport[]): strin
 
 function nobodyBuilds({ jobType: { name, made } }: Environment): string {
   const keys = `agent_builds, ${made ? "agent_tenant_builds, " : ""}agent_job_types`;
-  return `No connected agent builds images of job type ${name} (${keys}).`;
+  return `No connected agent builds images of job type ${name}: allow it on one (${keys}).`;
 }
 
 /** What of a build is told to those who wait for its image. */

@@ -87,7 +87,7 @@ type BuildTransition =
 
 const lostTwice: ExecutionError = {
   type: "internal_error",
-  message: `The agent was lost while it built, ${limits.maxAttempts} times.`,
+  message: `The agent was lost while it built, ${limits.maxAttempts} times. Its own log may say why: a build that needs more memory or disk than its host has is one reason.`,
   phase: "startup",
 };
 

@@ -85,7 +85,7 @@ export const JobTypeDefinition = z.strictObject({
     .enum(presetNames)
     .optional()
     .describe(
-      "Packages and settings for a purpose: science, documents or languages. The job type's own lists extend those of the preset, its other keys replace them. See docs/guides/packages.md.",
+      "Packages and settings for a purpose: science, documents or languages. The job type's own lists, `env` and lines of a `dockerfile` extend those of the preset, its other keys replace them. See docs/guides/packages.md.",
     ),
   base_image: z
     .string()
