@@ -208,10 +208,21 @@ test("links and other entries that cannot be artifacts do not, and are named", (
     { reason: "unsafe_name", count: 2, names: ["a\\u202eb", "c\\n"] },
   ] as const;
   expect(verdictOf({ skipped })).toMatchObject({ status: "succeeded" });
-  expect(describeLeftOut(reportWith({ skipped: [...skipped, tooMany] }))).toBe(
+  const report = reportWith({ skipped: [...skipped, tooMany] });
+  expect(describeLeftOut(report, classify(report))).toBe(
     "Left out of the artifacts: no regular file: 1 (link); unsafe name: 2 (a\\u202eb, c\\n).",
   );
-  expect(describeLeftOut(reportWith({ skipped: [tooMany] }))).toBeUndefined();
+});
+
+test("entries over the limits are named once: in the error, or beside that of the code", () => {
+  const over = reportWith({ skipped: [tooMany] });
+  expect(describeLeftOut(over, classify(over))).toBeUndefined();
+  for (const ending of ["exited", "timeout"] as const) {
+    const failed = reportWith({ ending, exitStatus: 1, skipped: [tooMany] });
+    expect(describeLeftOut(failed, classify(failed))).toBe(
+      "Left out of the artifacts: too many files: 7 (a, b).",
+    );
+  }
 });
 
 test("the code's own error comes first", () => {

@@ -241,10 +241,21 @@ const limits = new Set<SkipReason>([
   "name_too_long",
 ]);
 
-/** Names the entries of /output that could not be artifacts; undefined if there were none. */
-export function describeLeftOut({ skipped }: RunReport): string | undefined {
-  const others = skipped.filter(({ reason }) => !limits.has(reason));
+/** Names the entries of /output that are no artifacts, unless the error names them; undefined if there are no others. */
+export function describeLeftOut(
+  { skipped }: RunReport,
+  { error }: Pick<Verdict, "error">,
+): string | undefined {
+  const isInError = error !== null && error.message === describeBeyond(skipped);
+  const others = isInError ? skipped.filter(({ reason }) => !limits.has(reason)) : skipped;
   return others.length === 0 ? undefined : `Left out of the artifacts: ${describe(others)}.`;
+}
+
+/** What exceeds a limit, if anything does. */
+function describeBeyond(skipped: RunReport["skipped"]): string | undefined {
+  const beyond = skipped.filter(({ reason }) => limits.has(reason));
+  if (beyond.length === 0) return undefined;
+  return `/output goes over its limits, the rest is kept. ${describe(beyond)}.`;
 }
 
 function describe(skipped: RunReport["skipped"]): string {
@@ -281,11 +292,8 @@ function classifyOutput(report: RunReport): Verdict {
   if (result.kind === "invalid") {
     return failed(0, "json_error", `/output/result.json is not usable: ${result.problem}.`);
   }
-  const beyond = skipped.filter(({ reason }) => limits.has(reason));
-  if (beyond.length > 0) {
-    const message = `/output goes over its limits, the rest is kept. ${describe(beyond)}.`;
-    return failed(0, "file_error", message);
-  }
+  const beyond = describeBeyond(skipped);
+  if (beyond !== undefined) return failed(0, "file_error", beyond);
   return { status: "succeeded", exitCode: 0, error: null, phaseAtExit: "completed" };
 }
 

@@ -36,7 +36,7 @@ export function resultOfReport(
   acquired: Pick<Acquired, "jobRef" | "runtime"> & { readonly sandbox: Pick<Sandbox, "backend"> },
 ): ResultReport {
   const { usage, result, compiled } = report;
-  const leftOut = describeLeftOut(report);
+  const leftOut = describeLeftOut(report, verdict);
   return {
     status: verdict.status,
     exit_code: verdict.exitCode,
