@@ -52,7 +52,7 @@ export async function expire(deps: Deps): Promise<void> {
 
 async function forgetSilent({ db, notifier, now }: Deps): Promise<void> {
   // An agent whose token was revoked may be waiting in a poll, which must now be refused.
-  for (const id of await forgetAgents(db, now() - hourMs)) notifier.notify(`agent:${id}`);
+  for (const id of await forgetAgents(db, now() - hourMs, now())) notifier.notify(`agent:${id}`);
 }
 
 /** Records the minute and removes old data. Nobody waits for this. Returns whether more is left to remove. */

@@ -162,16 +162,25 @@ export async function forgetAgent(db: Database, id: string): Promise<void> {
   await db.orm.delete(agents).where(eq(agents.id, id));
 }
 
-/** Removes agents that have been silent since a time, and agents whose token was revoked. Returns their ids. */
-export async function forgetAgents(db: Database, unseenSince: number): Promise<string[]> {
+/** Removes agents that have been silent since a time, and marks those as gone whose token was revoked. Returns their ids. */
+export async function forgetAgents(
+  db: Database,
+  unseenSince: number,
+  now: number,
+): Promise<string[]> {
   const revoked = query
     .select({ id: agentTokens.id })
     .from(agentTokens)
     .where(isNotNull(agentTokens.revokedAt));
-  const isGone = or(lt(agents.lastSeenAt, unseenSince), inArray(agents.tokenHash, revoked));
-  // Reads first, because a delete would take the write lock each time.
-  const gone = await db.orm.select({ id: agents.id }).from(agents).where(isGone);
-  if (gone.length > 0) await db.orm.delete(agents).where(isGone);
+  const isSilent = lt(agents.lastSeenAt, unseenSince);
+  // These stay while their leases last: nobody else may have their ids, or post for their leases.
+  const isRevoked = and(isNull(agents.leftAt), inArray(agents.tokenHash, revoked));
+  // Reads first, because a write would take the write lock each time.
+  const gone = await db.orm.select({ id: agents.id }).from(agents).where(or(isSilent, isRevoked));
+  if (gone.length > 0) {
+    await db.orm.update(agents).set({ leftAt: now }).where(isRevoked);
+    await db.orm.delete(agents).where(isSilent);
+  }
   return gone.map(({ id }) => id);
 }
 

@@ -366,11 +366,8 @@ function imagesOf(environments: Environment[]): string[] {
  *
  * @throws AppError 403 when the agent is registered with another token; 409 when it has left.
  */
-async function register(
-  { db, now }: Deps,
-  status: AgentStatus,
-  tokenHash: string,
-): Promise<boolean> {
+async function register(deps: Deps, status: AgentStatus, tokenHash: string): Promise<boolean> {
+  const { db, now } = deps;
   const known = await findAgent(db, status.agent.id);
   if (known && known.tokenHash !== tokenHash) {
     throw new AppError(
@@ -379,6 +376,7 @@ async function register(
     );
   }
   if (known && known.leftAt !== null) {
+    await refuseRevoked(deps, tokenHash);
     throw new AppError("conflict", `Agent ${status.agent.id} has left; a new start has a new id.`);
   }
   if (known && isRecent(known, now()) && isSameStatus(known, status))

@@ -11,7 +11,7 @@ import { ScriptedAgent, success } from "../testing/scripted-agent.ts";
 import { onExecute } from "../testing/statements.ts";
 import { by, clientOf, leasedJob, testDeps } from "../testing/temp-store.ts";
 import { store, useStore } from "../testing/use-store.ts";
-import { addJoinCode, exchangeCode } from "./agents.ts";
+import { addJoinCode, exchangeCode, forgetAgents, revokeToken } from "./agents.ts";
 import { findAgent } from "./fleet.ts";
 import { recordLog, recordResult, storeUpload } from "./posts.ts";
 
@@ -30,6 +30,16 @@ beforeEach(() => {
 const chunk = (bytes: number, offset = 0, stream: "stdout" | "stderr" = "stdout") => ({
   parts: [{ stream, offset, data_base64: Buffer.alloc(bytes, "x").toString("base64") }],
 });
+
+const newToken = () => `ala_${randomBytes(32).toString("hex")}`;
+
+/** Returns the id of the token. */
+async function joinWith(token: string, now: number): Promise<string> {
+  const [id, tokenHash] = [crypto.randomUUID(), await sha256(token)];
+  await addJoinCode(store.db, { codeHash: tokenHash, name: null, expiresAt: now * 2 }, by(now));
+  await exchangeCode(store.db, tokenHash, { id, tokenHash, name: "n" }, now);
+  return id;
+}
 
 async function keptBytes(): Promise<number> {
   const sum = "select coalesce(sum(length(data)), 0) from output_chunks";
@@ -88,8 +98,6 @@ describe("the artifacts of a job", () => {
 });
 
 describe("tokens", () => {
-  const newToken = () => `ala_${randomBytes(32).toString("hex")}`;
-
   let app: ReturnType<typeof createApp>;
   let now = 1_000_000;
   let reads = 0;
@@ -107,12 +115,7 @@ describe("tokens", () => {
 
   test("unknown tokens of one client cause a limited number of reads, and agents at its address still work, new ones too", async () => {
     const [token, newcomer] = [newToken(), newToken()];
-    for (const joining of [token, newcomer]) {
-      const tokenHash = await sha256(joining);
-      await addJoinCode(store.db, { codeHash: tokenHash, name: null, expiresAt: now * 2 }, by());
-      const agent = { id: crypto.randomUUID(), tokenHash, name: "n" };
-      await exchangeCode(store.db, tokenHash, agent, now);
-    }
+    for (const joining of [token, newcomer]) await joinWith(joining, now);
     const known = await statusWith(token);
     expect([401, 429]).not.toContain(known);
 
@@ -185,6 +188,25 @@ describe("leave", () => {
       expect((await agent.send("POST", "/poll", late)).status).toBe(409);
       expect(await (await app.request("/pool/stats")).text()).not.toContain(agent.id);
     });
+  });
+
+  test("a revoked agent's id and leases are no other agent's", async () => {
+    const own = newToken();
+    const tokenId = await joinWith(own, Date.now());
+    const [revoked, other] = [newAgent(own), newAgent()];
+    const id = await submitJob();
+    const [lease] = await poll(revoked, 1);
+    await revokeToken(store.db, tokenId, by(Date.now()));
+    for (const gone of [[revoked.id], []]) {
+      expect(await forgetAgents(store.db, 0, Date.now())).toEqual(gone);
+    }
+    const { agent: itself, ...asked } = other.pollRequest();
+    const asRevoked = JSON.stringify({ ...asked, agent: { ...itself, id: revoked.id } });
+    expect((await other.send("POST", "/poll", asRevoked)).status).toBe(403);
+    expect((await other.result(lease!.lease_id)).status).toBe(403);
+    const late = JSON.stringify(revoked.pollRequest());
+    expect((await revoked.send("POST", "/poll", late)).status).toBe(401);
+    expect(await status(id)).toBe("running");
   });
 
   describe("an agent that crashed, as the next agent on its host reports", () => {
