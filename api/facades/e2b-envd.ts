@@ -174,7 +174,7 @@ async function tell(call: Call, session: string, args: unknown[], fetch: string[
   const { error, stdout, job_id } = result;
   // The program tells its own errors. This one is about the file to fetch, the only one that a command collects.
   if (error?.type === "file_error") throw new Refusal(507, error.message);
-  if (error) throw new Refusal(500, error.message);
+  if (error) throw new Refusal(error.type === "cancelled" ? 409 : 500, error.message);
   try {
     return { told: Told.parse(JSON.parse(stdout)), jobId: job_id };
   } catch {

@@ -149,6 +149,7 @@ test("a call is one request; the sandbox is looked up for one that is refused, t
 test.each([
   ["internal_error", "execution", 500],
   ["file_error", "execution", 502],
+  ["cancelled", "execution", 502],
 ])(
   "a file that is not stored for %s: the service's own failure is no conflict",
   async (type, phase, status) => {
@@ -169,6 +170,34 @@ test.each([
     await expect(e2b(service).answer(call)).rejects.toMatchObject({ status });
   },
 );
+
+test("a call of the file system that its sandbox's end cuts off is refused as one of a sandbox that is gone", async () => {
+  const ended = {
+    success: false,
+    output: null,
+    stdout: "",
+    stderr: "",
+    exit_code: 143,
+    execution_time: 0,
+    error: { type: "cancelled", message: "The session ended: deleted.", phase: "execution" },
+    job_type: "default",
+    job_id: "01a2032d-4aea-73b9-a34b-c8387a23e858",
+  };
+  const api: Call["api"] = (path) =>
+    Promise.resolve(
+      path.endsWith("/execute")
+        ? Response.json(ended)
+        : Response.json({ detail: "no" }, { status: 404 }),
+    );
+  const headers = new Headers({ "E2b-Sandbox-Id": "s" });
+  const text = () => Promise.resolve(JSON.stringify({ path: "/" }));
+  const call = callOf("/filesystem.Filesystem/Stat", api, { headers, key: "key", text });
+  const answer = await e2b(service).answer(call);
+  expect(await answer.json()).toEqual({
+    code: "unavailable",
+    message: "The sandbox was not found",
+  });
+});
 
 test("the id of a sandbox is no path", async () => {
   expect((await restart(200, 404, "../keys?")).asked).toEqual(["/sessions/..%2Fkeys%3F/restart"]);

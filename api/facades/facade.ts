@@ -255,7 +255,9 @@ export async function ask(
 /** A refusal with the service's status and words; 500 if a call failed by the service's own fault, which is no conflict. */
 export async function refused(answer: Response): Promise<Refusal> {
   const { detail, error } = problemOf(await answer.text());
-  return new Refusal(error && isOwnError({ error }) ? 500 : answer.status, detail);
+  // A cancelled call is a conflict with whoever ended the session, or interrupted the call.
+  const isOurs = error !== undefined && error.type !== "cancelled" && isOwnError({ error });
+  return new Refusal(isOurs ? 500 : answer.status, detail);
 }
 
 /** Posts JSON. @throws Refusal with the service's status and words. */
