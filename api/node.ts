@@ -1,6 +1,7 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
+import Database from "libsql";
 import { Config, ConfigError } from "../shared/config/config.ts";
 import { describeError } from "../shared/log-line.ts";
 import { closeToOthers, readConfig } from "../shared/process/files.node.ts";
@@ -19,7 +20,7 @@ import {
   sharedReads,
   stderrByTick,
 } from "./platform/process.node.ts";
-import { openDatabase, storedPaths } from "./platform/sqlite.node.ts";
+import { databaseFile, openDatabase, storedPaths } from "./platform/sqlite.node.ts";
 import { postFromNode } from "./platform/webhook-post.node.ts";
 import { database } from "./store/database.ts";
 import { expire, removeOld } from "./sweep.ts";
@@ -62,6 +63,14 @@ async function main(): Promise<void> {
   const streamsEnd = new AbortController();
   const open = openWork();
   const client = await openDatabase(config);
+  const path = databaseFile(config);
+  const use = path === undefined ? undefined : markUse(path);
+  if (use?.isShared) {
+    log.warn(
+      "another API process uses {path}: stop one, unless it is ending. What waits in one hears seconds late what the other did, and each counts rate limits for itself. See docs/guides/several-apis.md",
+      { path },
+    );
+  }
   const wereOpen = closeToOthers(storedPaths(config));
   if (wereOpen.length > 0) {
     log.warn("other users of this host could read {paths}: not any more", {
@@ -134,6 +143,30 @@ async function main(): Promise<void> {
   await open.idle();
   await Promise.all([...tasks, ...webhooks].map((task) => task.stop()));
   client.close();
+  use?.end();
+}
+
+/**
+ * Marks a database file as used until this process ends, however it ends: with a lock on an empty file beside it. It
+ * tells whether another process has marked it, and hinders none.
+ */
+function markUse(path: string): { isShared: boolean; end: () => void } | undefined {
+  let isShared = false;
+  try {
+    const mark = new Database(`${path}-used`, { timeout: 100 });
+    try {
+      mark.exec("BEGIN EXCLUSIVE");
+      mark.exec("ROLLBACK");
+    } catch (error) {
+      isShared = (error as { code?: string }).code === "SQLITE_BUSY";
+    }
+    mark.exec("BEGIN");
+    // From the first read on, the transaction has the lock that others share.
+    mark.prepare("SELECT 1 FROM sqlite_master").all();
+    return { isShared, end: () => void mark.close() };
+  } catch {
+    return undefined;
+  }
 }
 
 function help(): string {

@@ -44,8 +44,12 @@ export function databaseFile(config: Config): string | undefined {
 /** What may be on this host of code, input and output: data folder, database with its journals, artifacts. */
 export function storedPaths(config: Config): string[] {
   const database = databaseFile(config);
-  const files = database === undefined ? [] : [database, `${database}-wal`, `${database}-shm`];
-  return [config.data_dir, ...files, join(config.data_dir, "artifacts")];
+  const ends = database === undefined ? [] : ["", "-wal", "-shm", "-used"];
+  return [
+    config.data_dir,
+    ...ends.map((end) => database + end),
+    join(config.data_dir, "artifacts"),
+  ];
 }
 
 /**

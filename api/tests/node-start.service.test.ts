@@ -142,6 +142,20 @@ describe("node start", () => {
     expect(await again.logged).not.toContain("other users");
   });
 
+  test("a second process on the same database file says so; one that is started after a kill does not", async () => {
+    const data = join(folder, "shared");
+    const start = () => startNodeIn(data, { AIRLOCK_LOG_LEVEL: "warning" });
+    const [first, second] = [await start(), await start()];
+    await first.close();
+    const third = await start();
+    await Promise.all([second.close(), third.close()]);
+    const fourth = await start();
+    await fourth.close();
+    const logged = await Promise.all([first, second, third, fourth].map((api) => api.logged));
+    const says = logged.map((text) => text.includes("another API process uses"));
+    expect(says).toEqual([false, true, true, false]);
+  });
+
   test("it starts with the keys of the file; the environment wins", async () => {
     const file = tomlOf("max_queue_size = 7\nproduction_mode = false\n");
     const api = await startNode({ AIRLOCK_CONFIG: file, AIRLOCK_PRODUCTION_MODE: "true" });
