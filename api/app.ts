@@ -33,7 +33,7 @@ import { toolCallRoutes } from "./jobs/tool-calls.ts";
 import { healthRoutes, probeRoutes } from "./monitoring/health.ts";
 import { metricsRoute } from "./monitoring/metrics.ts";
 import { callRoutes, contextRoutes, sessionFileRoutes, sessionRoutes } from "./sessions/routes.ts";
-import { isStoreOutage } from "./store/database.ts";
+import { isStoreOutage, isTooLargeForStore } from "./store/database.ts";
 import { auditRoutes, keyRoutes, tenantRoutes, usageRoute } from "./tenants/routes.ts";
 import { webhookRoutes } from "./webhooks/routes.ts";
 
@@ -213,6 +213,13 @@ function asRefusal(error: Error): AppError {
   }
   if (isStoreOutage(error)) {
     return unavailable("The database is unavailable for the moment; try again.", 5);
+  }
+  // An error of the service would be sent again for ever, as agents do with results.
+  if (isTooLargeForStore(error)) {
+    return new AppError(
+      "too_large",
+      "The server of the service's database takes no row of this size, which its operator can change (max_row_size). Code, input_data, stdin and each file of a request are part of one: send large files with POST /files.",
+    );
   }
   return new AppError(
     "internal",

@@ -460,6 +460,28 @@ describe("over a server, a poll that waits is woken while a job is being stored"
   });
 });
 
+test("what is larger than a row of the server may be is refused for good: an agent then posts its result without it", async () => {
+  const token = "a-token-of-16-characters";
+  const store = await startSqld(join(tempFolder(), "db"));
+  onTestFinished(() => store.close());
+  const client = clientOfServer(store.url);
+  const config = { agent_tokens: [token] };
+  const app = createApp(testDeps(database(client), tempFolder(), Date.now, config));
+  const submit = async (code: string): Promise<number> => {
+    const headers = { "Content-Type": "application/json" };
+    const asked = { method: "POST", headers, body: JSON.stringify({ code }) };
+    return (await app.request("/execute/async", asked)).status;
+  };
+  const large = "#".repeat(5_100_000);
+  expect(await submit(large)).toBe(413);
+  expect(await submit("1")).toBe(202);
+  const agent = new ScriptedAgent(app, token);
+  const { lease_id } = await agent.takeJob();
+  const output_json = JSON.stringify({ large });
+  expect((await agent.result(lease_id, { output_json })).status).toBe(413);
+  expect((await agent.result(lease_id)).status).toBe(200);
+});
+
 test("processes that start at once on an empty server all find its schema up to date", async () => {
   const empty = await startEmptySqld(tempFolder());
   onTestFinished(() => empty.close());

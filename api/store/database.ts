@@ -121,6 +121,17 @@ export function isStoreOutage(error: unknown): boolean {
   return false;
 }
 
+/**
+ * Whether the database takes no value or row of such a size: SQLite's words, which a server gives under several codes.
+ * libSQL's servers take 5 MB (`max_row_size` of a namespace).
+ */
+export function isTooLargeForStore(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) {
+    if (at.message.includes("string or blob too big")) return true;
+  }
+  return false;
+}
+
 const patienceMs = 60_000;
 const pauseMs = 500;
 
