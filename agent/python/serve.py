@@ -278,4 +278,6 @@ def run(tell_fd, report, go_fd):
     sys.unraisablehook = note_lost
     # Cells find the modules that they have written.
     sys.path.insert(0, "/output")
-    Server(tell_fd, report, go_fd).serve()
+    server = Server(tell_fd, report, go_fd)
+    os.write(tell_fd, b"s\0\0\0\0")
+    server.serve()

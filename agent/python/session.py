@@ -21,6 +21,8 @@ from supervisor import Supervisor, children_cpu_ms, cpu_ms_of, others_cpu_ms
 
 _ENV, _CALL, _BROUGHT = "/code/.env", "/code/.call", "/code/.brought"
 _INTERRUPT_S, _NUDGE_S, _FOREVER_S = 2, 0.05, float("inf")
+# Until an interpreter listens. With _INTERRUPT_S and KILL_S, it is less than the agent waits (sandbox/conversation.ts).
+_LISTEN_S = 7
 # No signal interrupts a compilation. Shorter code takes less than _INTERRUPT_S on any machine.
 _LONG_CODE, _COMPILE_S = 64 << 10, 60
 _NO_PROCESS = {"mro": ["builtins.OSError", "builtins.Exception"], "message": "the session has no process left"}
@@ -248,6 +250,7 @@ class Session(Supervisor):
         context = self.job
         if isinstance(context, Context):
             context.interrupt()
+            self.wait_for(lambda: self.exit is not None or context.told.listens, _LISTEN_S)
             if os.stat(self.code_file).st_size > _LONG_CODE:
                 self.wait_for(lambda: self.exit is not None or context.told.is_compiled, _COMPILE_S)
         else:
@@ -369,9 +372,10 @@ class Session(Supervisor):
 
 
 class ToldByCells(Told):
-    """b: long code has been compiled  x: a cell has ended, with this exit status."""
+    """s: the interpreter listens  b: long code has been compiled  x: a cell has ended, with this exit status."""
 
-    most = {**Told.most, b"e": 4 << 16, b"b": 0, b"x": 3}
+    most = {**Told.most, b"e": 4 << 16, b"s": 0, b"b": 0, b"x": 3}
+    listens = False
 
     def begin(self):
         super().begin()
@@ -384,7 +388,9 @@ class ToldByCells(Told):
         self._frame = None
 
     def _hear(self, kind, payload):
-        if kind == b"b":
+        if kind == b"s":
+            self.listens = True
+        elif kind == b"b":
             self.is_compiled = True
         elif kind != b"x":
             super()._hear(kind, payload)

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { readdirSync } from "node:fs";
-import { beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { sandboxRuntime } from "../testing/backend.ts";
 import { testEngine } from "../testing/engine.ts";
-import { rawEngine } from "../testing/raw-engine.ts";
+import { deriveImage, rawEngine, removeImages } from "../testing/raw-engine.ts";
 import { openSession } from "../testing/run-code.ts";
 
 let place: Awaited<ReturnType<typeof testEngine>>;
@@ -42,6 +42,20 @@ describe("the end of a call", () => {
     expect(await call("len(kept)", { contexts: ["other"] })).toMatchObject({ shown: ["20"] });
     expect(await cut(loop, { restart: true })).toBe(cancelled);
     expect(await call("1")).toMatchObject(still);
+  });
+
+  test("a call that is cut before its interpreter listens leaves it to begin, however slowly", async () => {
+    // A package of the job type takes its time when Python finds it.
+    const image = await deriveImage(
+      place.image,
+      `folder=/opt/airlock/lib/python$(python3 -c 'import sys; print(*sys.version_info[:2], sep=".")')/site-packages
+      mkdir -p $folder; echo "import time; time.sleep(4)" > $folder/slow.pth`,
+    );
+    onTestFinished(() => removeImages(image));
+    const { call } = await openSession(place, { image });
+    const cut = await call("x = 2", { timeoutMs: 500 });
+    expect(cut.end).toBe("timeout execution_timeout null");
+    expect(await call("x = 1\nx")).toMatchObject(still);
   });
 
   test("code that swallows the interrupt is killed: the sandbox stays, its interpreter has ended", async () => {
