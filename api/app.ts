@@ -214,11 +214,11 @@ function asRefusal(error: Error): AppError {
   if (isStoreOutage(error)) {
     return unavailable("The database is unavailable for the moment; try again.", 5);
   }
-  // An error of the service would be sent again for ever, as agents do with results.
+  // Not 500: an agent posts its result again for as long as that is the answer.
   if (isTooLargeForStore(error)) {
     return new AppError(
       "too_large",
-      "The server of the service's database takes no row of this size, which its operator can change (max_row_size). Code, input_data, stdin and each file of a request are part of one: send large files with POST /files.",
+      "The server of the service's database takes no row of this size; its operator can raise max_row_size. Code, input_data and stdin of a request go into one row, and each of its files into one: send large files with POST /files.",
     );
   }
   return new AppError(

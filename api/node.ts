@@ -67,7 +67,7 @@ async function main(): Promise<void> {
   const use = path === undefined ? undefined : markUse(path);
   if (use?.isShared) {
     log.warn(
-      "another API process uses {path}: stop one, unless it is ending. What waits in one hears seconds late what the other did, and each counts rate limits for itself. See docs/guides/several-apis.md",
+      "another API process uses {path}: stop one, unless it is ending. A client that waits at one hears seconds late of what the other did, and each counts rate limits for itself. See docs/guides/several-apis.md",
       { path },
     );
   }

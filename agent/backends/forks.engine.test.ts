@@ -281,7 +281,7 @@ print(json.dumps(outcomes))`;
 
 const agentName = `replaced-${randomUUID()}`;
 
-test("a job runs on in its mother when another has ended there, of which no descriptor stays", async () => {
+test("a job runs on in its mother when another has ended there, and no descriptor of that one stays", async () => {
   const { engine, image } = await testEngine();
   const labels = { agentId: randomUUID(), agentName, leaseId: null };
   const forks = startForks({ engine, image }, { mother: labels });

@@ -169,6 +169,7 @@ class Server:
             sys.excepthook = show_with_lines
 
     def serve(self):
+        self._channel.send(b"s")
         while True:
             try:
                 word = read(self._go_fd, 1)
@@ -278,6 +279,4 @@ def run(tell_fd, report, go_fd):
     sys.unraisablehook = note_lost
     # Cells find the modules that they have written.
     sys.path.insert(0, "/output")
-    server = Server(tell_fd, report, go_fd)
-    os.write(tell_fd, b"s\0\0\0\0")
-    server.serve()
+    Server(tell_fd, report, go_fd).serve()

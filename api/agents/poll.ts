@@ -364,7 +364,7 @@ function imagesOf(environments: Environment[]): string[] {
 /**
  * Returns false if the number of its ready sandboxes is not stored yet: it changes with each job.
  *
- * @throws AppError 403 when the agent is registered with another token; 409 when it has left.
+ * @throws AppError 403 when the agent is registered with another token; when it has left, 401 if its token was revoked, else 409.
  */
 async function register(deps: Deps, status: AgentStatus, tokenHash: string): Promise<boolean> {
   const { db, now } = deps;

@@ -13,6 +13,7 @@ import {
   onTestFinished,
   test,
 } from "vitest";
+import { jsonRequest } from "../../scripts/operate/command.ts";
 import { Config } from "../../shared/config/config.ts";
 import { tempFolder } from "../../shared/testing/test-file.ts";
 import { createApp } from "../app.ts";
@@ -467,11 +468,8 @@ test("what is larger than a row of the server may be is refused for good: an age
   const client = clientOfServer(store.url);
   const config = { agent_tokens: [token] };
   const app = createApp(testDeps(database(client), tempFolder(), Date.now, config));
-  const submit = async (code: string): Promise<number> => {
-    const headers = { "Content-Type": "application/json" };
-    const asked = { method: "POST", headers, body: JSON.stringify({ code }) };
-    return (await app.request("/execute/async", asked)).status;
-  };
+  const submit = async (code: string): Promise<number> =>
+    (await app.request("/execute/async", jsonRequest("POST", { code }))).status;
   const large = "#".repeat(5_100_000);
   expect(await submit(large)).toBe(413);
   expect(await submit("1")).toBe(202);
